@@ -52,6 +52,9 @@ const FIRST_SEARCH: Duration = Duration::from_millis(1);
 /// How many of them are waited for: each takes a descriptor, and to wait for a thousand takes as long as to kill them.
 const WATCHED_MAX: usize = 32;
 
+/// How many of the processes that cannot be killed are named.
+const SURVIVORS_SHOWN_MAX: usize = 8;
+
 impl Ended {
     fn from_status(status: WaitStatus) -> Option<Self> {
         status.exit_status().map(Self::Code).or_else(|| status.terminating_signal().map(Self::Signal))
@@ -170,6 +173,18 @@ pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
     let mut found = Vec::new();
     walk(root, |descendant| found.push(descendant.pid), |_| ControlFlow::Continue(()));
     found.into_iter()
+}
+
+/// What is left below this process after all of it was told to end by SIGKILL, for people; nothing if nothing is.
+pub(crate) fn survivors(root: Pid) -> Option<String> {
+    let state = |pid: Pid| stat_field(pid, 3).filter(|state| !matches!(state.as_str(), "Z" | "X"));
+    let left: Vec<String> = descendants_of(root)
+        .filter_map(|pid| Some(format!("pid {} ({})", pid.as_raw_nonzero(), state(pid)?)))
+        .collect();
+    let noun = if left.len() == 1 { "process" } else { "processes" };
+    let shown = left.iter().take(SURVIVORS_SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
+    let more = if left.len() > SURVIVORS_SHOWN_MAX { ", …" } else { "" };
+    (!left.is_empty()).then(|| format!("{} {noun} of the job cannot be killed: {shown}{more}", left.len()))
 }
 
 impl Descendant {

@@ -89,6 +89,12 @@ pub(crate) enum Event {
         #[serde(flatten)]
         lead: Lead,
     },
+    /// Something of the job has not ended though it was killed, and the lead is kept until it has.
+    StillLeading {
+        #[serde(flatten)]
+        lead: Lead,
+        reason: String,
+    },
     /// The job's first process has ended.
     Exited {
         #[serde(flatten)]
@@ -290,6 +296,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::NotStarted { reason, .. } => format!("the command was not started: {reason}"),
         Event::Stopping { reason, .. } => format!("stopping the command: {reason}"),
         Event::Killing { .. } => "killing what is left of the command".into(),
+        Event::StillLeading { lead, reason } => format!("still leading ({lead}): {reason}"),
         Event::Exited { ended: Ended::Code(code), .. } => format!("the command exited with code {code}"),
         Event::Exited { ended: Ended::Signal(signal), .. } => {
             format!("the command was ended by signal {signal}")

@@ -23,7 +23,7 @@ use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::notify;
 use crate::orphans::Ender;
-use crate::process_tree::Ended;
+use crate::process_tree::{Ended, survivors};
 use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
 use crate::start_error;
@@ -37,6 +37,8 @@ const BACKOFF_MIN: StdDuration = StdDuration::from_millis(100);
 const BACKOFF_MAX: StdDuration = StdDuration::from_secs(10);
 /// How long one that has led and is about to end stays for the others' election.
 const STAY_MAX: StdDuration = StdDuration::from_millis(100);
+/// What has not ended so long after SIGKILL is told as what cannot be killed.
+const UNKILLABLE_AFTER: StdDuration = StdDuration::from_millis(500);
 /// Where nobody leads and nobody can be elected, "at once" is after so many leases.
 const LEASES_AT_ONCE: u32 = 3;
 
@@ -313,6 +315,7 @@ impl Supervisor {
         let Ok(guard) = leadership.guard() else {
             return Ok(led); // Before anything was started.
         };
+        guard.explain_delay("its job is being stopped");
         let (term, fenced) = (lead.term(), lead.is_fenced());
         self.guardian.tell(Order::Start { term, fenced, valid_until: valid_until.as_nanos() });
         let evidence = leadership.occasion().map(evidence);
@@ -332,7 +335,11 @@ impl Supervisor {
         let followed = self.follow(&leadership, &mut course).await;
         if followed == Followed::GuardianDied {
             self.reporter.tell(&Event::GuardianLost);
-            self.end_what_is_left().await;
+            self.end_what_is_left(|left| {
+                guard.explain_delay(left.clone());
+                self.reporter.tell(&Event::StillLeading { lead, reason: left });
+            })
+            .await;
         }
         self.reporter.tell(&Event::Drained { lead });
         // Everything is gone: only now may another lead.
@@ -415,16 +422,28 @@ impl Supervisor {
         self.ender.kill_all().await;
     }
 
-    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.
-    async fn end_what_is_left(&self) {
+    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed. If something of it
+    /// cannot be killed, tells what, and again when that has changed.
+    async fn end_what_is_left(&self, tell: impl Fn(String)) {
         let _nobody_starts = self.starting.lock().await;
-        self.ender.end_all().await;
+        let ending = self.ender.end_all();
+        tokio::pin!(ending);
+        let mut told = None;
+        while tokio::time::timeout(UNKILLABLE_AFTER, &mut ending).await.is_err() {
+            let left = survivors(getpid());
+            if left.is_some() && left != told {
+                left.clone().into_iter().for_each(&tell);
+                told = left;
+            }
+        }
     }
 
     /// Ends all that a dead guardian has left, and starts a new one, with growing waits for as long as the machine has no room
     /// for it. Returns the signal that asks for the end meanwhile.
     async fn replace_guardian(&mut self) -> Result<Option<i32>, Failure> {
-        self.end_what_is_left().await;
+        let message =
+            |left| format!("no new guardian starts before what the last one has left is gone: {left}");
+        self.end_what_is_left(|left| self.reporter.tell(&Event::Warning { message: message(left) })).await;
         if self.guarded_since.elapsed() >= TOO_SOON {
             self.guardian_backoff = BACKOFF_MIN;
         } else if let Some(signal) = self.back_off_from_guardian().await {

@@ -89,7 +89,7 @@ pub enum Command {
     Resign,
     /// The same, and let this node have the lead. For elections among peers.
     Transfer(NodeId),
-    /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released. Of the work of an earlier
+    /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released, and is not before. Of the work of an earlier
     /// one, from which this node was deposed, it says nothing.
     Drained,
     /// An operator vouches that this node is not to be waited for: it is removed from the cluster at once. For `seniority`; other
@@ -182,8 +182,8 @@ pub enum Event {
         /// The new end; later than the one before.
         valid_until: Instant,
     },
-    /// This node shall give up the lead: stop accepting, drain, then hand in [`Command::Drained`]. The end of
-    /// the leadership is not moved any more.
+    /// This node shall give up the lead: stop accepting, drain, then hand in [`Command::Drained`]. Until then the lead is kept
+    /// and [`Event::Renewed`] as before, however long that takes: no other node may work beside work that has not ended.
     Resigning(Reason),
     /// This node leads no more.
     Deposed(Reason),

@@ -122,9 +122,6 @@ impl Beliefs {
         valid_until: Instant,
     ) -> Result<(), String> {
         let belief = self.open_of(who).ok_or("it is renewed, and does not lead")?;
-        if belief.stage != Stage::Leading {
-            return Err(format!("{} is renewed while it drains", who.node));
-        }
         if valid_until <= belief.valid_until {
             return Err(format!("{} is renewed, and its end does not come later", who.node));
         }

@@ -149,7 +149,7 @@ pub(crate) struct Desk {
     pub(crate) promises: Promises,
     pub(crate) candidate: Option<Waiting>,
     pub(crate) cell: Option<Arc<Cell>>,
-    /// When the work of an advisory leadership, which has no end of its own, is not waited for any more.
+    /// When work that was told to stop should have drained; it is warned of then.
     pub(crate) drain_until: Option<Instant>,
     /// A leadership that has ended, and whose release may still be under way.
     pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
@@ -217,8 +217,8 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
             Woken::CandidateGone => desk.on_candidate_gone(),
             Woken::Drained => Some(Input::Command(Command::Drained)),
             Woken::Deadline if desk.drain_until.is_some_and(|until| clock::now() >= until) => {
-                desk.drain_until = None;
-                Some(Input::Command(Command::Drained))
+                desk.warn_of_work();
+                None
             }
             Woken::Deadline if desk.must_stop(clock::now()) => Some(Input::Command(Command::Resign)),
             Woken::Deadline => Some(Input::Timeout),
@@ -420,6 +420,8 @@ impl Desk {
         match event {
             Event::Elected { term, mandate, valid_until } => {
                 tracing::info!(%term, ?mandate, ?occasion, "elected");
+                // Nothing of one before is under way, or there would be no new one.
+                self.released();
                 let leader = Leader { identity: self.identity, term };
                 let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion));
                 self.cell = Some(Arc::clone(&cell));
@@ -439,8 +441,7 @@ impl Desk {
                     tracing::info!(term = %lead.term, ?reason, "resigning");
                     cell.begin_end(reason);
                     let patience = self.timers.drain.saturating_add(self.timers.kill_margin);
-                    self.drain_until =
-                        (lead.valid_until == Instant::NEVER).then(|| now.after(patience.into()));
+                    self.drain_until = Some(now.after(patience.into()));
                 }
             }
             Event::Deposed(reason) => {
@@ -518,6 +519,17 @@ impl Desk {
             }
             // What others do is told by them.
             Event::LeaderChanged(_) => {}
+        }
+    }
+
+    /// The work that was told to stop has not ended in time. The lead is kept until it has: whoever led beside it would be a
+    /// second leader.
+    fn warn_of_work(&mut self) {
+        self.drain_until = None;
+        if let Some(cell) = &self.cell
+            && let Some(kept_by) = cell.kept_by()
+        {
+            tracing::warn!(term = %cell.term(), %kept_by, "still leading: the work has not ended in time");
         }
     }
 

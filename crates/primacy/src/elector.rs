@@ -299,8 +299,8 @@ impl Elector {
         self.about.witness
     }
 
-    /// Leaves the election: gives up the lead if this node has it, once all guards are dropped or its time has passed,
-    /// and returns when that is done.
+    /// Leaves the election: gives up the lead if this node has it, once all guards are dropped, and returns when that is done. Where
+    /// the caller cannot wait for that, it drops the future; then this node leads until the guards are dropped or the process ends.
     pub async fn close(self) {
         let (closed, done) = oneshot::channel();
         if self.orders.send(Order::Close(closed)).is_ok() {

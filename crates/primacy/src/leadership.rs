@@ -1,12 +1,12 @@
 //! What a leader holds: its token, the end of its time, and the means to stop in order.
 //!
-//! A leadership ends in the same order everywhere: **stop accepting, drain, release**, with a hard end at
-//! [`Leadership::valid_until`]. [`Leadership::check`] fails from the first step on; the release waits until every
-//! [`WorkGuard`] is dropped.
+//! A leadership ends in the same order everywhere: **stop accepting, drain, release**. [`Leadership::check`] fails from the first
+//! step on; the release waits until every [`WorkGuard`] is dropped, and the lead is renewed until then. If it is lost before, it ends
+//! at [`Leadership::valid_until`].
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Occasion, Reason, Term};
@@ -44,9 +44,9 @@ struct Held {
 /// Work that must have ended before the lead is released.
 ///
 /// Hold one for as long as something is under way that only a leader may do. When the leadership is to end, the
-/// release waits until every guard is dropped, or until [`Leadership::valid_until`] if that comes first. An advisory leadership
-/// has no such end: the release waits for [`Timers::drain`](crate::Timers::drain) and
-/// [`Timers::kill_margin`](crate::Timers::kill_margin) at most.
+/// release waits until every guard is dropped, and the lead is renewed until then: no other node works beside work that has not
+/// ended. So a guard that is never dropped keeps the lead for as long as this process lives and reaches the others; it is warned
+/// of in the log, and stands in [`Status::kept_by`](crate::Status::kept_by).
 #[derive(Debug)]
 pub struct WorkGuard<M = FencingToken> {
     counted: Counted,
@@ -137,7 +137,7 @@ impl<M: Copy> Leadership<M> {
     }
 
     /// Until when this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every
-    /// renewal, and no further once the leadership is ending. [`Instant::NEVER`] in an advisory election.
+    /// renewal, also while the work drains. [`Instant::NEVER`] in an advisory election.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.held.cell.state.borrow().valid_until
@@ -191,14 +191,15 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.over().await
     }
 
-    /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more.
+    /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more. It moves while
+    /// the work drains, too.
     ///
     /// Cancel safe.
     pub async fn renewed(&self, known: Instant) -> Option<Instant> {
         let mut state = self.held.cell.state.subscribe();
-        let settled = |state: &State| state.valid_until > known || state.stopping().is_some();
+        let settled = |state: &State| state.valid_until > known || state.over.is_some();
         let state = *state.wait_for(settled).await.ok()?;
-        state.stopping().is_none().then_some(state.valid_until)
+        state.over.is_none().then_some(state.valid_until)
     }
 
     /// Promises that the work makes progress: from now on, [`Progress::made`] must be called again within `interval`, or
@@ -235,7 +236,8 @@ impl<M: Copy> Leadership<M> {
         self.held.orders.send(order).is_ok()
     }
 
-    /// Gives up the lead in order, and returns when it is released, or lost.
+    /// Gives up the lead in order, and returns when it is released, or lost. That is when every [`WorkGuard`] is dropped, and no
+    /// sooner: until then this node leads on. [`Status::kept_by`](crate::Status::kept_by) says what it waits for.
     ///
     /// Dropping the future does not take it back.
     pub async fn resign(self) -> Reason {
@@ -299,6 +301,12 @@ impl<M> WorkGuard<M> {
     pub fn check(&self) -> Result<(), Lost> {
         self.counted.0.check()
     }
+
+    /// States what keeps this work from ending, for [`Status::kept_by`](crate::Status::kept_by), in place of what was stated
+    /// before.
+    pub fn explain_delay(&self, why: impl Into<String>) {
+        *self.counted.0.delay.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+    }
 }
 
 impl Drop for Counted {
@@ -321,6 +329,8 @@ pub(crate) struct Cell {
     sent: AtomicU64,
     /// Told when the last guard is dropped.
     undrained: Notify,
+    /// What keeps the work from ending, as the work says.
+    delay: Mutex<Option<String>>,
     state: watch::Sender<State>,
 }
 
@@ -352,6 +362,7 @@ impl Cell {
             guards: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
             undrained: Notify::new(),
+            delay: Mutex::new(None),
             state: watch::Sender::new(State { valid_until, ending: None, over: None }),
         }
     }
@@ -379,12 +390,23 @@ impl Cell {
         Err(Lost { term: self.leader.term, reason: self.state.borrow().stopping() })
     }
 
-    /// Moves the end, unless the work shall stop already.
+    /// Moves the end. Acts are accepted for longer, unless the work shall stop already.
     pub(crate) fn extend(&self, until: Instant) {
         let renew = |accepts: u64| (accepts != 0).then_some(until.as_nanos());
-        if self.accepts_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew).is_ok() {
-            self.state.send_modify(|state| state.valid_until = until);
+        let _ = self.accepts_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew);
+        self.state.send_modify(|state| state.valid_until = until);
+    }
+
+    /// What keeps a lead that is being given up: the work that has not ended.
+    pub(crate) fn kept_by(&self) -> Option<String> {
+        let guards = self.guards.load(Ordering::SeqCst);
+        if guards == 0 || !self.is_ending() {
+            return None;
         }
+        let stated = self.delay.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counted =
+            || format!("{guards} WorkGuard{} not dropped", if guards == 1 { " is" } else { "s are" });
+        Some(stated.unwrap_or_else(counted))
     }
 
     fn stop_accepting(&self) {
@@ -469,6 +491,24 @@ mod tests {
         cell.begin_end(Reason::Resigned);
         cell.extend(clock::now().after(Duration::from_secs(120)));
         assert_eq!(leadership.check(), Err(Lost { term: Term(5), reason: Some(Reason::Resigned) }));
+    }
+
+    #[tokio::test]
+    async fn the_end_moves_while_work_drains_and_says_what_keeps_it() {
+        let (leadership, cell) = leadership(Duration::from_secs(60));
+        let guard = leadership.guard().unwrap();
+        assert_eq!(cell.kept_by(), None);
+        cell.begin_end(Reason::Resigned);
+        assert_eq!(cell.kept_by(), Some("1 WorkGuard is not dropped".to_owned()));
+        guard.explain_delay("pid 5 (D)");
+        assert_eq!(cell.kept_by(), Some("pid 5 (D)".to_owned()));
+        let (known, later) = (leadership.valid_until(), clock::now().after(Duration::from_secs(120)));
+        cell.extend(later);
+        assert_eq!(leadership.renewed(known).await, Some(later));
+        drop(guard);
+        assert_eq!(cell.kept_by(), None);
+        cell.end(Reason::Resigned);
+        assert_eq!(leadership.renewed(later).await, None);
     }
 
     #[tokio::test]

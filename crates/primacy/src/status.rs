@@ -37,6 +37,9 @@ pub struct Status {
     pub since: Instant,
     /// This node's own leadership.
     pub lead: Option<Lead>,
+    /// What keeps its lead, while that is being given up: the work that has not ended. There is a sentence in the log if it takes
+    /// longer than it should.
+    pub kept_by: Option<String>,
     /// What the leader has announced last, as far as this node knows; see
     /// [`Elector::announcements`](crate::Elector::announcements).
     pub announced: Option<Announcement>,
@@ -321,6 +324,7 @@ impl Desk {
             leader,
             since,
             lead,
+            kept_by: self.cell.as_ref().and_then(|cell| cell.kept_by()),
             announced: self.publisher.newest_announced(),
             campaigning,
             healthy: self.healthy,

@@ -6,7 +6,7 @@ use clap::{Args, Parser};
 use serde::Serialize;
 
 use super::store;
-use super::target::{Target, tell, unexpected};
+use super::target::{self, Target, tell, unexpected};
 use crate::control::{Answer, Answers, Leader, Next, Node, What};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
@@ -15,6 +15,8 @@ use crate::exit::{self, Exit, Failure};
 ///
 /// Asks the node of the election that leads on this machine; or, with --on,
 /// leaves the request in the record of the store, where any node's is found.
+/// The node leads until nothing of its work is left: this waits for that,
+/// and says what keeps the lead, such as a process that cannot be killed.
 /// The node stands again; `primacy withdraw` keeps it from leading.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
@@ -84,6 +86,9 @@ impl Outcome {
     }
 }
 
+/// How often a node that gives up its lead is asked what keeps it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
 /// A leadership that its node was told to give up.
 pub(super) struct GivingUp {
     node: Node,
@@ -91,6 +96,8 @@ pub(super) struct GivingUp {
     changes: Answers,
     patient_until: Instant,
     wait: Duration,
+    /// What keeps the lead, as its node said last.
+    kept_by: Option<String>,
 }
 
 impl GivingUp {
@@ -105,14 +112,31 @@ impl GivingUp {
         let patient_until = Instant::now() + patience.wait;
         let answer = node.ask(what)?;
         let Answer::Resigning { term } = answer else { return Err(unexpected(node, answer)) };
-        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait })
+        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None })
+    }
+
+    /// Follows the end of the lead of a node that was told not to lead, if it leads; `term` is that of its leadership.
+    pub(super) fn follow(node: &Node, term: u64, patience: &Patience) -> Result<Self, Failure> {
+        let changes = node.watch()?;
+        let patient_until = Instant::now() + patience.wait;
+        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None })
+    }
+
+    /// Says on standard error what keeps the lead, whenever that is another thing than before.
+    fn tell_what_keeps_it(&mut self) -> Result<(), Failure> {
+        let kept_by = target::who(&self.node)?.kept_by;
+        if let Some(kept_by) = kept_by.filter(|kept_by| self.kept_by.as_ref() != Some(kept_by)) {
+            eprintln!("{} is still leading: {kept_by}", self.node.node);
+            self.kept_by = Some(kept_by);
+        }
+        Ok(())
     }
 
     /// Waits until that leadership is over, as far as its node knows; who leads then, if anybody does.
     pub(super) fn next_leader(&mut self) -> Result<Option<Leader>, Failure> {
         loop {
             let left = self.patient_until.saturating_duration_since(Instant::now());
-            self.changes.set_patience(left)?;
+            self.changes.set_patience(left.min(LOOK_INTERVAL))?;
             match self.changes.next()? {
                 Next::Answer(Answer::Leader { leader: Some(leader) }) if leader.term <= self.term => {}
                 Next::Answer(Answer::Leader { leader }) => return Ok(leader),
@@ -131,9 +155,12 @@ impl GivingUp {
                     | Answer::LossAccepted { .. }
                     | Answer::Refused(_)),
                 ) => return Err(unexpected(&self.node, answer)),
+                Next::Late if left > LOOK_INTERVAL => self.tell_what_keeps_it()?,
                 Next::Late => {
+                    let kept = self.kept_by.as_ref();
+                    let kept = kept.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();
                     let message = format!(
-                        "{} gives up the lead of term {}, and that has not led to what was asked for within {:?}; see \
+                        "{} gives up the lead of term {}, and that has not led to what was asked for within {:?}{kept}; see \
                          `primacy who`",
                         self.node.node, self.term, self.wait
                     );

@@ -3,8 +3,9 @@
 use clap::Parser;
 use serde::Serialize;
 
-use super::target::{Target, tell, unexpected};
-use crate::control::{Answer, What};
+use super::resign::{GivingUp, Patience};
+use super::target::{self, Target, tell, unexpected};
+use crate::control::{Answer, Node, What};
 use crate::exit::{self, Exit, Failure};
 
 /// Let a node lead again, after `primacy withdraw`.
@@ -18,25 +19,37 @@ pub(crate) struct Stand {
 /// Keep a node from leading: it does not stand, and gives up the lead in order if it has it.
 ///
 /// Among peers it goes on voting. It is remembered when the node restarts,
-/// where the node has a state directory; the answer says so.
+/// where the node has a state directory; the answer says so. One that leads
+/// does so until nothing of its work is left: this waits for that, and says
+/// what keeps the lead, such as a process that cannot be killed.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Withdraw {
     #[command(flatten)]
     target: Target,
+
+    #[command(flatten)]
+    patience: Patience,
 }
 
 /// Runs the verb.
 pub(crate) fn stand(args: &Stand) -> Result<Exit, Failure> {
-    set(&args.target, "stand", What::Stand)
+    set(&args.target, "stand", What::Stand).map(|_| Exit::Success)
 }
 
 /// Runs the verb.
 pub(crate) fn withdraw(args: &Withdraw) -> Result<Exit, Failure> {
-    set(&args.target, "withdraw", What::Withdraw)
+    let node = set(&args.target, "withdraw", What::Withdraw)?;
+    let who = target::who(&node)?;
+    let led = who.leader.filter(|leader| who.ending.is_some() && leader.node == who.node);
+    if let Some(led) = led.filter(|_| !args.patience.no_wait) {
+        GivingUp::follow(&node, led.term, &args.patience)?.next_leader()?;
+    }
+    Ok(Exit::Success)
 }
 
-fn set(target: &Target, verb: &str, what: What) -> Result<Exit, Failure> {
+/// Says it to the node, and what it answers; returns the node.
+fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
     #[derive(Serialize)]
     struct Told<'a> {
         node: &'a str,
@@ -58,5 +71,5 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Exit, Failure> {
             if kept { "also after a restart" } else { "until it is restarted; it has no state directory" };
         format!("{said}, {lasts}")
     })?;
-    Ok(Exit::Success)
+    Ok(node)
 }

@@ -41,6 +41,7 @@ pub(crate) enum Next {
 pub(crate) struct Answers {
     node: String,
     lines: BufReader<io::Take<UnixStream>>,
+    begun: Vec<u8>,
 }
 
 /// The nodes of an election that run here, by what is in the state directory.
@@ -138,7 +139,7 @@ impl Node {
             written => written?,
         }
         let limit = if patience.is_some() { ANSWER_MAX } else { u64::MAX };
-        Ok(Answers { node: self.node.clone(), lines: BufReader::new(stream.take(limit)) })
+        Ok(Answers { node: self.node.clone(), lines: BufReader::new(stream.take(limit)), begun: Vec::new() })
     }
 }
 
@@ -149,9 +150,9 @@ impl Answers {
     /// [`Exit::Protocol`] if it cannot be understood.
     pub(crate) fn next(&mut self) -> Result<Next, Failure> {
         let node = &self.node;
-        let mut line = Vec::new();
-        match self.lines.read_until(b'\n', &mut line) {
-            Ok(_) if line.last() == Some(&b'\n') => {}
+        // What has come of a line stays in `begun` if the rest is late.
+        match self.lines.read_until(b'\n', &mut self.begun) {
+            Ok(_) if self.begun.last() == Some(&b'\n') => {}
             Ok(_) => return Ok(Next::Ended), // A line that was cut off says nothing.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 return Ok(Next::Late);
@@ -159,6 +160,7 @@ impl Answers {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(Next::Ended),
             Err(error) => return Err(error.into()),
         }
+        let line = std::mem::take(&mut self.begun);
         let reply: Reply = serde_json::from_slice(&line).map_err(|error| {
             let message = format!(
                 "the answer of the node {node} is not understood ({error}); use its version of primacy"

@@ -47,6 +47,9 @@ pub(crate) struct Who {
     pub(crate) valid_for_ms: Option<u64>,
     /// Why its own leadership is being given up.
     pub(crate) ending: Option<String>,
+    /// What keeps that leadership until it has ended: its work.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) kept_by: Option<String>,
     /// Why nobody leads: a sentence for each thing that is missing.
     pub(crate) why_no_leader: Vec<String>,
     /// Its role in the election.
@@ -332,6 +335,7 @@ impl From<&Status> for Who {
                 .filter(|lead| lead.valid_until < Instant::NEVER)
                 .map(|lead| lead.valid_until.since(at).as_millis()),
             ending: status.lead.and_then(|lead| lead.ending).map(|reason| describe(reason).to_owned()),
+            kept_by: status.kept_by.clone(),
             why_no_leader: status.why_no_leader(),
             role: role.to_owned(),
             campaigning: status.campaigning,

@@ -313,7 +313,7 @@ struct Hold {
     /// Set while the holder does not believe yet; the record is young.
     believes_from: Option<Instant>,
     renew_at: Instant,
-    /// Set while the work is being drained; from then on the lease is not renewed.
+    /// Set while the work is being drained. The lease is renewed until it has.
     resigning: Option<Reason>,
 }
 
@@ -666,7 +666,7 @@ impl Lease {
 
     fn act(&mut self, now: Instant) {
         match &self.role {
-            Role::Holding(hold) if hold.resigning.is_none() && now >= hold.renew_at => self.renew(now),
+            Role::Holding(hold) if now >= hold.renew_at => self.renew(now),
             // Of a record that is absent the read tells the first token, which must be a fresh one.
             Role::Waiting if self.may_stand(now) && self.knows_record() && self.is_free(now) => {
                 self.consider(now)
@@ -775,7 +775,7 @@ impl Lease {
         let Role::Holding(hold) = &mut self.role else { return };
         hold.renew_at = hold.renew_at.max(asked_at.after(self.config.renew_interval));
         self.act_at = hold.renew_at.max(now);
-        if hold.resigning.is_none() && until > hold.valid_until {
+        if until > hold.valid_until {
             hold.valid_until = until;
             if hold.believes_from.is_none() {
                 self.tell(Event::Renewed { valid_until: until });
@@ -785,14 +785,10 @@ impl Lease {
 
     fn renew_if_due(&mut self, now: Instant) {
         let Role::Holding(hold) = &self.role else { return };
-        match hold.resigning {
-            None if now >= hold.renew_at => {
-                if !self.backs_off(now) {
-                    self.renew(now);
-                }
-            }
-            None => self.act_at = hold.renew_at,
-            Some(_) => self.act_at = now.after(self.config.poll_interval),
+        if now < hold.renew_at {
+            self.act_at = hold.renew_at;
+        } else if !self.backs_off(now) {
+            self.renew(now);
         }
     }
 

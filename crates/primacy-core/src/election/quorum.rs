@@ -160,7 +160,7 @@ struct Lead {
     sent: VecDeque<(Round, Instant)>,
     /// Until when, counted on this clock, each voter surely supports this leader.
     support: BTreeMap<NodeId, Instant>,
-    /// Set while the work is being drained; from then on the lease is not prolonged.
+    /// Set while the work is being drained. The lease is prolonged until it has.
     resigning: Option<Reason>,
 }
 
@@ -191,10 +191,7 @@ impl Protocol for Quorum {
             Role::Follower { leader: None } if self.may_stand() => self.stand_at.max(self.silent_until),
             Role::Follower { leader: None } => Instant::NEVER,
             Role::PreCandidate(poll) | Role::Candidate(poll) => poll.until,
-            Role::Leader(lead) => {
-                let end = lead.valid_until.unwrap_or(lead.confirm_by);
-                if lead.resigning.is_some() { end } else { end.min(lead.beat_at) }
-            }
+            Role::Leader(lead) => lead.valid_until.unwrap_or(lead.confirm_by).min(lead.beat_at),
         };
         let silence = if self.promise_can_be_lowered() { self.silent_until } else { Instant::NEVER };
         Some(role.min(silence)).filter(|&at| at < Instant::NEVER)
@@ -288,7 +285,7 @@ impl Quorum {
                 self.stand(now);
             }
             Role::PreCandidate(poll) | Role::Candidate(poll) if now >= poll.until => self.fail_round(now),
-            Role::Leader(lead) if now >= lead.beat_at && lead.resigning.is_none() => self.beat(now),
+            Role::Leader(lead) if now >= lead.beat_at => self.beat(now),
             Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {} // Early.
         }
     }
@@ -329,7 +326,7 @@ impl Quorum {
                     return;
                 }
                 // A node that was away learns of its leader at once and not at the next heartbeat.
-                if let Role::Leader(Lead { resigning: None, sent, .. }) = &self.role
+                if let Role::Leader(Lead { sent, .. }) = &self.role
                     && let Some(&(round, _)) = sent.back()
                 {
                     self.send(peer.identity.node, Body::Heartbeat { round });
@@ -760,7 +757,7 @@ impl Quorum {
         let Role::Leader(lead) = &mut self.role else { return };
         let mut support: Vec<Instant> = lead.support.values().copied().collect();
         let Some(until) = majority::reached(voters, &mut support) else { return };
-        if lead.resigning.is_some() || until <= lead.valid_until.unwrap_or(now).max(now) {
+        if until <= lead.valid_until.unwrap_or(now).max(now) {
             return;
         }
         let event = match lead.valid_until {

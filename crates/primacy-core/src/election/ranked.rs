@@ -149,7 +149,7 @@ struct Lead {
     support: BTreeMap<NodeId, Instant>,
     /// When a leader that no majority answers gives up.
     valid_until: Instant,
-    /// Set while the work is being drained; from then on the end is not moved.
+    /// Set while the work is being drained. The end is moved until it has.
     resigning: Option<Reason>,
 }
 
@@ -184,7 +184,6 @@ impl Protocol for Ranked {
 
     fn deadline(&self) -> Option<Instant> {
         let next = match (&self.candidate, &self.elector) {
-            (Candidate::Leader(lead), _) if lead.resigning.is_some() => lead.valid_until,
             (Candidate::Leader(lead), _) => lead.valid_until.min(lead.beat_at),
             (Candidate::Follower, Elector::Voting { until, .. }) => *until,
             (Candidate::Follower, Elector::Watching { leader: Some(_), until }) => *until,
@@ -286,7 +285,7 @@ impl Ranked {
 
     fn on_timeout(&mut self, now: Instant) {
         match (&self.candidate, &mut self.elector) {
-            (Candidate::Leader(lead), _) if now >= lead.beat_at && lead.resigning.is_none() => self.beat(now),
+            (Candidate::Leader(lead), _) if now >= lead.beat_at => self.beat(now),
             (Candidate::Leader(_), _) => {} // Early.
             (Candidate::Follower, Elector::Voting { until, .. }) if now >= *until => self.vote(now),
             (Candidate::Follower, Elector::Watching { leader, until }) if now >= *until => {
@@ -332,7 +331,7 @@ impl Ranked {
                 let Identity { node, incarnation } = peer.identity;
                 self.connected.insert(node, (incarnation, peer.round_trip));
                 // A server that was away learns of its leader at once and not at the next heartbeat.
-                if let Candidate::Leader(Lead { resigning: None, number, .. }) = self.candidate {
+                if let Candidate::Leader(Lead { number, .. }) = self.candidate {
                     self.send(peer.identity.node, Body::Lead { number, state: Arc::clone(&self.state) });
                 }
             }
@@ -618,7 +617,7 @@ impl Ranked {
         let mut answered: Vec<Instant> = lead.support.values().copied().collect();
         let Some(since) = majority::reached(voters, &mut answered) else { return };
         let until = since.after(patience);
-        if until > lead.valid_until && lead.resigning.is_none() {
+        if until > lead.valid_until {
             lead.valid_until = until;
             self.tell(Event::Renewed { valid_until: until });
         }
@@ -634,7 +633,7 @@ impl Ranked {
         }
     }
 
-    /// Asks the application to drain. The end is not moved from here on, so it bounds the drain.
+    /// Asks the application to drain. The lead is kept until it has: nobody else may work before.
     fn resign(&mut self, reason: Reason) {
         if let Candidate::Leader(lead @ Lead { resigning: None, .. }) = &mut self.candidate {
             lead.resigning = Some(reason);

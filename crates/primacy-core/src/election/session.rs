@@ -286,7 +286,7 @@ enum Role {
 struct Lead {
     token: FencingToken,
     valid_until: Instant,
-    /// Set while the work is being drained; from then on the session is not kept alive.
+    /// Set while the work is being drained. The session is kept alive until it has.
     resigning: Option<Reason>,
 }
 
@@ -556,7 +556,7 @@ impl Session {
             self.step_down(Reason::Expired);
             return self.leave(now);
         }
-        if lead.resigning.is_none() && until > lead.valid_until {
+        if until > lead.valid_until {
             lead.valid_until = until;
             self.tell(Event::Renewed { valid_until: until });
         }
@@ -818,11 +818,11 @@ impl Session {
         self.config.keep_alive_interval.min(timeout.divided_by(KEEP_ALIVES))
     }
 
-    /// When the session must be kept alive. One that is given up, or whose work is draining, is not.
+    /// When the session must be kept alive. One that is given up is not.
     fn next_keep_alive(&self) -> Instant {
         let keeps = match &self.role {
             Role::Waiting => self.stands(),
-            Role::Leading(lead) => lead.resigning.is_none(),
+            Role::Leading(_) => true,
             Role::Leaving { .. } => false,
         };
         match (&self.line, &self.keeping) {

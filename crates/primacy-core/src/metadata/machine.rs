@@ -337,8 +337,6 @@ enum Lead {
     Held {
         valid_until: Instant,
     },
-    /// Its work is being drained.
-    Ending,
 }
 
 impl<S: Keeps> Protocol for Metadata<S> {
@@ -671,19 +669,17 @@ impl<S: Keeps> Metadata<S> {
                     *end = valid_until;
                     self.tell(event);
                 }
-                Lead::None | Lead::Ending => {}
+                Lead::None => {}
             },
             Event::Resigning(_) => match self.lead {
-                Lead::Held { .. } => {
-                    self.lead = Lead::Ending;
-                    self.tell(event);
-                }
+                // It leads, and serves, until the application's work has drained.
+                Lead::Held { .. } => self.tell(event),
                 // Nobody was told to work, so there is nothing to drain.
                 Lead::Elected { .. } => self.nobody_works = true,
-                Lead::None | Lead::Ending => {}
+                Lead::None => {}
             },
             Event::Deposed(_) => {
-                let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
+                let told = self.serves();
                 self.lead = Lead::None;
                 self.replica.follow();
                 self.early = Early::default();
@@ -774,7 +770,7 @@ impl<S: Keeps> Metadata<S> {
 
     /// The application is told of a leader when it can be asked for something.
     fn tell_leader_changed(&mut self, now: Instant) {
-        let serves = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
+        let serves = self.serves();
         let leader = self.leader.filter(|leader| leader.identity != self.me || serves);
         if leader != self.told_leader {
             self.told_leader = leader;

@@ -304,10 +304,10 @@ pub const SPACES: &[Row] = &[
     peers("lease_exit_long", peers::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
     peers("lease_drift", peers::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
     // Among peers, of those whom any nomination names.
-    confirmed("confirmed_votes", peers::Space { candidates: 2, rounds: 3, ..FENCED }, Marks::ELECTED, 330_593),
+    confirmed("confirmed_votes", peers::Space { candidates: 2, rounds: 3, ..FENCED }, Marks::ELECTED, 282_354),
     confirmed("confirmed_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
     confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 11_365_097).large(),
-    confirmed("confirmed_patience", peers::Space { rounds: 5, ticks: Some(3), patience: 1, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 155_770),
+    confirmed("confirmed_patience", peers::Space { rounds: 5, ticks: Some(3), patience: 1, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 834_394),
     confirmed("confirmed_lease_restart", peers::Space { ticks: Some(3), crashes: 1, patience: 1, ..LEASED }, AFTER_CRASH | Marks::RENEWED, 1_716_093).large(),
     // Among peers, by rank.
     by_rank("ranked", ranked::Space { rounds: 5, ..RANKED }, SPLIT | Marks::REFUSED, 258_473),
@@ -334,7 +334,7 @@ pub const SPACES: &[Row] = &[
     store("store_unknown", store::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),
     store("store_unknown_waits", store::Space { unknowns: 2, poll: 1, ..STORE }, TAKEN_OVER, 120_827),
     store("store_restart", store::Space { crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 193_492),
-    store("store_resign", store::Space { resignations: 1, job_exits: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED | Marks::JOB_EXITED, 156_632),
+    store("store_resign", store::Space { resignations: 1, job_exits: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED | Marks::JOB_EXITED, 80_322),
     store("store_deleted", store::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
     store("store_created", store::Space { writes: 3, initialised: false, ..STORE }, Marks::ELECTED, 233_788),
     store("store_late_answers", store::Space { late_answers: true, ..STORE }, TAKEN_OVER, 217_644),

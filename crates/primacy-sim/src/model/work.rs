@@ -127,11 +127,11 @@ impl Works {
                 leads.then_some("contract: elected while it leads")
             }
             Event::Renewed { valid_until } => match &mut self.current {
-                Some(work) if !work.draining => {
+                Some(work) => {
                     work.until = work.until.max(valid_until);
                     None
                 }
-                Some(_) | None => Some("contract: renewed and does not lead"),
+                None => Some("contract: renewed and does not lead"),
             },
             Event::Resigning(_) => match &mut self.current {
                 Some(work) if !work.draining => {

@@ -161,7 +161,7 @@ async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
 }
 
 #[tokio::test]
-async fn work_that_never_ends_holds_no_advisory_lead_for_good() {
+async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
     let (mut desk, orders) = desk(&Arc::new(Measures::new()));
     desk.timers.drain = std::time::Duration::from_millis(20);
     desk.timers.kill_margin = std::time::Duration::from_millis(10);
@@ -172,9 +172,15 @@ async fn work_that_never_ends_holds_no_advisory_lead_for_good() {
     orders.send(Order::Campaign(answer)).expect("the desk is there");
     let application = async {
         let leadership = elected.await.expect("an answer").expect("a leadership");
-        let _stuck = leadership.guard().expect("it leads");
+        let work = leadership.guard().expect("it leads");
         assert!(leadership.check().is_ok());
-        leadership.resign().await
+        let resigned = leadership.resign();
+        tokio::pin!(resigned);
+        // Longer than the drain and the kill margin.
+        let early = tokio::time::timeout(std::time::Duration::from_millis(90), &mut resigned).await;
+        assert!(early.is_err(), "released before its work had ended");
+        drop(work);
+        resigned.await
     };
     tokio::select! {
         ended = drive(&mut machine, &mut world, &mut desk) => panic!("it goes on: {ended:?}"),

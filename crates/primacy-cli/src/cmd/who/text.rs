@@ -76,8 +76,9 @@ fn leader(who: &Who) -> String {
         (None, Some(ending)) => format!(", and is being given up: {ending}"),
         (None, None) => String::new(),
     };
+    let kept = who.kept_by.as_ref().map(|kept_by| format!("; still leading: {kept_by}")).unwrap_or_default();
     format!(
-        "{}: {} leads, {number}, as {} has known for {known_for}{validity}",
+        "{}: {} leads, {number}, as {} has known for {known_for}{validity}{kept}",
         who.election, leader.node, who.node
     )
 }

@@ -29,7 +29,7 @@ impl Quorum {
         }
     }
 
-    /// Asks the application to drain. The lease is not prolonged from here on, so its end bounds the drain.
+    /// Asks the application to drain. The lead is kept until it has: nobody else may work before.
     pub(super) fn resign(&mut self, now: Instant, reason: Reason) {
         let Role::Leader(lead) = &mut self.role else { return };
         match (lead.valid_until, lead.resigning) {

@@ -43,7 +43,6 @@ impl<S: Keeps> Metadata<S> {
         let leads = match self.lead {
             Lead::Held { .. } => true,
             Lead::Elected { .. } | Lead::None => self.quorum.has_won(),
-            Lead::Ending => false,
         };
         if !leads {
             return; // They tell the next leader, or this one again.
@@ -71,7 +70,6 @@ impl<S: Keeps> Metadata<S> {
                 Lead::Held { .. } => {}
                 // The others know of it as soon as it was voted for, and it does so only when they have answered.
                 Lead::Elected { .. } | Lead::None => self.early.push(self.quorum.term(), request),
-                Lead::Ending => {}
             }
         }
     }
