@@ -2,19 +2,22 @@
 //!
 //! Every job carries a mark in its environment that names the node and the process life of its supervisor. A
 //! starting supervisor ends whatever carries its node's mark under a supervisor that is no more. A process that
-//! has cleared its environment before it started others is not found, nor, unless root looks, is one that has changed
-//! its user.
+//! has cleared its environment before it started others is not found by that, nor, unless root looks, is one that has
+//! changed its user. Where jobs have a control group, its name has the mark, too, and all that is in it is found.
 //!
 //! Every user can put the mark into an environment, also into that of a set-uid program. Only processes that a user of
 //! our real user id has started can keep the node from starting.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getuid, pidfd_open, pidfd_send_signal};
 
+use crate::cgroup::{Cgroup, Finder};
 use crate::process_tree::{all_processes, started_at};
 
 /// The variable that marks jobs and hooks.
@@ -39,6 +42,9 @@ pub(crate) struct AlreadyRunning {
 struct Leftover {
     pidfd: OwnedFd,
     guardian: bool,
+    pid: Pid,
+    /// The control group of its job.
+    cgroup: Option<PathBuf>,
     /// Another user has started it: a job that has changed its user, or a process with a forged mark.
     is_foreign: bool,
 }
@@ -68,8 +74,16 @@ impl NodeMark {
 
     /// The supervisor in a mark, if the mark is of this node.
     fn supervisor(&self, mark: &str) -> Option<(Pid, u64)> {
-        let (pid, started) = mark.strip_prefix(&self.prefix)?.split_once('.')?;
-        Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
+        supervisor_in(mark.strip_prefix(&self.prefix)?)
+    }
+
+    /// Whether this is a mark of any node whose supervisor was in our namespace and is gone.
+    fn is_abandoned(&self, mark: &str) -> bool {
+        let namespace = |of: &str| of.rsplit_once('.').map(|(_, namespace)| namespace.to_owned());
+        mark.rsplit_once('/').is_some_and(|(node, supervisor)| {
+            namespace(node) == namespace(self.prefix.trim_end_matches('/'))
+                && supervisor_in(supervisor).is_some_and(|supervisor| !lives(supervisor))
+        })
     }
 }
 
@@ -82,11 +96,12 @@ impl NodeMark {
 pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyRunning> {
     let patient_until = Instant::now() + patience;
     let foreign_until = patient_until + OTHER_USERS_PATIENCE;
-    let mut ended = 0;
+    let mut ended = HashSet::new();
     loop {
         let found = find(node)?;
         if found.iter().all(|leftover| leftover.guardian) {
-            return Ok(ended);
+            Finder::new().remove_empty(|mark| node.is_abandoned(mark));
+            return Ok(ended.len());
         }
         let now = Instant::now();
         if now >= foreign_until && found.iter().all(|leftover| leftover.guardian || leftover.is_foreign) {
@@ -94,14 +109,12 @@ pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyR
                 "processes of other users carry this node's mark, and more of them appear as they are killed: starting \
                  beside them"
             );
-            return Ok(ended);
+            return Ok(ended.len());
         }
         let guarded = found.iter().any(|leftover| leftover.guardian) && now < patient_until;
-        for leftover in &found {
-            if !guarded {
-                // It may have ended by itself meanwhile.
-                ended += usize::from(pidfd_send_signal(&leftover.pidfd, Signal::KILL).is_ok());
-            }
+        if !guarded {
+            kill(&found);
+            ended.extend(found.iter().map(|leftover| leftover.pid));
         }
         let mut polled: Vec<PollFd<'_>> =
             found.iter().map(|leftover| PollFd::new(&leftover.pidfd, PollFlags::IN)).collect();
@@ -109,32 +122,55 @@ pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyR
     }
 }
 
+fn kill(found: &[Leftover]) {
+    let cgroups: HashSet<&PathBuf> = found.iter().filter_map(|leftover| leftover.cgroup.as_ref()).collect();
+    for cgroup in cgroups.into_iter().filter_map(|dir| Cgroup::open(dir).ok()) {
+        cgroup.kill();
+    }
+    for leftover in found {
+        // It may have ended by itself meanwhile.
+        let _ = pidfd_send_signal(&leftover.pidfd, Signal::KILL);
+    }
+}
+
+fn supervisor_in(mark: &str) -> Option<(Pid, u64)> {
+    let (pid, started) = mark.split_once('.')?;
+    Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
+}
+
+/// Whether a supervisor, by its process and when that was started, is running.
+fn lives((pid, started): (Pid, u64)) -> bool {
+    started_at(pid) == Some(started)
+}
+
 fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
-    let mut found = Vec::new();
+    let (mut found, finder) = (Vec::new(), Finder::new());
     for pid in all_processes().filter(|&pid| pid != getpid()) {
         // Opened before the environment is read, so that what is read and what is killed are one process.
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        let Ok(environment) = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())) else { continue };
+        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
         let mark = |name| variable(&environment, name).and_then(|mark| node.supervisor(mark));
-        let is_foreign = real_user(pid) != Some(getuid().as_raw());
+        let (cgroup, by_cgroup) = finder.find(pid, |mark| node.supervisor(mark)).unzip();
+        // The control group is this user's, whoever the process has become in it.
+        let is_foreign = cgroup.is_none() && real_user(pid) != Some(getuid().as_raw());
         // A guardian keeps the user of its supervisor.
         let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK).filter(|_| !is_foreign) {
             Some(supervisor) => (true, Some(supervisor)),
-            None => (false, mark(MARK)),
+            None => (false, mark(MARK).or(by_cgroup)),
         }) else {
             continue;
         };
-        if supervisor == getpid() && started_at(supervisor) == Some(started) {
+        if supervisor == getpid() && lives((supervisor, started)) {
             continue;
         }
-        if started_at(supervisor) == Some(started) {
+        if lives((supervisor, started)) {
             if is_foreign {
                 continue;
             }
             return Err(AlreadyRunning { supervisor: supervisor.as_raw_nonzero().get() });
         }
         if started_at(pid).is_some() {
-            found.push(Leftover { pidfd, guardian, is_foreign });
+            found.push(Leftover { pidfd, guardian, pid, cgroup, is_foreign });
         }
     }
     Ok(found)
@@ -174,6 +210,16 @@ mod tests {
         assert_eq!(end(&node, Duration::ZERO), Ok(1));
         assert!(!job.0.wait().unwrap().success());
         assert!(other.0.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_mark_is_abandoned_when_its_supervisor_is_gone() {
+        let node = NodeMark::new("leftovers-abandoned", "a", b"somewhere");
+        let other = NodeMark::new("another", "b", b"elsewhere");
+        assert!(!node.is_abandoned(&other.of_this_process()));
+        assert!(node.is_abandoned(&format!("{}{}.1", other.prefix, std::process::id())));
+        assert!(!node.is_abandoned("another/b/0123456789abcdef.1/1.1"), "of another namespace");
+        assert!(!node.is_abandoned("nonsense"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command `primacy`.
 
 mod boot_timer;
+mod cgroup;
 mod cmd;
 mod control;
 mod duration;

@@ -2,6 +2,7 @@
 //! the first process of a container, everybody's.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -9,6 +10,7 @@ use primacy::core::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, oneshot};
 
+use crate::cgroup::Cgroup;
 use crate::process_tree::{end_descendants, kill_descendants, reap};
 
 /// Takes the ends of all children, for ever. Nothing in this process waits for a child otherwise than by a descriptor of it, so
@@ -40,12 +42,12 @@ pub(crate) struct Ender {
     orders: Sender<(Order, oneshot::Sender<()>)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Order {
-    /// Send SIGKILL to all descendants.
-    Kill,
+    /// Send SIGKILL to all descendants, and to all in the control group in this directory.
+    Kill(Option<PathBuf>),
     /// Kill them until none is left.
-    End,
+    End(Option<PathBuf>),
 }
 
 impl Ender {
@@ -59,14 +61,14 @@ impl Ender {
         Ok(Self { orders })
     }
 
-    /// Sends SIGKILL to all descendants. Those that are started meanwhile are not met.
-    pub(crate) async fn kill_all(&self) {
-        self.order(Order::Kill).await;
+    /// Sends SIGKILL to all descendants and to all in the job's control group. Those that are started meanwhile are not met.
+    pub(crate) async fn kill_all(&self, cgroup: Option<PathBuf>) {
+        self.order(Order::Kill(cgroup)).await;
     }
 
     /// Ends all descendants, and returns when none is left.
-    pub(crate) async fn end_all(&self) {
-        self.order(Order::End).await;
+    pub(crate) async fn end_all(&self, cgroup: Option<PathBuf>) {
+        self.order(Order::End(cgroup)).await;
     }
 
     async fn order(&self, order: Order) {
@@ -80,10 +82,20 @@ impl Ender {
 fn obey(orders: &Receiver<(Order, oneshot::Sender<()>)>) {
     for (order, done) in orders {
         match order {
-            Order::Kill => kill_descendants(Instant::NEVER),
-            Order::End => end_descendants(None, |_, _| {}),
+            Order::Kill(cgroup) => {
+                if let Some(cgroup) = opened(cgroup) {
+                    cgroup.kill();
+                }
+                kill_descendants(Instant::NEVER);
+            }
+            Order::End(cgroup) => end_descendants(None, opened(cgroup).as_ref(), |_, _| {}),
         }
         // Whoever ordered it may not wait any more.
         let _ = done.send(());
     }
+}
+
+/// A group is made anew for each job, so it is opened when it is needed.
+fn opened(cgroup: Option<PathBuf>) -> Option<Cgroup> {
+    Cgroup::open(&cgroup?).ok()
 }

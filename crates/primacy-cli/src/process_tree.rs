@@ -19,6 +19,8 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Cgroup;
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -98,9 +100,21 @@ pub(crate) fn children() -> Children {
 /// Ends everything below this process by SIGKILL and returns when nothing is left. No other thread may be
 /// starting processes: they would be ended too, and one that could not be executed would be reaped here.
 ///
-/// If `leader` is given, it is a child that was not reaped and leads a process group. That group is ended first:
+/// The control group of the processes, if they have one, is ended first; what has left it is searched for.
+///
+/// If `leader` is given, it is a child that was not reaped and leads a process group. That group is ended before the rest:
 /// mostly it is all there is, and then the process table need not be read, which takes longer than all the rest.
-pub(crate) fn end_descendants(leader: Option<Pid>, mut on_end: impl FnMut(Pid, Ended)) {
+pub(crate) fn end_descendants(
+    leader: Option<Pid>,
+    cgroup: Option<&Cgroup>,
+    mut on_end: impl FnMut(Pid, Ended),
+) {
+    let kill_cgroup = || {
+        if let Some(cgroup) = cgroup {
+            cgroup.kill();
+        }
+    };
+    kill_cgroup();
     if let Some(leader) = leader {
         // It may have ended already, as may its group.
         let _ = kill_process_group(leader, Signal::KILL);
@@ -112,6 +126,7 @@ pub(crate) fn end_descendants(leader: Option<Pid>, mut on_end: impl FnMut(Pid, E
         if children() == Children::None {
             return;
         }
+        kill_cgroup();
         let ours = kill_children();
         let known = killed.len();
         killed.extend(&ours);
@@ -134,6 +149,18 @@ pub(crate) fn kill_descendants(deadline: Instant) {
         let _ = descendant.signal(own, Signal::KILL);
     };
     walk(own, kill, |_| go_on_until(deadline));
+}
+
+/// How many descendants there are, and how long it takes to find them and to make sure of each, as killing them does.
+/// Stops at `deadline`.
+pub(crate) fn time_to_find_descendants(deadline: Instant) -> (usize, Duration) {
+    let (began, own, mut count) = (clock::now(), getpid(), 0);
+    let make_sure = |descendant: &Descendant| {
+        count += 1;
+        let _ = descendant.open(own);
+    };
+    walk(own, make_sure, |_| go_on_until(deadline));
+    (count, clock::now().since(began))
 }
 
 /// Sends SIGKILL to the children of this process, in a microsecond each: the number of a child stays taken until it is
@@ -193,13 +220,15 @@ impl Descendant {
             // Our own child cannot be mistaken: its number stays taken until we reap it.
             return kill_process(self.pid, signal);
         }
+        // Otherwise it ended, and its number was given away.
+        self.open(own)?.map_or(Ok(()), |pidfd| pidfd_send_signal(pidfd, signal))
+    }
+
+    fn open(&self, own: Pid) -> rustix::io::Result<Option<OwnedFd>> {
         let pidfd = pidfd_open(self.pid, PidfdFlags::empty())?;
         // Its parent may have ended meanwhile; then it is our own child, and so is whoever has got its number since.
-        if parent_of(self.pid).is_some_and(|parent| parent == self.parent || parent == own) {
-            pidfd_send_signal(pidfd, signal)?;
-        }
-        // Otherwise it ended, and its number was given away.
-        Ok(())
+        let is_it = parent_of(self.pid).is_some_and(|parent| parent == self.parent || parent == own);
+        Ok(is_it.then_some(pidfd))
     }
 }
 

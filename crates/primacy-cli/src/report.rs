@@ -3,6 +3,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,6 +52,13 @@ impl std::fmt::Display for Lead {
 pub(crate) enum Event {
     /// The guardian runs.
     Guardian { pid: i32 },
+    /// The control group that all is started in; or why there is none, and processes are searched for.
+    Cgroup {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dir: Option<PathBuf>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// Processes that an earlier supervisor had left behind were ended.
     LeftoversEnded { processes: usize },
     /// This node stands for election.
@@ -280,6 +288,7 @@ impl Form {
 fn text(event: &Event, node: &str) -> Option<String> {
     Some(match event {
         Event::Guardian { .. }
+        | Event::Cgroup { .. }
         | Event::Drained { .. }
         | Event::Ended { .. }
         | Event::Leader { leader: None, .. } => return None,

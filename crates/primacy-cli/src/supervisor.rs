@@ -6,6 +6,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -76,6 +77,8 @@ pub(crate) struct Supervisor {
     guarded_since: StdInstant,
     /// How long to wait with the next guardian, if this one lives too short.
     guardian_backoff: StdDuration,
+    /// The directory of the control group that the guardian starts all in.
+    cgroup: Option<PathBuf>,
     signals: Signals,
     reporter: Reporter,
     timer: AsyncBootTimer,
@@ -169,6 +172,7 @@ impl Supervisor {
             guardian,
             guarded_since,
             guardian_backoff: BACKOFF_MIN,
+            cgroup: None,
             signals,
             reporter,
             timer,
@@ -292,11 +296,11 @@ impl Supervisor {
                 biased;
                 elected = &mut campaign => return Ok(Stood::Elected(elected?)),
                 signal = self.signals.next() => return Ok(Stood::Asked(signal)),
-                notice = self.guardian.next() => {
-                    if notice == Notice::Died {
-                        return Ok(Stood::GuardianDied);
-                    }
-                }
+                notice = self.guardian.next() => match notice {
+                    Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
+                    Notice::Report(_) => {}
+                    Notice::Died => return Ok(Stood::GuardianDied),
+                },
                 witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
                     self.renew_witness(witness);
                 }
@@ -364,6 +368,7 @@ impl Supervisor {
                 biased;
                 notice = self.guardian.next() => match notice {
                     Notice::Report(Report::Gone { term }) if term == course.lead.term() => return Followed::Gone,
+                    Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
                     Notice::Report(report) => {
                         if let Err(lost) = leadership.check() {
                             // Whatever its job does now, it is not by this that the leadership ends.
@@ -407,6 +412,15 @@ impl Supervisor {
         }
     }
 
+    fn on_guardian_ready(&mut self, cgroup: Result<PathBuf, String>) {
+        let (dir, reason) = match cgroup {
+            Ok(dir) => (Some(dir), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        self.reporter.tell(&Event::Cgroup { dir: dir.clone(), reason });
+        self.cgroup = dir;
+    }
+
     /// Other nodes vote, whom the guardian is to tell of the end of this process.
     fn renew_witness(&mut self, witness: WitnessSpec) {
         // It was written in the same way for the guardian's start.
@@ -419,14 +433,14 @@ impl Supervisor {
     /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.
     async fn kill_what_is_left(&self) {
         let _nobody_starts = self.starting.lock().await;
-        self.ender.kill_all().await;
+        self.ender.kill_all(self.cgroup.clone()).await;
     }
 
     /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed. If something of it
     /// cannot be killed, tells what, and again when that has changed.
     async fn end_what_is_left(&self, tell: impl Fn(String)) {
         let _nobody_starts = self.starting.lock().await;
-        let ending = self.ender.end_all();
+        let ending = self.ender.end_all(self.cgroup.clone());
         tokio::pin!(ending);
         let mut told = None;
         while tokio::time::timeout(UNKILLABLE_AFTER, &mut ending).await.is_err() {
@@ -503,7 +517,7 @@ impl Supervisor {
     fn on_report(&self, report: Report, course: &mut Course) {
         let lead = course.lead;
         let event = match report {
-            Report::Ready | Report::Gone { .. } => return,
+            Report::Ready { .. } | Report::Gone { .. } => return,
             Report::Extended { term, valid_until } => {
                 if term == lead.term() {
                     course.confirmed_until = Instant::from_nanos(valid_until);
@@ -523,6 +537,9 @@ impl Supervisor {
                     course.because("it was not renewed in time");
                 }
                 Event::Stopping { lead, reason: course.stopping_text(reason) }
+            }
+            Report::SlowKill { processes, takes } => {
+                Event::Warning { message: slow_kill(processes, takes, self.settings.duty.kill_margin) }
             }
             Report::Parting { .. } => {
                 course.parting_since = Some(clock::now());
@@ -613,6 +630,14 @@ const fn evidence(occasion: Occasion) -> &'static str {
         Occasion::Transferred => "transfer",
         Occasion::Died => "witnessed death",
     }
+}
+
+fn slow_kill(processes: usize, takes: u64, margin: u64) -> String {
+    let (takes, margin) = (Duration::from_nanos(takes), Duration::from_nanos(margin));
+    format!(
+        "to kill the {processes} processes of the command may take {takes}, and the kill margin is {margin}: take a longer \
+         --kill-margin, or run this node where it can make a control group; until then the drain is shorter where it must be"
+    )
 }
 
 fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardian> {

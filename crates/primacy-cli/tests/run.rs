@@ -293,6 +293,26 @@ fn a_guardian_that_was_paused_looks_at_renewals_before_it_looks_at_the_time() {
 }
 
 #[test]
+fn a_guardian_goes_before_its_job_which_has_the_niceness_of_its_node() {
+    let place = Place::new("run-precedence");
+    let args = script("e", &["--json"], "exec sleep 1000");
+    let mut node = Node::start_within(&place, &strings(&["nice", "-n", "3"]), "n", &args);
+    node.told.wait_for_event("started");
+    // See proc(5): its niceness, and its policy; 0 is SCHED_OTHER and 1 is SCHED_FIFO.
+    let field = |process: rustix::process::Pid, number: usize| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        fields.split_ascii_whitespace().nth(number - 3).unwrap().parse::<i32>().unwrap()
+    };
+    let (job, guardian) = (node.job().unwrap(), node.guardian().unwrap());
+    assert_eq!((field(job, 19), field(job, 41)), (field(node.supervisor(), 19), 0));
+    // Where it is not allowed it has no precedence.
+    println!("the guardian's policy is {}", field(guardian, 41));
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+}
+
+#[test]
 fn a_stopped_guardian_ends_the_job_when_its_supervisor_dies() {
     let place = Place::new("run-stopped-guardian");
     let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], "exec sleep 1000"));

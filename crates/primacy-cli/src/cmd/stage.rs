@@ -320,7 +320,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // All of them are below this process, since it is a subreaper, and nothing else is.
-        end_descendants(None, |_, _| {});
+        end_descendants(None, None, |_, _| {});
         // What cannot be removed is left to whoever cleans up temporary files.
         let _ = fs::remove_dir_all(&self.dir);
     }

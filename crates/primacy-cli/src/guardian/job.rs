@@ -8,7 +8,9 @@ use std::process::Command;
 
 use primacy::{Instant, clock};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setpriority_process};
+
+use crate::cgroup::{self, Cgroup};
 
 /// The program to run with its arguments; the first of them is the name under which the program sees itself.
 #[derive(Clone, Debug)]
@@ -26,14 +28,21 @@ impl Program {
     }
 }
 
-/// Starts `program` in a process group of its own, unless it is `too_late` when it would begin.
+/// Starts `program` in a process group of its own, and in this control group, unless it is `too_late` when it would begin.
 ///
 /// The process dies with the thread that starts it, so this is for the guardian's only thread.
 ///
 /// # Errors
 /// What the system says; `ETIME` if it was too late.
-pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant) -> io::Result<Pid> {
+pub(crate) fn start(
+    program: &Program,
+    env: &[(&str, String)],
+    too_late: Instant,
+    niceness: Option<i32>,
+    cgroup: Option<&Cgroup>,
+) -> io::Result<Pid> {
     let guardian = getpid();
+    let entrance = cgroup.map(Cgroup::entrance).transpose()?;
     let mut command = Command::new(&program.file);
     if let Some((name, args)) = program.args.split_first() {
         command.arg0(name).args(args);
@@ -49,6 +58,14 @@ pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant
         // The guardian may have died before the signal was asked for.
         if getppid() != Some(guardian) {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
+        }
+        if let Some(niceness) = niceness {
+            // To be nicer is always allowed, and it was its own before.
+            let _ = setpriority_process(None, niceness);
+        }
+        if let Some(entrance) = &entrance {
+            // Outside of it, this process is found in the process table, as where there is no group.
+            let _ = rustix::io::write(entrance, cgroup::ENTER);
         }
         // The machine may have stood still since the guardian looked at its clock.
         if clock::now() >= too_late {

@@ -1,5 +1,7 @@
 //! What a supervisor and its guardian say to each other: one JSON object a line, over a socket pair.
 
+use std::path::PathBuf;
+
 use primacy::witness::WitnessSpec;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +78,10 @@ pub(crate) enum Order {
 #[serde(tag = "report", rename_all = "snake_case")]
 pub(crate) enum Report {
     /// It is ready to start jobs.
-    Ready,
+    Ready {
+        /// The directory of the control group that they are started in, or why there is none.
+        cgroup: Result<PathBuf, String>,
+    },
     /// The job runs.
     Started {
         /// Of which leadership.
@@ -97,6 +102,13 @@ pub(crate) enum Report {
         term: u64,
         /// The end that it acts by.
         valid_until: u64,
+    },
+    /// The job has so many processes that to kill them takes a good part of the kill margin.
+    SlowKill {
+        /// How many.
+        processes: usize,
+        /// How long that may take, in nanoseconds.
+        takes: u64,
     },
     /// The job was told to end.
     Stopping {

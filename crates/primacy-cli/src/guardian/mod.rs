@@ -18,6 +18,7 @@
 pub(crate) mod handle;
 pub(crate) mod job;
 pub(crate) mod message;
+mod precedence;
 mod rehearsal;
 mod testifier;
 mod warnings;
@@ -39,6 +40,7 @@ use rustix::process::{
 use signal_hook::consts::SIGCHLD;
 
 use crate::boot_timer::BootTimer;
+use crate::cgroup::Cgroup;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::testifier::Testifier;
@@ -46,7 +48,9 @@ use crate::guardian::warnings::Warnings;
 use crate::guardian::wire::Wire;
 use crate::line_writer::write_last_words;
 use crate::memory;
-use crate::process_tree::{Children, Ended, children, end_descendants, reap, signal_descendants};
+use crate::process_tree::{
+    Children, Ended, children, end_descendants, reap, signal_descendants, time_to_find_descendants,
+};
 use crate::signals;
 
 /// One leadership, and the processes that work under it.
@@ -75,6 +79,9 @@ enum Stage {
     Parting { kill_at: Instant },
 }
 
+/// How often it is measured how long it takes to kill the job.
+const MEASURED_EVERY: Duration = Duration::from_secs(60);
+
 struct Guardian {
     wire: Wire,
     /// Readable when the supervisor's process is gone; `None` if it was gone before it could be watched.
@@ -86,6 +93,14 @@ struct Guardian {
     /// What to run; without one the lead is held for its own sake.
     job: Option<Program>,
     testifier: Testifier,
+    /// What is started has this niceness, if this process has given up its own.
+    niceness: Option<i32>,
+    /// All that is started is in it; or why there is none.
+    cgroup: Result<Cgroup, String>,
+    /// How long it may take to kill all that has been started, where they have to be searched for.
+    kill_takes: Duration,
+    /// When to measure that again.
+    measure_at: Option<Instant>,
     charge: Option<Charge>,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
@@ -149,8 +164,10 @@ fn guard_by(
     child_signals: UnixStream,
     warnings: &Warnings,
 ) -> io::Result<()> {
+    let niceness = precedence::take();
     memory::let_go_of_program_text();
-    let rehearsed = rehearsal::rehearse(&duty);
+    let mut cgroup = Cgroup::create(&duty.mark);
+    let rehearsed = rehearsal::rehearse(&duty, &mut cgroup);
     if let Err(error) = memory::keep_what_is_here().and(rehearsed) {
         let what = "what is needed to end a job cannot be kept in memory (ulimit -l), so it may have to wait for the disk";
         warnings.warn(&format!("{what}: {error}"));
@@ -166,12 +183,17 @@ fn guard_by(
         testifier: Testifier::new(duty.witness.as_ref(), warnings),
         duty,
         job,
+        niceness,
+        cgroup,
+        kill_takes: Duration::ZERO,
+        measure_at: None,
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
         settled_at: Some(clock::now().after(memory::SETTLING_TIME)),
     };
-    guardian.wire.say(&Report::Ready);
+    let cgroup = guardian.cgroup.as_ref().map(|cgroup| cgroup.dir().to_owned());
+    guardian.wire.say(&Report::Ready { cgroup: cgroup.map_err(String::clone) });
     guardian.watch()
 }
 
@@ -199,11 +221,19 @@ impl Guardian {
             self.reap();
             self.start_if_due();
             self.on_time(now);
+            if self.measure_at.is_some_and(|at| now >= at) {
+                self.measure();
+            }
             if self.settled_at.is_some_and(|at| now >= at) {
                 self.settled_at = None;
                 memory::let_go_of_program_text();
             }
             if self.charge.is_none() {
+                if let Ok(cgroup) = &self.cgroup
+                    && (self.leave_taken || self.supervisor_lost)
+                {
+                    cgroup.remove();
+                }
                 if self.leave_taken {
                     return Ok(());
                 }
@@ -218,7 +248,7 @@ impl Guardian {
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
         let deadline = self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty));
-        self.timer.set(deadline.into_iter().chain(self.settled_at).min());
+        self.timer.set(deadline.into_iter().chain(self.settled_at).chain(self.measure_at).min());
         let mut wire = PollFlags::IN;
         if self.wire.has_unsent() {
             wire |= PollFlags::OUT;
@@ -376,6 +406,7 @@ impl Guardian {
         };
         let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
         self.settled_at = Some(clock::now().after(memory::SETTLING_TIME));
+        self.measure_at = Some(clock::now().after(memory::SETTLING_TIME));
         let Some(charge) = &self.charge else { return };
         self.wire.say(&Report::Started { term: charge.term, pid: pid.as_raw_nonzero().get() });
     }
@@ -397,7 +428,7 @@ impl Guardian {
         ];
         env.extend(charge.fenced.then(|| (job::TOKEN, charge.term.to_string())));
         env.extend_from_slice(more_env);
-        let error = match job::start(program, &env, too_late) {
+        let error = match job::start(program, &env, too_late, self.niceness, self.cgroup.as_ref().ok()) {
             Ok(pid) => {
                 charge.stage = stage;
                 charge.main = Some(pid);
@@ -417,12 +448,34 @@ impl Guardian {
         None
     }
 
+    /// Measures how long it takes to kill the job. In a control group the kernel does it, and how many there are is no matter.
+    fn measure(&mut self) {
+        self.measure_at = None;
+        let working = self.charge.as_ref().filter(|charge| charge.stage == Stage::Working);
+        let Some(charge) = working.filter(|_| self.cgroup.is_err()) else { return };
+        let (processes, found) = time_to_find_descendants(charge.stop_at(&self.duty));
+        // Those that end want the processors, too.
+        let takes = found.times(2);
+        let margin = Duration::from_nanos(self.duty.kill_margin);
+        // Told again when it has become half as long again.
+        if takes > margin.divided_by(2) && takes.times(2) > self.kill_takes.times(3) {
+            self.wire.say(&Report::SlowKill { processes, takes: takes.as_nanos() });
+        }
+        self.kill_takes = takes.max(self.kill_takes);
+        self.measure_at = Some(clock::now().after(MEASURED_EVERY));
+    }
+
+    /// When everything is killed that is not gone by then.
+    fn kill_at(&self, charge: &Charge) -> Instant {
+        charge.kill_at(&self.duty).min(charge.valid_until.before(self.kill_takes))
+    }
+
     /// Asks everything to end, and sets the time at which it is killed.
     fn drain(&mut self, reason: Stopping) {
+        let Some(charge) = &self.charge else { return };
+        let kill_at = clock::now().after(self.duty.drain()).min(self.kill_at(charge));
         let Some(charge) = &mut self.charge else { return };
         let before = charge.stage;
-        let drained_by = clock::now().after(self.duty.drain());
-        let kill_at = drained_by.min(charge.kill_at(&self.duty));
         charge.stage = Stage::Draining { kill_at };
         let (term, main) = (charge.term, charge.main);
         if children() == Children::None {
@@ -463,7 +516,7 @@ impl Guardian {
             self.wire.say(&Report::Killing { term });
         }
         let mut ends = None;
-        end_descendants(main, |pid, ended| {
+        end_descendants(main, self.cgroup.as_ref().ok(), |pid, ended| {
             if Some(pid) == main {
                 ends = Some(ended);
             }
@@ -503,7 +556,12 @@ impl Guardian {
 
     fn let_go(&mut self) {
         if let Some(charge) = self.charge.take() {
+            self.kill_takes = Duration::ZERO;
             self.wire.say(&Report::Gone { term: charge.term });
+            if let Ok(cgroup) = &mut self.cgroup {
+                // If it cannot be renewed, the next job is not in it, and is found in the process table.
+                let _ = cgroup.renew();
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 
 use super::{Guardian, Program, Testifier, Wire};
 use crate::boot_timer::BootTimer;
+use crate::cgroup::Cgroup;
 use crate::guardian::message::{Duty, Order};
 use crate::process_tree::signal_descendants;
 
@@ -32,10 +33,11 @@ pub(super) fn work() -> ! {
     }
 }
 
-/// Plays it with nobody who listens. Returns when nothing of it is left.
+/// Plays it with nobody who listens, in the control group, which is given up if a process cannot be put into it. Returns when
+/// nothing of it is left.
 ///
 /// To be called while this process has no child, for all of them are ended.
-pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
+pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::Result<()> {
     let (ours, mut theirs) = UnixStream::pair()?;
     let (child_signals, _silent) = UnixStream::pair()?;
     child_signals.set_nonblocking(true)?;
@@ -66,8 +68,12 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
         child_signals,
         timer: BootTimer::new()?,
         testifier,
+        niceness: None,
+        cgroup: std::mem::replace(cgroup, Err(String::new())),
         duty,
         job: Some(Program { file: "/proc/self/exe".into(), args }),
+        kill_takes: Duration::ZERO,
+        measure_at: None,
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
@@ -76,6 +82,7 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
     let outcome = play(&mut played, &mut theirs);
     // Nothing of it is left, whatever went wrong.
     played.end_now();
+    *cgroup = played.cgroup;
     outcome
 }
 
@@ -87,6 +94,13 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     played.start_if_due();
     if played.charge.as_ref().is_none_or(|charge| charge.main.is_none()) {
         return Err(io::Error::other("the job of the rehearsal could not be started"));
+    }
+    if let Ok(cgroup) = &played.cgroup
+        && cgroup.is_empty()
+    {
+        cgroup.remove();
+        played.cgroup =
+            Err(format!("no process can be put into the control group {}", cgroup.dir().display()));
     }
     // These orders are what the waiting ends by.
     for order in [Order::Reach { witness: String::new() }, Order::Extend { term: 0, valid_until }] {

@@ -186,7 +186,7 @@ fn keep(command: &OsString, node: &io::Stdin) -> io::Result<Ended> {
         while poll(&mut polled, None) == Err(rustix::io::Errno::INTR) {}
     }
     let mut how = None;
-    end_descendants(Some(pid), |ended, end| {
+    end_descendants(Some(pid), None, |ended, end| {
         if ended == pid {
             how = Some(end);
         }

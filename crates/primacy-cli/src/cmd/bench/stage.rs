@@ -88,7 +88,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // All of them are below this process, since it is a subreaper, and nothing else is.
-        end_descendants(None, |_, _| {});
+        end_descendants(None, None, |_, _| {});
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exit = runtime.block_on(run(&program, &args.environment(token), &fence));
     // In every case before the lock is let go, though what remains of the command has its own descriptor.
-    end_descendants(None, |_, _| {});
+    end_descendants(None, None, |_, _| {});
     exit
 }
 

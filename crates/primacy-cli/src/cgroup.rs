@@ -1,0 +1,294 @@
+//! The control group of a node's job: whatever is started in it stays in it, and the kernel ends all of it at once.
+//!
+//! A process leaves its group neither with its session nor with its parent, its user or its environment, but only if it may
+//! write the hierarchy; so the group also names what a dead node has left behind. All of it gets SIGKILL by one write to
+//! `cgroup.kill` (Linux 5.14), also what has changed its user and what is just being started. Before that version, and in the
+//! hierarchy of the freezer (version 1), the group is frozen, each process gets SIGKILL, and the group goes on.
+//!
+//! The group is made below that of the node, so that the limits of its service or container hold for the job, too. That needs
+//! root, or a group that was delegated to this user (`Delegate=yes` in a unit of systemd); elsewhere there is none.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+/// The first part of a group's name; the mark of the supervisor follows.
+const PREFIX: &str = "primacy~";
+/// Stands in a name for the slashes of a mark; no part of a mark has it.
+const SLASH: &str = "~";
+
+/// A group for the job of one supervisor, open for use.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    dir: PathBuf,
+    procs: File,
+    kill: Kill,
+}
+
+/// How all of a group is killed.
+#[derive(Debug)]
+enum Kill {
+    /// By a write to this file.
+    AtOnce(File),
+    /// One after another, while this file says that all are frozen.
+    Frozen { state: File, freeze: &'static [u8], thaw: &'static [u8] },
+}
+
+/// A hierarchy of groups, and where this process is in it.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// The group that `mount` shows.
+    root: PathBuf,
+    mount: PathBuf,
+    /// The group of this process.
+    own: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes the group of the supervisor with this mark.
+    ///
+    /// # Errors
+    /// Why there can be none, for people.
+    pub(crate) fn create(mark: &str) -> Result<Self, String> {
+        let mut refused = "no hierarchy of control groups that can kill or freeze is mounted here".to_owned();
+        for dir in hierarchies().iter().filter_map(|hierarchy| hierarchy.dir(&hierarchy.own)) {
+            let group = dir.join(name(mark));
+            match make(&group).and_then(|()| Self::open(&group)) {
+                Ok(group) => return Ok(group),
+                Err(error) => {
+                    let _ = fs::remove_dir(&group);
+                    refused = format!("no control group can be made in {}: {error}", dir.display());
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// Opens a group that is there.
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+        let write = |name| File::options().write(true).open(dir.join(name));
+        let frozen = |name, freeze, thaw| write(name).map(|state| Kill::Frozen { state, freeze, thaw });
+        let kill = write("cgroup.kill")
+            .map(Kill::AtOnce)
+            .or_else(|_| frozen("cgroup.freeze", b"1", b"0"))
+            .or_else(|_| frozen("freezer.state", b"FROZEN", b"THAWED"))?;
+        Ok(Self { dir: dir.to_owned(), procs: write("cgroup.procs")?, kill })
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A process that writes [`ENTER`] here is in the group.
+    pub(crate) fn entrance(&self) -> io::Result<OwnedFd> {
+        self.procs.as_fd().try_clone_to_owned()
+    }
+
+    /// Whether nothing is in it, ended processes that were not reaped aside.
+    pub(crate) fn is_empty(&self) -> bool {
+        processes(&self.dir).is_empty()
+    }
+
+    /// Sends SIGKILL to all that is in it. Where it has to be frozen for that, a process that was just being started may be
+    /// left, so this is called until nothing is.
+    pub(crate) fn kill(&self) {
+        // An error is shown by what is left, which the caller looks at in every case.
+        match &self.kill {
+            Kill::AtOnce(file) => drop(write(file, b"1")),
+            Kill::Frozen { state, freeze, thaw } => {
+                let _ = write(state, freeze);
+                for pid in processes(&self.dir) {
+                    // It is frozen, so it cannot end and leave its number to another.
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+                let _ = write(state, thaw);
+            }
+        }
+    }
+
+    /// Makes it anew for the next job, without what this one has set in it or made below it.
+    pub(crate) fn renew(&mut self) -> io::Result<()> {
+        remove(&self.dir);
+        make(&self.dir)?;
+        *self = Self::open(&self.dir)?;
+        Ok(())
+    }
+
+    /// Removes it, if nothing is in it.
+    pub(crate) fn remove(&self) {
+        remove(&self.dir);
+    }
+}
+
+/// What a process writes to the [entrance](Cgroup::entrance).
+pub(crate) const ENTER: &[u8] = b"0";
+
+/// Finds the groups of processes.
+pub(crate) struct Finder {
+    hierarchies: Vec<Hierarchy>,
+}
+
+impl Finder {
+    /// Looks where groups are.
+    pub(crate) fn new() -> Self {
+        Self { hierarchies: hierarchies() }
+    }
+
+    /// The nearest group of a job of this user that a process is in, if its mark is `wanted`, and what the mark says.
+    pub(crate) fn find<T>(&self, pid: Pid, wanted: impl Fn(&str) -> Option<T>) -> Option<(PathBuf, T)> {
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
+        let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(Path::new);
+        let mut marked = paths
+            .flat_map(Path::ancestors)
+            .filter_map(|group| Some((group, wanted(&mark(group.file_name()?)?)?)));
+        marked.find_map(|(group, said)| {
+            let mut dirs = self.hierarchies.iter().filter_map(|hierarchy| hierarchy.dir(group));
+            // Everybody may give such a name to a group of their own.
+            Some((dirs.find(|dir| is_own(dir))?, said))
+        })
+    }
+
+    /// Removes groups beside that of this process in which nothing is, if their mark is `wanted`.
+    pub(crate) fn remove_empty(&self, wanted: impl Fn(&str) -> bool) {
+        for dir in self.hierarchies.iter().filter_map(|hierarchy| hierarchy.dir(&hierarchy.own)) {
+            for group in children(&dir) {
+                if group.file_name().and_then(mark).is_some_and(|mark| wanted(&mark)) && is_own(&group) {
+                    remove(&group);
+                }
+            }
+        }
+    }
+}
+
+impl Hierarchy {
+    /// The directory of a group, if it is below what is mounted.
+    fn dir(&self, group: &Path) -> Option<PathBuf> {
+        let below = group.strip_prefix(&self.root).ok()?;
+        let dir = self.mount.join(below);
+        dir.join("cgroup.procs").exists().then_some(dir)
+    }
+}
+
+/// The hierarchies that can end a group, the best one first.
+fn hierarchies() -> Vec<Hierarchy> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    hierarchies_in(&read("cgroup"), &read("mountinfo"))
+}
+
+fn hierarchies_in(groups: &str, mounts: &str) -> Vec<Hierarchy> {
+    let own = |is_wanted: fn(&str) -> bool| {
+        let mut lines = groups.lines().map(|line| line.splitn(3, ':').skip(1));
+        lines.find_map(|mut fields| fields.next().filter(|name| is_wanted(name)).and(fields.next()))
+    };
+    let unified = own(str::is_empty);
+    let freezer = own(has_freezer);
+    let mounted = |kind: &'static str, own: Option<&str>, is_wanted: fn(&str) -> bool| {
+        let own = own.map(PathBuf::from);
+        let mounts = mounts.lines().filter_map(move |line| {
+            let (place, system) = line.split_once(" - ")?;
+            let mut place = place.split(' ').skip(3);
+            let (root, mount) = (place.next()?, place.next()?);
+            let mut system = system.split(' ');
+            let is_such = system.next()? == kind && system.nth(1).is_some_and(is_wanted);
+            is_such.then(|| (PathBuf::from(root), PathBuf::from(mount)))
+        });
+        let found: Vec<_> = own
+            .into_iter()
+            .flat_map(|own| {
+                mounts.clone().map(move |(root, mount)| Hierarchy { root, mount, own: own.clone() })
+            })
+            .collect();
+        found
+    };
+    let mut found = mounted("cgroup2", unified, |_| true);
+    found.extend(mounted("cgroup", freezer, has_freezer));
+    found
+}
+
+/// Whether the freezer is among these controllers.
+fn has_freezer(controllers: &str) -> bool {
+    controllers.split(',').any(|name| name == "freezer")
+}
+
+fn name(mark: &str) -> String {
+    format!("{PREFIX}{}", mark.replace('/', SLASH))
+}
+
+fn mark(name: &OsStr) -> Option<String> {
+    Some(name.to_str()?.strip_prefix(PREFIX)?.replace(SLASH, "/"))
+}
+
+fn is_own(dir: &Path) -> bool {
+    fs::metadata(dir).is_ok_and(|group| group.uid() == geteuid().as_raw())
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Removes a group with those below it. One in which something is stays.
+fn remove(dir: &Path) {
+    for below in children(dir) {
+        remove(&below);
+    }
+    let _ = fs::remove_dir(dir);
+}
+
+fn children(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+/// The processes in a group and in those below it.
+fn processes(dir: &Path) -> Vec<Pid> {
+    let list = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    // Zero stands for one of a namespace that cannot be seen from here.
+    let mut found: Vec<Pid> = list.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+    found.extend(children(dir).flat_map(|below| processes(&below)));
+    found
+}
+
+fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "6:freezer:/\n4:memory:/api/x\n1:name=systemd:/\n0::/user/1:2\n";
+
+    fn hierarchy(root: &str, mount: &str, own: &str) -> Hierarchy {
+        Hierarchy { root: root.into(), mount: mount.into(), own: own.into() }
+    }
+
+    #[test]
+    fn hierarchies_are_found_where_they_are_mounted() {
+        let mounts = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+            37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime shared:9 - cgroup cgroup rw,freezer\n\
+            38 31 0:35 / /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio\n\
+            41 31 0:38 /user /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        let unified = hierarchy("/user", "/sys/fs/cgroup/unified", "/user/1:2");
+        let freezer = hierarchy("/", "/sys/fs/cgroup/freezer", "/");
+        assert_eq!(hierarchies_in(HYBRID, mounts), [unified, freezer]);
+        assert_eq!(hierarchies_in("0::/a\n", mounts).len(), 1);
+        assert_eq!(hierarchies_in("4:memory:/\n", mounts), []);
+        assert_eq!(hierarchies_in(HYBRID, "nonsense\n - \n"), []);
+    }
+
+    #[test]
+    fn a_name_gives_the_mark_again() {
+        let given = "billing/a:1/0123456789abcdef.4026531836/17.421";
+        assert_eq!(mark(OsStr::new(&name(given))).as_deref(), Some(given));
+        assert_eq!(mark(OsStr::new("primacy.service")), None);
+    }
+}
