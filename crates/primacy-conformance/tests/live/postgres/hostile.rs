@@ -469,6 +469,8 @@ async fn a_fence_of_version_1_is_told_and_brought_up_to_date() {
     let found = attempt(&server.url(), "ledger").await.unwrap();
     assert_eq!((found.fence, found.highest), (Some(FenceState::Version(1)), Some(FencingToken(7))));
 
+    server.run_sql("ALTER TABLE primacy_fence DISABLE TRIGGER primacy_keeps").await;
+
     // A statement of the old version is under way: it is not overtaken by one of the new.
     let old = app(&server).await;
     old.batch_execute("BEGIN; SET LOCAL primacy.token = '7 orders'; INSERT INTO ledger VALUES (7)")
@@ -479,6 +481,10 @@ async fn a_fence_of_version_1_is_told_and_brought_up_to_date() {
     super::fence::until_waiting(&server, 1).await;
     old.batch_execute("COMMIT").await.unwrap();
     installing.await.unwrap().expect("it is brought up to date");
+    // What somebody may have turned off by the fault of version 1 is on again.
+    let lowering =
+        server.connect().await.batch_execute("UPDATE primacy_fence SET highest = 0").await.unwrap_err();
+    assert_eq!(lowering.code().unwrap().code(), "PRM04");
     server.run_sql("TRUNCATE witnessed").await;
     let fresh = app(&server).await;
     fresh.batch_execute(evil).await.unwrap();

@@ -71,6 +71,7 @@ END $primacy$;
 DO $primacy$
 DECLARE
     fence pg_catalog.regclass := pg_catalog.to_regclass(pg_catalog.concat(:schema_text, '.primacy_fence'));
+    theirs pg_catalog.record;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) fence::pg_catalog.oid
         AND tgname OPERATOR(pg_catalog.=) 'primacy_keeps') THEN
@@ -83,12 +84,18 @@ BEGIN
         AND tgname OPERATOR(pg_catalog.=) 'primacy_raised') THEN
         CREATE TRIGGER primacy_raised AFTER UPDATE ON :schema.primacy_fence
             FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_raised();
-        -- Also where session_replication_role turns ordinary triggers off.
-        ALTER TABLE :schema.primacy_fence ENABLE ALWAYS TRIGGER primacy_raised;
         CREATE TRIGGER primacy_keeps BEFORE UPDATE OR DELETE ON :schema.primacy_fence_hold
             FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_keeps();
         CREATE TRIGGER primacy_keeps_all BEFORE TRUNCATE ON :schema.primacy_fence_hold
             FOR EACH STATEMENT EXECUTE FUNCTION :schema.primacy_fence_keeps();
     END IF;
+    -- Also where session_replication_role turns ordinary triggers off, and where somebody has disabled them.
+    FOR theirs IN
+        SELECT tgname, tgrelid::pg_catalog.regclass AS relation FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
+            AND tgenabled OPERATOR(pg_catalog.<>) 'A' AND tgrelid OPERATOR(pg_catalog.=) ANY (ARRAY[fence::pg_catalog.oid,
+                pg_catalog.to_regclass(pg_catalog.concat(:schema_text, '.primacy_fence_hold'))::pg_catalog.oid])
+    LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', theirs.relation, theirs.tgname);
+    END LOOP;
 END $primacy$;
 INSERT INTO :schema.primacy_fence_hold(election, highest) SELECT election, highest FROM :schema.primacy_fence ON CONFLICT DO NOTHING;
