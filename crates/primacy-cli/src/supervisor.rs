@@ -12,7 +12,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
 use primacy::witness::WitnessSpec;
-use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, clock, describe};
+use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, Reason, clock};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -372,9 +372,9 @@ impl Supervisor {
                     Notice::Report(report) => {
                         if let Err(lost) = leadership.check() {
                             // Whatever its job does now, it is not by this that the leadership ends.
-                            course.because(lost.reason.map_or("its time has passed", describe));
+                            course.because(&leadership.why(lost.reason.unwrap_or(Reason::Expired)));
                         }
-                        self.on_report(report, course);
+                        self.on_report(report, leadership, course);
                     }
                     Notice::Died => {
                         course.because("the guardian died");
@@ -391,7 +391,7 @@ impl Supervisor {
                 },
                 reason = leadership.ended(), if !ended => {
                     ended = true;
-                    course.because(describe(reason));
+                    course.because(&leadership.why(reason));
                     self.guardian.tell(Order::Stop { term: course.lead.term() });
                 }
                 signal = self.signals.next() => self.on_signal(signal, course),
@@ -514,7 +514,7 @@ impl Supervisor {
         self.guardian.tell(Order::Stop { term });
     }
 
-    fn on_report(&self, report: Report, course: &mut Course) {
+    fn on_report(&self, report: Report, leadership: &Leadership<Mandate>, course: &mut Course) {
         let lead = course.lead;
         let event = match report {
             Report::Ready { .. } | Report::Gone { .. } => return,
@@ -534,7 +534,7 @@ impl Supervisor {
             }
             Report::Stopping { reason, .. } => {
                 if reason == Stopping::Deadline {
-                    course.because("it was not renewed in time");
+                    course.because(&leadership.why(Reason::Expired));
                 }
                 Event::Stopping { lead, reason: course.stopping_text(reason) }
             }

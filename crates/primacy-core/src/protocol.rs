@@ -221,8 +221,10 @@ pub enum Reason {
     Expired,
     /// A node had a higher term.
     HigherTerm(Term),
-    /// Another process wrote over the record, or removed the entry.
+    /// Another process has taken the record.
     Overwritten,
+    /// The record, or the entry, was deleted from the store: by an operator, or by something that cleans up there.
+    Removed,
     /// The store has ended this node's session.
     SessionEnded,
     /// What must never be was seen.

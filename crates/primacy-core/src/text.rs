@@ -38,6 +38,7 @@ fn reason_text(reason: Reason) -> String {
         Reason::Expired => "expired".to_owned(),
         Reason::HigherTerm(term) => format!("term {term} exists"),
         Reason::Overwritten => "overwritten".to_owned(),
+        Reason::Removed => "removed".to_owned(),
         Reason::SessionEnded => "session ended".to_owned(),
         Reason::Violation => "violation".to_owned(),
         Reason::Halted => "halted".to_owned(),

@@ -151,6 +151,7 @@ impl<A: Algorithm> World<A> {
             Reason::Expired => "deposed: expired",
             Reason::HigherTerm(_) => "deposed: higher term",
             Reason::Overwritten => "deposed: overwritten",
+            Reason::Removed => "deposed: removed",
             Reason::SessionEnded => "deposed: session ended",
             Reason::Violation => "deposed: violation",
             Reason::Halted => "deposed: halted",

@@ -9,13 +9,15 @@ use std::sync::OnceLock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::attempts;
+
 /// Runs `work` on the stores' thread, and waits for what it comes to. An error says that it did not come to an end.
 ///
 /// Dropping the future gives the work up: it ends at the next point at which it waits.
 pub(crate) async fn run<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, String> {
-    let mut task = Aborted(handle()?.spawn(work));
+    let mut task = Aborted(handle()?.spawn(attempts::inherit(work)));
     (&mut task.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
 }
 

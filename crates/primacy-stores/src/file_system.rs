@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use crate::open::OpenError;
 use crate::ownership::Sharing;
 
+/// What becomes of an election whose file or directory is gone, and what to do.
+pub(crate) const GONE: &str = "its leader stops, and none is elected over it. Put it back as it was; or stop all nodes of the election, wait \
+                               for one lease, and start them again: the first one makes a new one";
+
 /// Takes the path, and with whom it is shared, out of what follows the scheme; `form` is how the URL is written.
 pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<(PathBuf, Sharing), OpenError> {
     let malformed = |why: &str| Err(OpenError::Malformed { form, why: why.to_owned() });

@@ -24,6 +24,7 @@
 //!
 //! Every store passes the same laws, which are in the crate `primacy-conformance`.
 
+mod attempts;
 #[cfg(feature = "az")]
 pub mod az;
 #[cfg(feature = "network")]
@@ -58,6 +59,7 @@ pub mod object;
 pub mod open;
 #[cfg(feature = "ownership")]
 pub mod ownership;
+mod passing;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod record;
@@ -81,10 +83,15 @@ mod watch;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
+pub use attempts::Attempts;
 pub use checkup::{Check, Verdict};
 pub use document::Document;
 pub use mark::{MarkError, StoreMark};
-pub use open::{OpenError, Opened, check_scheme, examine, open, open_any, open_existing, open_existing_any};
+pub use open::{
+    OpenError, Opened, check_scheme, examine, open, open_any, open_existing, open_existing_any,
+    url_without_login,
+};
+pub use passing::is_passing;
 pub use record::RecordError;
 pub use register::{Pending, ReadError, Register, SetError};
 pub use sessions::{Begun, SessionError, Sessions};

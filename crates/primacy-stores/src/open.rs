@@ -163,6 +163,22 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether the same may succeed a little later, without that anybody mends anything.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } => true,
+            Self::Malformed { .. }
+            | Self::UnknownScheme { .. }
+            | Self::NotBuiltIn { .. }
+            | Self::KeepsSessions { .. }
+            | Self::Election { .. }
+            | Self::Refused { .. } => false,
+        }
+    }
+}
+
 /// Opens the store of `url` for the election `election`, and makes its database if there is none.
 ///
 /// # Errors
@@ -230,6 +246,22 @@ async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, Op
 pub fn check_scheme(url: &str) -> Result<(), OpenError> {
     let (store, _) = find(url)?;
     store.code().map(|_| ())
+}
+
+/// The URL for people: without its login and its settings, which may hold secrets, and without all behind the scheme where
+/// it is not clear where the login ends.
+#[must_use]
+pub fn url_without_login(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned(); // A path, or a name.
+    };
+    let place = match rest.rsplit_once('@') {
+        Some((login, _)) if login.contains(['?', '#']) => "…",
+        Some((_, place)) => place,
+        None => rest,
+    };
+    let place = place.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{place}")
 }
 
 /// The line of the table that this URL names, and what stands behind `scheme:`.
@@ -333,6 +365,21 @@ mod tests {
             assert!(matches!(error, OpenError::Election { .. }));
         }
         assert!(open("memory:names", "jobs/nightly é").await.is_ok());
+    }
+
+    #[test]
+    fn a_url_is_shown_without_what_could_be_secret() {
+        let shown = [
+            ("etcd://h:1,i:2/x?recipe=lease", "etcd://h:1,i:2/x"),
+            ("postgres://u:se/cret@h/d?password=secret", "postgres://h/d"),
+            ("nats://secret@h/b", "nats://h/b"),
+            ("postgres://u:p#s3cret@h/d", "postgres://…"),
+            ("postgres://h/d?user=u@secret", "postgres://…"),
+            ("sqlite:/a@b.db", "sqlite:/a@b.db"),
+        ];
+        for (url, expected) in shown {
+            assert_eq!(url_without_login(url), expected);
+        }
     }
 
     #[test]

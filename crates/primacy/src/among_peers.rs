@@ -230,7 +230,10 @@ impl Entry {
         let measures = Arc::clone(&desk.measures);
         match self.start(config, Arc::clone(&measures), begin).await {
             Ok((mut machine, peers)) => {
-                let mut world = PeersAndStore { peers, store: StoreWorld::measured(register, measures) };
+                let mut world = PeersAndStore {
+                    peers,
+                    store: StoreWorld::measured(register, measures, config.timers.lease.into()),
+                };
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
                 world.peers.close().await;

@@ -59,6 +59,10 @@ pub const FENCE_GRACE: Duration = Duration::from_secs(1);
 
 /// The shortest lease: a heartbeat or a write, its answer, and the timers of an operating system must fit into it.
 const LEASE_MIN: Duration = Duration::from_millis(10);
+/// The shortest interval of renewals: below that a machine does nothing else, and its timers do not keep it.
+const RENEWAL_MIN: Duration = Duration::from_millis(1);
+/// How many leases a node may wait at random before it stands. For as long as that nobody leads after each loss.
+const RANDOM_WAIT_LEASES_MAX: u32 = 10;
 const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(5);
@@ -305,6 +309,32 @@ pub enum TimerProblem {
         /// The least.
         least: Duration,
     },
+    /// Renewals that follow each other faster than a machine keeps.
+    #[error(
+        "the renewal (heartbeat) of {renewal:?} is shorter than {least:?}, which no machine keeps; a quarter of the lease of {lease:?} \
+         is the rule among peers, a sixth over a store"
+    )]
+    RenewalTiny {
+        /// The renewal.
+        renewal: Duration,
+        /// The least.
+        least: Duration,
+        /// The lease.
+        lease: Duration,
+    },
+    /// Nobody would lead for long after each loss.
+    #[error(
+        "the random wait of up to {random_wait_max:?} before standing is longer than {most:?}, ten leases of {lease:?}: for as long \
+         nobody leads after each loss; three tenths of the lease are the rule"
+    )]
+    RandomWaitTooLong {
+        /// The wait.
+        random_wait_max: Duration,
+        /// The most.
+        most: Duration,
+        /// The lease.
+        lease: Duration,
+    },
     /// Followers would give up a leader that is well.
     #[error("{miss_count} heartbeats missed must be at least 2, or one late packet costs the leader")]
     MissCount {
@@ -382,6 +412,13 @@ impl Timers {
         let sum = renewal.saturating_add(drain).saturating_add(kill_margin).saturating_add(drift);
         if lease <= sum {
             problems.push(TimerProblem::LeaseTooShort { lease, renewal, drain, kill_margin, drift, sum });
+        }
+        if !renewal.is_zero() && renewal < RENEWAL_MIN {
+            problems.push(TimerProblem::RenewalTiny { renewal, least: RENEWAL_MIN, lease });
+        }
+        let (random_wait_max, most) = (self.random_wait_max, lease.saturating_mul(RANDOM_WAIT_LEASES_MAX));
+        if random_wait_max > most {
+            problems.push(TimerProblem::RandomWaitTooLong { random_wait_max, most, lease });
         }
         let answer_timeout = self.answer_timeout;
         if renewal.saturating_add(answer_timeout) >= lease {
@@ -560,6 +597,16 @@ mod tests {
         let Err(ConfigError::Timers(problems)) = wrong.check() else { panic!("these timers are wrong") };
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert_eq!(ConfigError::Timers(problems).to_string().lines().count(), 4);
+    }
+
+    #[test]
+    fn timers_that_are_out_of_all_proportion_to_the_lease_are_refused() {
+        let timers = || Timers::new(Venue::Peers, None);
+        let refusal = |timers: Timers| timers.check().unwrap_err().to_string();
+        let tiny = refusal(Timers { renewal: Duration::from_micros(1), ..timers() });
+        assert!(tiny.contains("1µs is shorter than 1ms"), "{tiny}");
+        let long = refusal(Timers { random_wait_max: Duration::from_secs(600), ..timers() });
+        assert!(long.contains("up to 600s before standing is longer than 10s"), "{long}");
     }
 
     #[test]

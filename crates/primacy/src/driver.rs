@@ -423,7 +423,8 @@ impl Desk {
                 // Nothing of one before is under way, or there would be no new one.
                 self.released();
                 let leader = Leader { identity: self.identity, term };
-                let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion));
+                let measures = Arc::downgrade(&self.measures);
+                let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion, measures));
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();
                 self.measures.elected(Arc::clone(&cell));
@@ -438,8 +439,8 @@ impl Desk {
             Event::Resigning(reason) => {
                 if let Some(cell) = &self.cell {
                     let lead = cell.lead();
-                    tracing::info!(term = %lead.term, ?reason, "resigning");
                     cell.begin_end(reason);
+                    tracing::info!(term = %lead.term, ?reason, why = cell.why(reason), "resigning");
                     let patience = self.timers.drain.saturating_add(self.timers.kill_margin);
                     self.drain_until = Some(now.after(patience.into()));
                 }
@@ -448,15 +449,16 @@ impl Desk {
                 self.drain_until = None;
                 if let Some(cell) = self.cell.take() {
                     let lead = cell.lead();
-                    tracing::info!(term = %lead.term, ?reason, "deposed");
                     self.measures.ended(&cell, reason);
                     cell.begin_end(reason);
+                    tracing::info!(term = %lead.term, ?reason, why = cell.why(reason), "deposed");
                     self.releasing = Some((cell, reason));
                 }
                 // To stand again is the application's decision; it may have taken it already.
                 return self.candidate.is_none().then_some(Command::Withdraw);
             }
             Event::LeaderChanged(leader) => {
+                self.warn_of_namesake(leader);
                 self.measures.leader(leader);
                 self.publisher.publish(Change::Leader(leader));
             }
@@ -467,6 +469,21 @@ impl Desk {
             }
         }
         None
+    }
+
+    /// Says so if a process leads that has this node's name and is another one: two of one name hide each other wherever names
+    /// are shown.
+    fn warn_of_namesake(&self, leader: Option<Leader>) {
+        let me = self.identity;
+        let namesake =
+            leader.map(|leader| leader.identity).filter(|leader| leader.node == me.node && *leader != me);
+        if let Some(namesake) = namesake {
+            tracing::warn!(
+                leader = %namesake.incarnation, this_process = %me.incarnation,
+                "the leader is another process with the name of this node: an earlier run of it, which this one follows when its \
+                 lease has ended, or a second node of the same name; give each node a name of its own (--node)"
+            );
+        }
     }
 
     /// The line that the simulator prints for the same event, for whoever asks for `primacy::trace=info`, or `=debug`

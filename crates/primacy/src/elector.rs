@@ -9,7 +9,7 @@ use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Attributes;
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
-use primacy_stores::{Opened, Register, Sessions, StoreMark};
+use primacy_stores::{Opened, Register, Sessions, StoreMark, url_without_login};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -509,10 +509,17 @@ impl Builder {
         let identity = Identity::new(config.node, incarnation()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
+        let name = url.map(url_without_login);
         start(config, identity, standing, witness, None, move |config, mut desk, ready| async move {
+            desk.measures.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_sessions::machine(&config, identity);
             let timeout_min = config.timers.session_min().into();
-            let mut world = SessionsWorld::new(store, Arc::clone(&desk.measures), timeout_min);
+            let mut world = SessionsWorld::new(
+                store,
+                Arc::clone(&desk.measures),
+                config.timers.lease.into(),
+                timeout_min,
+            );
             let _ = ready.send(Ok(()));
             // A lease that ends is reported by the driver.
             let _ = drive(&mut machine, &mut world, &mut desk).await;
@@ -533,9 +540,12 @@ impl Builder {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
+        let name = url.map(url_without_login);
         start(config, identity, standing, witness, None, move |config, mut desk, ready| async move {
+            desk.measures.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_store::machine(&config, identity, seed);
-            let mut world = StoreWorld::measured(register, Arc::clone(&desk.measures));
+            let mut world =
+                StoreWorld::measured(register, Arc::clone(&desk.measures), config.timers.lease.into());
             let _ = ready.send(Ok(()));
             // A lease that ends is reported by the driver.
             let _ = drive(&mut machine, &mut world, &mut desk).await;
@@ -580,8 +590,9 @@ impl Builder {
                     witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
             }
         }
-        let register = store.map(|(_, register)| register);
+        let (name, register) = store.map(|(url, register)| (url_without_login(url), register)).unzip();
         start(config, identity, standing, Some(witness), map, move |config, desk, ready| async move {
+            desk.measures.store.describe(name.as_deref(), &config.timers);
             match keeping {
                 Some(keeping) => entry.live_keeping(&config, keeping, desk, ready).await,
                 None => entry.live(&config, register, desk, ready).await,

@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::clock;
-use crate::config::{REOPEN_PAUSE, Timers, Venue};
+use crate::config::{LEASE, REOPEN_PAUSE, Timers, Venue};
 use crate::disk::{DiskError, entropy};
 use crate::driver::drive_alone;
 use crate::over_sessions::SessionsWorld;
@@ -207,7 +207,7 @@ async fn on_a_record(mut errand: Errand, register: Arc<dyn Register>) -> Result<
 }
 
 async fn on_a_queue(mut eviction: Eviction, store: Arc<dyn Sessions>) -> Result<Ending, ErrandError> {
-    let mut world = SessionsWorld::new(store, Arc::default(), primacy_core::Duration::ZERO);
+    let mut world = SessionsWorld::new(store, Arc::default(), LEASE.into(), primacy_core::Duration::ZERO);
     let driven = drive_alone(&mut eviction, &mut world, |eviction| eviction.ending().is_some()).await;
     driven.map_err(|_| ErrandError::Unknown)?;
     Ok(match eviction.ending() {

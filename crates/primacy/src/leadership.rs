@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Occasion, Reason, Term};
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock;
 use crate::driver::Order;
+use crate::measures::Measures;
 use crate::progress::Progress;
 use crate::status::Lead;
 
@@ -77,6 +78,7 @@ pub const fn describe(reason: Reason) -> &'static str {
         Reason::Expired => "it could not be renewed in time",
         Reason::HigherTerm(_) => "another node had a higher term",
         Reason::Overwritten => "another process took the record",
+        Reason::Removed => "its record, or its entry, was deleted from the store",
         Reason::SessionEnded => "the store ended its session",
         Reason::Violation => "something was seen that must never be",
         Reason::Halted => "this node cannot go on",
@@ -189,6 +191,13 @@ impl<M: Copy> Leadership<M> {
     /// Cancel safe.
     pub async fn lost(&self) -> Reason {
         self.held.cell.over().await
+    }
+
+    /// Why it ends for this reason, for people: as [`describe`] has it, and where the store is at fault, in the store's own words,
+    /// with how often and for how long it has failed.
+    #[must_use]
+    pub fn why(&self, reason: Reason) -> String {
+        self.held.cell.why(reason)
     }
 
     /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more. It moves while
@@ -332,6 +341,10 @@ pub(crate) struct Cell {
     /// What keeps the work from ending, as the work says.
     delay: Mutex<Option<String>>,
     state: watch::Sender<State>,
+    /// What was wrong with the store when the end began.
+    store_trouble: OnceLock<Option<String>>,
+    /// Where to ask for that before.
+    measures: Weak<Measures>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -353,6 +366,7 @@ impl Cell {
         mandate: Mandate,
         valid_until: Instant,
         occasion: Option<Occasion>,
+        measures: Weak<Measures>,
     ) -> Self {
         Self {
             leader,
@@ -364,7 +378,28 @@ impl Cell {
             undrained: Notify::new(),
             delay: Mutex::new(None),
             state: watch::Sender::new(State { valid_until, ending: None, over: None }),
+            store_trouble: OnceLock::new(),
+            measures,
         }
+    }
+
+    /// As [`Leadership::why`].
+    pub(crate) fn why(&self, reason: Reason) -> String {
+        let text = describe(reason);
+        match reason {
+            Reason::Expired | Reason::SessionEnded => {
+                let trouble = self.store_trouble.get().cloned().unwrap_or_else(|| self.find_store_trouble());
+                trouble.map_or_else(|| text.to_owned(), |trouble| format!("{text}: {trouble}"))
+            }
+            Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy | Reason::HigherTerm(_) => {
+                text.to_owned()
+            }
+            Reason::Overwritten | Reason::Removed | Reason::Violation | Reason::Halted => text.to_owned(),
+        }
+    }
+
+    fn find_store_trouble(&self) -> Option<String> {
+        self.measures.upgrade()?.store.loss(clock::now())
     }
 
     pub(crate) const fn term(&self) -> Term {
@@ -416,6 +451,8 @@ impl Cell {
     /// The first step of the end; what is under way may drain.
     pub(crate) fn begin_end(&self, reason: Reason) {
         self.stop_accepting();
+        // Before anybody is told to look.
+        let _ = self.store_trouble.get_or_init(|| self.find_store_trouble());
         self.state.send_if_modified(|state| {
             let first = state.ending.is_none();
             state.ending = state.ending.or(Some(reason));
@@ -470,8 +507,13 @@ mod tests {
     fn leadership(lasts: Duration) -> (Leadership<Mandate>, Arc<Cell>) {
         let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
         let leader = Leader { identity, term: Term(5) };
-        let cell =
-            Arc::new(Cell::new(leader, Mandate::Fenced(FencingToken(5)), clock::now().after(lasts), None));
+        let cell = Arc::new(Cell::new(
+            leader,
+            Mandate::Fenced(FencingToken(5)),
+            clock::now().after(lasts),
+            None,
+            Weak::new(),
+        ));
         // Nobody takes the orders, as where the driver is gone.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
     }

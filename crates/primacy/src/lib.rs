@@ -26,9 +26,11 @@ mod over_sessions;
 mod over_store;
 mod peers;
 mod progress;
+mod request_pace;
 mod seniority;
 mod standing;
 pub mod status;
+mod store_health;
 pub mod transport;
 pub mod versions;
 pub mod witness;
@@ -56,6 +58,7 @@ pub use primacy_stores as stores;
 pub use progress::Progress;
 pub use seniority::{SeniorityError, SeniorityOptions, SplitBrain};
 pub use status::Status;
+pub use store_health::StoreTrouble;
 
 /// The pages whose code in Rust is compiled as tests of this crate.
 #[cfg(doctest)]

@@ -8,6 +8,7 @@ use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term};
 
 use crate::clock;
 use crate::leadership::Cell;
+use crate::store_health::StoreHealth;
 use crate::transport::{Counters, Tls};
 
 /// The upper ends of the buckets of a [`Histogram`], in nanoseconds: from the round trip of a loopback interface to a
@@ -66,9 +67,8 @@ pub(crate) struct Measures {
     course: Mutex<Course>,
     pub(crate) heartbeat_round_trips: Histogram,
     pub(crate) state_writes: Histogram,
-    pub(crate) store_requests: Histogram,
-    pub(crate) store_reads_failed: AtomicU64,
-    pub(crate) store_writes_failed: AtomicU64,
+    /// Over a store: how its requests go.
+    pub(crate) store: StoreHealth,
     /// What the connections count; among peers only.
     pub(crate) connections: OnceLock<Arc<Mutex<Counters>>>,
     /// How it stands with the certificate; under TLS only.
@@ -162,13 +162,14 @@ impl Course {
 
 /// Every reason, as figures name it.
 #[cfg(feature = "metrics")]
-pub(crate) const REASONS: [&str; 9] = [
+pub(crate) const REASONS: [&str; 10] = [
     "resigned",
     "transferred",
     "unhealthy",
     "expired",
     "higher_term",
     "overwritten",
+    "removed",
     "session_ended",
     "violation",
     "halted",
@@ -182,6 +183,7 @@ const fn name(reason: Reason) -> &'static str {
         Reason::Expired => "expired",
         Reason::HigherTerm(_) => "higher_term",
         Reason::Overwritten => "overwritten",
+        Reason::Removed => "removed",
         Reason::SessionEnded => "session_ended",
         Reason::Violation => "violation",
         Reason::Halted => "halted",

@@ -19,7 +19,6 @@
 //! ```
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use primacy_core::{Duration, Instant, LeaderSequence, Mandate};
@@ -34,6 +33,7 @@ use crate::clock;
 use crate::elector::Elector;
 use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS};
 use crate::metadata::{Gauges, Map, Reading};
+use crate::store_health::Operation;
 use crate::transport::Counters;
 
 /// The content type of [`text`].
@@ -286,17 +286,23 @@ fn of_times(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt:
     })?;
     let help = "Requests to the store that it answered or failed";
     family(encoder, moments, histogram("primacy_store_request"), help, |family, moment| {
-        family.histogram(moment, &moment.node.measures.store_requests)
+        family.histogram(moment, &moment.node.measures.store.requests)
     })?;
-    let help = "Requests to the store that failed, other than by a rival's being first";
+    let help = "Requests to the store that failed, or were not answered in time";
     family(encoder, moments, counter("primacy_store_errors"), help, |family, moment| {
         let measures = &moment.node.measures;
-        for (operation, failed) in
-            [("read", &measures.store_reads_failed), ("write", &measures.store_writes_failed)]
-        {
-            family.counter(moment, Some(("operation", operation)), failed.load(Ordering::Relaxed))?;
-        }
-        Ok(())
+        Operation::ALL.into_iter().try_for_each(|operation| {
+            let failed = measures.store.failed(operation);
+            family.counter(moment, Some(("operation", operation.label())), failed)
+        })
+    })?;
+    let help = "Requests to the store that it answered later than in half the time for an answer";
+    family(encoder, moments, counter("primacy_store_slow"), help, |family, moment| {
+        let measures = &moment.node.measures;
+        Operation::ALL.into_iter().try_for_each(|operation| {
+            let slow = measures.store.slow(operation);
+            family.counter(moment, Some(("operation", operation.label())), slow)
+        })
     })
 }
 

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{self, Message, Session, SessionId, Trouble};
@@ -19,7 +18,9 @@ use crate::driver::{Asked, Halt, Settles, World};
 use crate::handshake::DiskId;
 use crate::measures::Measures;
 use crate::operator::AskError;
+use crate::request_pace::RequestPace;
 use crate::status::View;
+use crate::store_health::{Operation, StoreRequest};
 
 /// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct SessionsWorld {
     /// Told when the store has shown what it has: only then is a further change news.
     looked: Rc<Notify>,
     leftover: Leftover,
+    request_pace: RequestPace,
     measures: Arc<Measures>,
     /// A session that is shorter is of no use.
     timeout_min: Duration,
@@ -42,8 +44,13 @@ pub(crate) struct SessionsWorld {
 
 impl SessionsWorld {
     /// To be called inside a `LocalSet`. What is measured goes to `measures`, and a session that is shorter than
-    /// `timeout_min` is complained of.
-    pub(crate) fn new(store: Arc<dyn Sessions>, measures: Arc<Measures>, timeout_min: Duration) -> Self {
+    /// `timeout_min` is complained of. What the queue is asked is paced by the lease; a keep-alive waits for nothing.
+    pub(crate) fn new(
+        store: Arc<dyn Sessions>,
+        measures: Arc<Measures>,
+        lease: Duration,
+        timeout_min: Duration,
+    ) -> Self {
         // Unbounded, and yet never long: the machine has two requests under way, and a change is told once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (looked, mut changes) = (Rc::new(Notify::new()), JoinSet::new());
@@ -57,6 +64,7 @@ impl SessionsWorld {
             _changes: changes,
             looked,
             leftover: Leftover::default(),
+            request_pace: RequestPace::of_lease(lease),
             measures,
             timeout_min,
         }
@@ -76,10 +84,12 @@ impl SessionsWorld {
             self.leftover.replace(Some(session.clone()));
         }
         let leftover = Rc::clone(&self.leftover);
+        let may_be_sent = (!is_keep_alive).then(|| self.request_pace.next());
         requests.spawn_local(async move {
-            let began = clock::now();
+            if let Some(may_be_sent) = may_be_sent {
+                may_be_sent.await;
+            }
             let Some(answer) = answer(store.as_ref(), message, &leftover, &measures).await else { return };
-            measures.store_requests.observe(clock::now().since(began));
             complain_of_a_short_session(&answer, timeout_min);
             if is_look(&answer) {
                 looked.notify_one();
@@ -123,41 +133,42 @@ async fn answer(
     store: &dyn Sessions,
     message: Message,
     leftover: &Leftover,
-    measures: &Measures,
+    measures: &Arc<Measures>,
 ) -> Option<Message> {
-    let told = |error| told(error, measures);
+    let looking = || StoreRequest::begin(measures, Operation::Read);
+    let renewing = || StoreRequest::begin(measures, Operation::Renewal);
     Some(match message {
         Message::Begin { request, timeout } => {
-            Message::BeginReply { request, result: begin(store, timeout, leftover).await.map_err(told) }
+            let begun = renewing().run(begin(store, timeout, leftover)).await;
+            Message::BeginReply { request, result: begun.map_err(told) }
         }
         Message::KeepAlive { request, session } => {
-            let result = store.keep_alive(&session).await.map(Duration::from).map_err(told);
-            Message::KeepAliveReply { request, result }
+            let result = renewing().run(store.keep_alive(&session)).await;
+            Message::KeepAliveReply { request, result: result.map(Duration::from).map_err(told) }
         }
         Message::Stand { request, session, holder } => {
-            let result = store.stand(&session, &holder).await.map_err(told);
+            let result = looking().run(store.stand(&session, &holder)).await.map_err(told);
             Message::StandReply { request, result }
         }
         Message::Leave { request, session } => {
-            let left = store.leave(&session).await;
+            let left = renewing().run(store.leave(&session)).await;
             if matches!(left, Err(SessionError::Ended { .. })) {
                 leftover.take();
             }
             Message::LeaveReply { request, result: left.map_err(told) }
         }
         Message::End { request, session: _ } => {
-            Message::EndReply { request, result: end_leftover(store, leftover).await.map_err(told) }
+            let ended = renewing().run(end_leftover(store, leftover)).await;
+            Message::EndReply { request, result: ended.map_err(told) }
         }
         Message::First { request } => {
             // Who is first is asked for besides, whatever becomes of that.
-            let (first, _) = tokio::join!(store.first(), end_leftover(store, leftover));
-            if first.is_err() {
-                measures.store_reads_failed.fetch_add(1, Ordering::Relaxed);
-            }
+            let (first, _) = tokio::join!(looking().run(store.first()), end_leftover(store, leftover));
             Message::FirstReply { request, result: first.map_err(told) }
         }
         Message::Evict { request, dead } => {
-            Message::EvictReply { request, result: store.evict(&dead).await.map_err(told) }
+            let evicted = renewing().run(store.evict(&dead)).await;
+            Message::EvictReply { request, result: evicted.map_err(told) }
         }
         Message::BeginReply { .. }
         | Message::KeepAliveReply { .. }
@@ -170,18 +181,10 @@ async fn answer(
     })
 }
 
-/// What the machine may make of it; the rest is for people.
-fn told(error: SessionError, measures: &Measures) -> Trouble {
-    match &error {
-        SessionError::Ended { .. } => tracing::warn!(%error, "this node's session is gone"),
-        SessionError::NoAnswer { .. } => {
-            measures.store_writes_failed.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%error, "what was asked of the store may not have been done");
-        }
-        SessionError::Refused { .. } => {
-            measures.store_writes_failed.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(%error, "nobody is elected over this store here until it allows it");
-        }
+/// What the machine may make of it; the store's health keeps the rest for people.
+fn told(error: SessionError) -> Trouble {
+    if let SessionError::Ended { why } = &error {
+        tracing::warn!(%why, "the session of this node has ended");
     }
     error.into()
 }
@@ -301,7 +304,11 @@ mod tests {
     fn world(name: &str) -> (SessionsWorld, Arc<MemorySessions>, FaultSwitch) {
         let memory = Arc::new(MemorySessions::open(name, "e"));
         let (faulty, switch) = FaultySessions::new(Arc::clone(&memory) as Arc<dyn Sessions>);
-        (SessionsWorld::new(Arc::new(faulty), Arc::new(Measures::new()), Duration::ZERO), memory, switch)
+        (
+            SessionsWorld::new(Arc::new(faulty), Arc::new(Measures::new()), TIMEOUT, Duration::ZERO),
+            memory,
+            switch,
+        )
     }
 
     async fn ask(world: &mut SessionsWorld, message: Message) -> Message {

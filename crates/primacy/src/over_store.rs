@@ -3,21 +3,22 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use primacy_core::election::lease::{self, Found, Lease, Message, SetError};
-use primacy_core::{Endpoint, FencingToken, Identity, Input, NodeId, Occasion, Protocol};
-use primacy_stores::{ReadError, Register};
+use primacy_core::{Duration, Endpoint, FencingToken, Identity, Input, NodeId, Occasion, Protocol};
+use primacy_stores::Register;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, LEASE};
 use crate::driver::{Asked, Halt, Settles, World};
 use crate::handshake::DiskId;
 use crate::measures::Measures;
 use crate::operator::AskError;
+use crate::request_pace::RequestPace;
 use crate::status::View;
+use crate::store_health::{Operation, StoreRequest};
 
 /// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub(crate) struct StoreWorld {
     requests: JoinSet<()>,
     _changes: JoinSet<()>,
     pace: Rc<Pace>,
+    request_pace: RequestPace,
     measures: Arc<Measures>,
 }
 
@@ -60,16 +62,18 @@ impl Drop for UnderWay {
 impl StoreWorld {
     /// To be called inside a `LocalSet`.
     pub(crate) fn new(register: Arc<dyn Register>) -> Self {
-        Self::measured(register, Arc::default())
+        Self::measured(register, Arc::default(), LEASE.into())
     }
 
-    /// The same, and what is measured goes to `measures`.
-    pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>) -> Self {
+    /// The same, and what is measured goes to `measures`. Requests are paced by the lease.
+    pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>, lease: Duration) -> Self {
         // Unbounded, and yet never long: the machine has one request under way, and a change is told once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (pace, mut changes) = (Rc::<Pace>::default(), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&pace)));
-        Self { register, answers, inbox, requests: JoinSet::new(), _changes: changes, pace, measures }
+        let request_pace = RequestPace::of_lease(lease);
+        let requests = JoinSet::new();
+        Self { register, answers, inbox, requests, _changes: changes, pace, request_pace, measures }
     }
 
     /// Sends a request to the store.
@@ -79,7 +83,9 @@ impl StoreWorld {
         while self.requests.try_join_next().is_some() {}
         let (register, answers) = (Arc::clone(&self.register), self.answers.clone());
         let (measures, under_way) = (Arc::clone(&self.measures), UnderWay::new(&self.pace));
+        let may_be_sent = self.request_pace.next();
         self.requests.spawn_local(async move {
+            may_be_sent.await;
             if let Some(answer) = answer(register.as_ref(), message, &measures).await {
                 if is_look(&answer) {
                     under_way.0.looked.notify_one();
@@ -91,43 +97,18 @@ impl StoreWorld {
     }
 }
 
-async fn answer(register: &dyn Register, message: Message, measures: &Measures) -> Option<Message> {
-    let began = clock::now();
+async fn answer(register: &dyn Register, message: Message, measures: &Arc<Measures>) -> Option<Message> {
     match message {
         Message::Read { request } => {
-            let read = register.read().await;
-            measures.store_requests.observe(clock::now().since(began));
-            if read.is_err() {
-                measures.store_reads_failed.fetch_add(1, Ordering::Relaxed);
-            }
-            let found = match read {
-                Ok(found) => {
-                    Some(found.map_or_else(absent, |(record, version)| Found::Record { record, version }))
-                }
-                Err(error @ ReadError::Unavailable { .. }) => {
-                    tracing::warn!(%error, "the record could not be read");
-                    None
-                }
-                Err(error @ ReadError::Malformed { .. }) => {
-                    tracing::error!(%error, "the record cannot be understood, and nobody is elected over it here");
-                    None
-                }
-            };
+            let read = StoreRequest::begin(measures, Operation::Read).run(register.read()).await;
+            let record = |(record, version)| Found::Record { record, version };
+            // An error is told by the store's health.
+            let found = read.ok().map(|found| found.map_or_else(absent, record));
             Some(Message::ReadReply { request, found })
         }
         Message::CompareAndSet { request, expect, record } => {
-            let result = register.compare_and_set(expect.as_ref(), &record).await;
-            measures.store_requests.observe(clock::now().since(began));
-            match &result {
-                Ok(_) => {}
-                Err(error @ primacy_stores::SetError::Conflict) => {
-                    tracing::debug!(%error, "another was first")
-                }
-                Err(error) => {
-                    measures.store_writes_failed.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(%error, "the record may not have been written");
-                }
-            }
+            let writing = register.compare_and_set(expect.as_ref(), &record);
+            let result = StoreRequest::begin(measures, Operation::Renewal).run(writing).await;
             Some(Message::CompareAndSetReply { request, result: result.map_err(SetError::from) })
         }
         Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => None,
@@ -223,10 +204,9 @@ pub(crate) fn machine(config: &Config, me: Identity, seed: u64) -> Lease {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::Duration;
     use primacy_core::election::lease::{Record, RequestId, Version};
-    use primacy_stores::Pending;
     use primacy_stores::memory::MemoryRegister;
+    use primacy_stores::{Pending, ReadError};
     use tokio::task::{LocalSet, yield_now};
 
     use super::*;

@@ -15,6 +15,7 @@ use crate::config::Timers;
 use crate::driver::Desk;
 use crate::handshake::{By, DiskId, Voters};
 use crate::operator::AskError;
+use crate::store_health::StoreTrouble;
 use crate::transport::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 
 mod why;
@@ -49,6 +50,8 @@ pub struct Status {
     pub healthy: bool,
     /// Whether the operator lets this node lead; see [`Elector::withdraw`](crate::Elector::withdraw).
     pub standing: bool,
+    /// Over a store: what fails there now; nothing while the store answers.
+    pub store_troubles: Vec<StoreTrouble>,
     /// What it knows of the others.
     pub view: View,
 }
@@ -329,6 +332,7 @@ impl Desk {
             campaigning,
             healthy: self.healthy,
             standing: self.standing.may_lead(),
+            store_troubles: self.measures.store.troubles(),
             view,
         }
     }

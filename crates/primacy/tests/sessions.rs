@@ -102,7 +102,7 @@ async fn an_entry_that_somebody_removes_ends_the_lead_at_once() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     memory.remove_first();
-    assert_eq!(soon("the loss", first.lost()).await, Reason::Overwritten);
+    assert_eq!(soon("the loss", first.lost()).await, Reason::Removed);
     let (second, _two) = soon("the next election", waiting).await.unwrap();
     assert!(second.unwrap().token() > token);
 }

@@ -329,6 +329,7 @@ fn reason(line: &Value) -> Result<Reason, Trouble> {
             digits.parse().ok().map(|term| Reason::HigherTerm(Term(term)))
         }
         "Overwritten" => Some(Reason::Overwritten),
+        "Removed" => Some(Reason::Removed),
         "SessionEnded" => Some(Reason::SessionEnded),
         "Violation" => Some(Reason::Violation),
         "Halted" => Some(Reason::Halted),

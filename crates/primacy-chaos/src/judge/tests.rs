@@ -668,6 +668,7 @@ fn what_nodes_print_is_read_as_it_is_printed() {
         ("Expired", Reason::Expired),
         ("HigherTerm(Term(41))", Reason::HigherTerm(Term(41))),
         ("Overwritten", Reason::Overwritten),
+        ("Removed", Reason::Removed),
         ("SessionEnded", Reason::SessionEnded),
         ("Violation", Reason::Violation),
         ("Halted", Reason::Halted),

@@ -7,7 +7,7 @@ use primacy::config::check_election;
 use primacy::{Init as Outcome, InitError};
 use serde::Serialize;
 
-use super::store::block_on;
+use super::store::{answered, block_on};
 use super::target::tell;
 use crate::control::Record;
 use crate::duration;
@@ -59,7 +59,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
         ));
     }
     let url = between_processes(resolve_url("on", &args.on, &Sources::default())?)?;
-    let outcome = block_on(async { Ok(primacy::init(&url, &args.election, args.lease).await?) })?;
+    let outcome = block_on(async { Ok(answered(primacy::init(&url, &args.election, args.lease)).await??) })?;
     let election = args.election.as_str();
     let told = match &outcome {
         Outcome::NotNeeded => return no_record(args),

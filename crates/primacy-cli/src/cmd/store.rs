@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use primacy::config::{Timers, Venue, default_node};
 use primacy::core::election::lease::{Holder, Record as LeaseRecord};
-use primacy::core::{FencingToken, Identity, Incarnation, Instant};
+use primacy::core::{FencingToken, Identity, Incarnation, Instant, Leader as CoreLeader, Term};
 use primacy::stores::{OpenError, Opened, ReadError, Register, open_existing_any};
 use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
 use serde::Serialize;
@@ -23,6 +23,9 @@ use crate::exit::{Exit, Failure};
 
 /// How long a store may take to let a request be written.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a store may take to open or to show what it has.
+const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What can be known of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -72,10 +75,10 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
         record: Option<&'a Record>,
     }
     let known = block_on(async {
-        match open_existing_any(url, election).await? {
+        match answered(open_existing_any(url, election)).await?? {
             Opened::Register(register) => look(register, verify).await.map(Ok),
             // What the store says of sessions needs no watching.
-            Opened::Sessions(store) => queue::who(store.as_ref(), election, json).await.map(Err),
+            Opened::Sessions(store) => answered(queue::who(store.as_ref(), election, json)).await?.map(Err),
         }
     })?;
     let (verdict, record, taken) = match known {
@@ -107,7 +110,9 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
 }
 
 async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failure> {
-    let Some((first, _)) = register.read().await? else { return Ok((Verdict::Released, None, false)) };
+    let Some((first, _)) = answered(register.read()).await?? else {
+        return Ok((Verdict::Released, None, false));
+    };
     let look = Look { register, first, since: clock::now() };
     let (verdict, last) = match (look.first.holder.is_some(), verify) {
         (false, _) => (Verdict::Released, look.first.clone()),
@@ -122,16 +127,28 @@ async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failur
 pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failure> {
     block_on(async {
         // One who only looks makes no database.
-        let opened = open_existing_any(url, election).await?;
+        let opened = answered(open_existing_any(url, election)).await??;
         let me = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+        // An elector knows no leader before its first look, and would begin with that.
+        let mut known = answered(first_leader(&opened)).await??;
+        let show_leader =
+            |leader: Option<_>| Seen::Leader { leader: leader.map(|leader| Leader::new(leader, true)) };
+        show(json, me.as_str(), show_leader(known))?;
         let builder = Elector::builder().election(election).node(me);
         let elector = builder.opened(opened).await;
         let elector = elector.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
         let mut observer = elector.observe();
+        let mut has_looked = false;
         while let Some(change) = observer.changed().await {
             let seen = match change {
+                Change::Leader(None) if !has_looked => {
+                    has_looked = true;
+                    continue;
+                }
+                Change::Leader(leader) if leader == known => continue,
                 Change::Leader(leader) => {
-                    Seen::Leader { leader: leader.map(|leader| Leader::new(leader, true)) }
+                    (known, has_looked) = (leader, true);
+                    show_leader(leader)
                 }
                 Change::Violation(violation) => Seen::Violation { violation: format!("{violation:?}") },
                 Change::Missed(changes) => Seen::Missed { changes: Some(changes) },
@@ -140,6 +157,29 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
         }
         Ok(Exit::Unavailable)
     })
+}
+
+/// Who leads, as one look at the store shows it.
+async fn first_leader(opened: &Opened) -> Result<Option<CoreLeader>, Failure> {
+    Ok(match opened {
+        Opened::Register(register) => register.read().await?.and_then(|(record, _)| {
+            let term = Term(record.token.0);
+            record.holder.map(|holder| CoreLeader { identity: holder.identity, term })
+        }),
+        Opened::Sessions(store) => store.first().await?.map(|first| {
+            let term = Term(first.token.0);
+            CoreLeader { identity: first.holder.identity, term }
+        }),
+    })
+}
+
+/// The answer of a store, which may be on a disk that hangs.
+pub(super) async fn answered<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
+    let late = |_| {
+        let message = format!("the store has not answered within {LOOK_PATIENCE:?}");
+        Failure::new(Exit::Unavailable, message)
+    };
+    timeout(LOOK_PATIENCE, answer).await.map_err(late)
 }
 
 /// `primacy resign --on`
@@ -154,7 +194,7 @@ pub(super) fn resign(
         let asked = ask_to_resign(url, election, by.as_str(), WRITE_PATIENCE).await?;
         let (node, term) = (asked.holder.to_string(), asked.token.0);
         let Some(patience) = patience else { return Ok(Outcome::Asked { node, term }) };
-        let opened = open_existing_any(url, election).await?;
+        let opened = answered(open_existing_any(url, election)).await??;
         let gone = async {
             match opened {
                 Opened::Register(register) => gone(register, asked.token).await,
@@ -179,7 +219,7 @@ pub(super) fn resign(
 /// Waits until the leadership with this token is over, as far as the record shows.
 async fn gone(register: Arc<dyn Register>, token: FencingToken) -> Result<(), Failure> {
     loop {
-        let read = register.read().await?;
+        let read = answered(register.read()).await??;
         let Some((first, _)) = read.filter(|(record, _)| record.token == token) else { return Ok(()) };
         if first.holder.is_none() {
             return Ok(());
@@ -201,7 +241,7 @@ impl Look {
             let began = clock::now();
             let is_last = began >= runs_out_at;
             let wait = timers.poll_interval.min(runs_out_at.since(began).into());
-            match self.register.read().await {
+            match answered(self.register.read()).await? {
                 Ok(Some((record, _))) if record.holder.is_none() => return Ok((Verdict::Released, record)),
                 Ok(Some((record, _))) if self.is_unchanged(&record) => {
                     if is_last {

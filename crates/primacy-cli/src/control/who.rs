@@ -71,6 +71,9 @@ pub(crate) struct Who {
     /// Among peers: what it knows of them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) peers: Option<Peers>,
+    /// Over a store: what fails there now, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) store_troubles: Vec<String>,
     /// Over a store: the record as it has seen it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) record: Option<Record>,
@@ -348,6 +351,7 @@ impl From<&Status> for Who {
                 .err()
                 .filter(|too_few| too_few.minimum > 1)
                 .map(|too_few| too_few.to_string()),
+            store_troubles: status.store_troubles.iter().map(|trouble| trouble.text(at)).collect(),
             peers,
             record,
             queue,

@@ -95,6 +95,13 @@ fn tell_through(
             let cut = Proxy::start(server);
             stories::a_leader_without_its_store_stops_in_time(&direct, &through(&cut), || cut.refuse());
         });
+        scope.spawn(|| {
+            let proxy = Proxy::start(server);
+            let store = Store { name, url: through(&proxy), lease };
+            proxy.refuse();
+            stories::a_store_that_is_away_at_start_is_waited_for(&store, || proxy.pass());
+            stories::a_store_that_falls_silent_is_told(&store, || proxy.stall(), || proxy.pass());
+        });
         let proxy = Proxy::start(server);
         let store = Store { name, url: through(&proxy), lease };
         let outage = |time: Duration| {

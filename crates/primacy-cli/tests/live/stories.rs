@@ -171,7 +171,69 @@ pub(crate) fn a_leader_without_its_store_stops_in_time(store: &Store, through: &
     assert!(at(&exited) <= at(&started), "{exited} {started}");
     let why = a.told.wait_for_event("released");
     assert!(why["reason"].is_string(), "{why}");
+    assert_blames_the_store(store, &why);
     pair.judge(Some(watch));
+}
+
+/// The reason of a loss names the store, and has its own words and how often it failed.
+fn assert_blames_the_store(store: &Store, why: &Value) {
+    let reason = why["reason"].as_str().expect("it is given");
+    let scheme = store.url.split(':').next().expect("a scheme");
+    let blames = reason.contains(&format!(" of {scheme}://"))
+        && reason.contains("succeeded for")
+        && reason.contains("failure");
+    assert!(blames, "{reason}");
+}
+
+/// The store falls silent: nothing that it is asked is answered, and no connection is closed. The node says so, once, while it goes on
+/// and when it has lost the lead; and also when the store answers again.
+pub(crate) fn a_store_that_falls_silent_is_told(store: &Store, stall: impl FnOnce(), pass: impl FnOnce()) {
+    let mut place = Place::new(&format!("live-{}-silent", store.name));
+    let args = alone(store, "silent", &mut place);
+    let node = Node::start(&place, "a", &args);
+    node.told.wait_for_event("started");
+    stall();
+    let failing = |told: &Value| {
+        let is_trouble = told["event"] == "log"
+            && told["message"].as_str().is_some_and(|text| text.contains("a request to the store failed"));
+        is_trouble.then(|| told.clone())
+    };
+    println!("{}: {}", store.name, node.told.wait_for("the trouble's being told", failing));
+    assert_blames_the_store(store, &node.told.wait_for_event("released"));
+    pass();
+    node.told.wait_for("the end of the trouble", |told| {
+        told["message"].as_str().is_some_and(|text| text.contains("succeed again")).then_some(())
+    });
+    node.told.wait_for_another("started", 1);
+    let told = node.told.events().iter().filter_map(failing).count();
+    // One for what is read, one for what is renewed, and other words once in a lease.
+    assert!(told <= 8, "{told} lines\n{}", node.history());
+}
+
+/// The store is not there when the node starts. It waits, says so, and leads when the store is there.
+pub(crate) fn a_store_that_is_away_at_start_is_waited_for(store: &Store, appear: impl FnOnce()) {
+    let mut place = Place::new(&format!("live-{}-start", store.name));
+    let args = alone(store, "start", &mut place);
+    let node = Node::start(&place, "a", &args);
+    let waits = node.told.wait_for("its waiting for the store", |told| {
+        let waits = told["message"].as_str().is_some_and(|text| text.contains("cannot be opened yet"));
+        waits.then(|| told.clone())
+    });
+    println!("{}: {waits}", store.name);
+    appear();
+    node.told.wait_for_event("started");
+}
+
+/// What a node is started with that stands alone.
+fn alone(store: &Store, election: &str, place: &mut Place) -> Vec<String> {
+    // Some have a password, which has no place on a command line.
+    place.set("STORE_OF_a", &store.url);
+    let election = format!("{election}-{}", std::process::id());
+    let lease = format!("{}ms", store.lease.as_millis());
+    let mut args = strings(&["run", "--json", "--restart", "--election", &election, "--node", "a"]);
+    args.extend(strings(&["--on", "env:STORE_OF_a", "--state-dir", &place.text("a"), "--lease", &lease]));
+    args.extend(strings(&["--", "sleep", "600"]));
+    args
 }
 
 /// The store is away for 5 s, and with a lease of 10 s and no other setting nobody notices.

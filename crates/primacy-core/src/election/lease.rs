@@ -567,7 +567,7 @@ impl Lease {
     fn on_read_while_holding(&mut self, now: Instant, hold: &Hold, landed: Option<Write>) {
         let Some(Seen { found, .. }) = &self.seen else { return };
         let Found::Record { record, .. } = found else {
-            self.step_down(Reason::Violation);
+            self.step_down(Reason::Removed);
             self.tell(Event::Violation(Violation::RecordVanished { held: hold.token }));
             return self.consider(now);
         };
@@ -581,8 +581,13 @@ impl Lease {
             }
             return self.renew_if_due(now);
         }
-        let went_down = record.token < hold.token;
-        self.step_down(if went_down { Reason::Violation } else { Reason::Overwritten });
+        let reason = match record {
+            _ if record.token < hold.token => Reason::Violation,
+            // Only where there is no record is one made that is young.
+            Record { young: true, .. } => Reason::Removed,
+            _ => Reason::Overwritten,
+        };
+        self.step_down(reason);
         self.on_read_while_waiting(now, None);
     }
 
@@ -797,8 +802,10 @@ impl Lease {
             return self.read(now);
         };
         let (record, version) = (record.clone(), version.clone());
-        let young = self.is_young(now);
-        self.write(now, Some(version), Record { renewal: record.renewal.wrapping_add(1), young, ..record });
+        let (young, renewal) = (self.is_young(now), record.renewal.wrapping_add(1));
+        // Its own, whatever somebody has written there: that claim binds the others if this node dies.
+        let duration = self.config.duration;
+        self.write(now, Some(version), Record { renewal, young, duration, ..record });
     }
 
     fn expire(&mut self, now: Instant) {

@@ -654,7 +654,8 @@ impl Ranked {
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
-            Reason::Overwritten | Reason::SessionEnded | Reason::Violation | Reason::Halted => None,
+            Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
+            Reason::Violation | Reason::Halted => None,
         };
         self.favourite = successor.map(Favourite::Successor);
         self.send_all(&Body::Resigned { term, successor });

@@ -362,6 +362,7 @@ impl Seniority {
             | Reason::Expired
             | Reason::HigherTerm(_)
             | Reason::Overwritten
+            | Reason::Removed
             | Reason::SessionEnded
             | Reason::Violation
             | Reason::Halted => self.leave(now, None, true),

@@ -635,9 +635,9 @@ impl Session {
                 }
             }
             // Its entry was removed, and another one made. It may lead by that one, and only after another look.
-            (Role::Leading(_), Place::First { .. }) => self.overwritten(now),
+            (Role::Leading(_), Place::First { .. }) => self.entry_removed(now),
             (Role::Leading(_), Place::Behind { first }) => {
-                self.overwritten(now);
+                self.entry_removed(now);
                 self.see(now, first);
             }
             (Role::Waiting, Place::First { token, .. }) => self.become_leader(now, token),
@@ -652,7 +652,7 @@ impl Session {
             if first.as_ref().is_some_and(|entry| entry.token == lead.token) {
                 return;
             }
-            self.overwritten(now);
+            self.entry_removed(now);
         }
         match first {
             Some(entry) if entry.holder.identity != self.me() => self.see(now, entry),
@@ -675,8 +675,9 @@ impl Session {
         (self.seen, self.first) = (Some((entry, now)), None);
     }
 
-    fn overwritten(&mut self, now: Instant) {
-        self.step_down(Reason::Overwritten);
+    /// Its entry is gone from the queue, though its session is not.
+    fn entry_removed(&mut self, now: Instant) {
+        self.step_down(Reason::Removed);
         self.seen = None;
         self.act_at = now;
         if !self.stands() {

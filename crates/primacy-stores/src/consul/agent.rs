@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::attempts;
 use crate::background::{self, Aborted};
 use crate::location::Host;
 
@@ -94,8 +95,12 @@ impl Agents {
         for _ in &self.hosts {
             last = self.ask_current(question, share).await;
             // Of an agent that finds no server, or whose server has no leader, the next one may know better.
-            if matches!(&last, Ok(answer) if answer.status < 500 && answer.status != 429) {
-                return last;
+            match &last {
+                Ok(answer) if answer.status < 500 && answer.status != 429 => return last,
+                Ok(answer) => {
+                    attempts::failed(&format_args!("Consul answers with the status {}", answer.status))
+                }
+                Err(why) => attempts::failed(why),
             }
         }
         last

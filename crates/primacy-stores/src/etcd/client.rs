@@ -17,6 +17,7 @@ use tonic_prost::ProstCodec;
 
 use super::api::{self, method};
 use super::connect::{Member, Refusal};
+use crate::attempts;
 
 /// How long one member may take to answer the first try of a request. Far longer than a healthy cluster takes, and short
 /// enough that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is
@@ -144,7 +145,10 @@ impl Client {
                     self.latest.send_replace(number);
                     return Ok(opened);
                 }
-                Err(error) => failed = error,
+                Err(error) => {
+                    attempts::failed(&error);
+                    failed = error;
+                }
             }
         }
         Err(failed)
@@ -284,6 +288,7 @@ impl Client {
                 }
                 return Told { result: Err(failed), in_doubt };
             }
+            attempts::failed(&failed);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
@@ -408,5 +413,32 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let members: Vec<String> = self.members.iter().map(Member::address).collect();
         f.debug_struct("Client").field("members", &members).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::url::refusal;
+
+    #[test]
+    fn a_cluster_that_has_no_leader_or_too_much_to_do_passes_and_a_refusal_does_not() {
+        let table = [
+            (Code::Unavailable, "etcdserver: no leader", true),
+            (Code::Unavailable, "transport error", true),
+            (Code::DeadlineExceeded, "context deadline exceeded", true),
+            (Code::ResourceExhausted, "etcdserver: too many requests", true),
+            (Code::Internal, "stream closed", true),
+            (Code::Unknown, "etcdserver: request timed out", true),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", false),
+            (Code::PermissionDenied, "etcdserver: permission denied", false),
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", false),
+            (Code::Unimplemented, "unknown service", false),
+        ];
+        for (code, says, passes) in table {
+            let Failed::For(error) = Failed::from(&Status::new(code, says)) else { panic!("{says}") };
+            assert_eq!(refusal(error).is_passing(), passes, "{says}");
+        }
+        assert!(refusal(RequestError::NotSent { why: "connection refused".to_owned() }).is_passing());
     }
 }

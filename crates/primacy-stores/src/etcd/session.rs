@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
+use crate::attempts;
 use crate::background::Aborted;
 use crate::sessions::{Begun, SessionError};
 use crate::users::Users;
@@ -198,13 +199,13 @@ impl Session {
         if is_first {
             let client = Arc::clone(client);
             // On its own, because the others wait for it also when the first one has given up.
-            tokio::spawn(async move {
+            tokio::spawn(attempts::inherit(async move {
                 if self.users.are_many() {
                     tokio::time::sleep(JOIN_DELAY).await;
                 }
                 let waiting = std::mem::take(&mut *lock(&self.waiting));
                 self.answer(&client, waiting).await;
-            });
+            }));
         }
         answer
             .await
@@ -332,6 +333,7 @@ async fn renew(
             if (before.member_id, before.raft_term) == (after.member_id, after.raft_term) {
                 return Ok(left);
             }
+            attempts::failed(&"the member that renewed the lease was deposed meanwhile");
         }
     };
     let given_up = |_| RequestError::NoAnswer { why: "the session was not renewed in time".to_owned() };

@@ -164,8 +164,11 @@ impl Place {
     /// one that only some of the candidates see.
     fn root(&self) -> Result<OwnedFd, String> {
         let shown = self.path.display();
-        let directory = rustix::fs::open(&self.path, DIRECTORY, Mode::empty())
-            .map_err(|error| format!("{shown} was there and cannot be opened any more: {error}"))?;
+        let directory =
+            rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).map_err(|error| match error {
+                Errno::NOENT => format!("{shown} was there and is not any more: {}", file_system::GONE),
+                error => format!("{shown} was there and cannot be opened any more: {error}"),
+            })?;
         let (identity, _) = Identity::of(&directory, &self.path)?;
         if identity != self.identity {
             return Err(format!("{shown} is another directory now than the one that was opened; start anew"));
@@ -260,8 +263,14 @@ impl<'a> Folder<'a> {
     pub(super) fn check(&self) -> Result<(), String> {
         let shown = self.place.folder_path();
         let root = self.place.root()?;
-        let directory = rustix::fs::openat(&root, &self.place.name, DIRECTORY, Mode::empty())
-            .map_err(|error| format!("{} was there and is not any more: {error}", shown.display()))?;
+        let directory = rustix::fs::openat(&root, &self.place.name, DIRECTORY, Mode::empty()).map_err(
+            |error| match error {
+                Errno::NOENT => {
+                    format!("{} was there and is not any more: {}", shown.display(), file_system::GONE)
+                }
+                error => format!("{} cannot be looked at: {error}", shown.display()),
+            },
+        )?;
         let (identity, _) = Identity::of(&directory, &shown)?;
         if identity != self.identity {
             return Err(format!("{} was replaced by another directory", shown.display()));

@@ -139,9 +139,12 @@ impl Lease {
         self.object.get("metadata")?.get("annotations")?.get(name)?.as_str()
     }
 
-    /// Whether the record was written beside this `spec`.
+    /// Whether the record was written beside this `spec`. `leaseDurationSeconds` does not count: no candidate changes it without
+    /// `renewTime`, so a change of it alone is a person's, and takes the Lease from nobody. How long its holder may lead is what
+    /// the holder has written into the record.
     fn is_ours(&self) -> bool {
-        self.written().is_some_and(|written| written.spec.comparable() == self.spec.comparable())
+        let deciding = |spec: &Spec| Spec { lease_duration_seconds: None, ..spec.comparable() };
+        self.written().is_some_and(|written| deciding(&written.spec) == deciding(&self.spec))
     }
 
     fn written(&self) -> Option<Written> {

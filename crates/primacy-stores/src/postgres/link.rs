@@ -119,10 +119,17 @@ pub(super) struct Live {
     pooled: OnceCell<bool>,
     /// Says nothing, and ends when the connection does.
     pub(super) lives: watch::Receiver<()>,
+    /// Why it has ended, in the server's words, where there were any.
+    end: Arc<OnceLock<String>>,
     driver: Aborted<()>,
 }
 
 impl Live {
+    /// Why it has ended, in the server's words.
+    pub(super) fn end(&self) -> Option<String> {
+        self.end.get().cloned()
+    }
+
     /// Closes it, whatever is on the way.
     pub(super) fn close(&self) {
         self.driver.abort();
@@ -441,12 +448,16 @@ where
     let config: &Config = &server.config;
     let (client, connection) = config.connect(tls).await.map_err(|error| refusal::of_opening(&error))?;
     let (living, lives) = watch::channel(());
+    let end = Arc::new(OnceLock::new());
+    let noted = Arc::clone(&end);
     let driver = background::spawn(async move {
         let _living = living;
-        drive(connection, news).await;
+        if let Err(error) = drive(connection, news).await {
+            let _ = noted.set(refusal::told(&error));
+        }
     });
     let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
-    Ok(Live { client, pooled: OnceCell::new(), lives, driver })
+    Ok(Live { client, pooled: OnceCell::new(), lives, end, driver })
 }
 
 /// The values of a row; `None` for what is none.
@@ -456,13 +467,16 @@ fn row(message: &SimpleQueryMessage) -> Option<Vec<Option<String>>> {
 }
 
 /// Moves bytes until the connection ends, and passes on what is told on the way.
-async fn drive<S, T>(mut connection: Connection<S, T>, news: Option<News>)
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    news: Option<News>,
+) -> Result<(), tokio_postgres::Error>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     // An error is also that of each request that waits.
-    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+    while let Some(message) = poll_fn(|context| connection.poll_message(context)).await.transpose()? {
         if let AsyncMessage::Notification(told) = message
             && let Some(News { channel, elections }) = &news
             && told.channel() == *channel
@@ -473,6 +487,7 @@ where
             heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
         }
     }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -153,8 +153,14 @@ impl Place {
         let same = |metadata: &Metadata| metadata.dev() == self.device && metadata.ino() == self.inode;
         match self.path.metadata() {
             Ok(metadata) if same(&metadata) => Ok(()),
-            Ok(_) => Err(format!("{} is another file now than the one that was opened", self.path.display())),
-            Err(error) => Err(format!("{} was there and is not any more: {error}", self.path.display())),
+            Ok(_) => Err(format!(
+                "{} is another file now than the one that was opened: restart this node to take part in the election over it",
+                self.path.display()
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(format!("{} was there and is not any more: {}", self.path.display(), file_system::GONE))
+            }
+            Err(error) => Err(format!("{} cannot be looked at: {error}", self.path.display())),
         }
     }
 

@@ -26,6 +26,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState};
 
 use super::layout::Guid;
+use crate::attempts;
 use crate::background::{self, Aborted};
 use crate::clock;
 use crate::sessions::{Begun, SessionError};
@@ -231,6 +232,7 @@ impl Link {
         if let Some(login) = &self.login {
             connector = connector.with_auth("digest", login.as_bytes());
         }
+        attempts::failed(&format_args!("connecting to {}", self.servers));
         let connected = timeout(CONNECT_PATIENCE, connector.connect(&self.servers)).await;
         let client = connected.unwrap_or(Err(Error::Timeout))?;
         let granted = client.session_timeout();
@@ -292,6 +294,7 @@ impl Held {
                 match state {
                     SessionState::SyncConnected => return Ok(()),
                     SessionState::Disconnected | SessionState::ConnectedReadOnly => {
+                        attempts::failed(&"the connection to the servers of ZooKeeper is lost");
                         state = states.changed().await
                     }
                     SessionState::Expired | SessionState::AuthFailed => return Err(Error::SessionExpired),

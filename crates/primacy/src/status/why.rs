@@ -14,6 +14,7 @@ pub(super) fn no_leader(status: &Status) -> Vec<String> {
         return Vec::new();
     }
     let mut why = own_part(status);
+    why.extend(status.store_troubles.iter().map(|trouble| trouble.text(status.at)));
     match &status.view {
         View::Peers(view) => why.extend(among_peers(status, view)),
         View::Store(view) => why.extend(over_store(status, view)),
@@ -199,7 +200,8 @@ fn refusal_text(refusal: Refusal) -> String {
 fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
     let mut why = Vec::new();
     match &view.record {
-        None => why.push("the store has shown no record yet, or cannot be reached".to_owned()),
+        None if status.store_troubles.is_empty() => why.push("the store has shown no record yet".to_owned()),
+        None => {} // Why not is said already.
         Some(record) if record.holder.is_none() => {
             why.push("the record is released; whoever stands may take it".to_owned())
         }
@@ -213,7 +215,8 @@ fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
             let holder =
                 record.holder.as_ref().map_or_else(String::new, |holder| holder.identity.node.to_string());
             let unchanged = view.unchanged_since.map(|since| status.at.since(since));
-            why.push(held(&holder, unchanged, record.duration));
+            let is_read = !status.store_troubles.iter().any(|trouble| trouble.operation == "read");
+            why.push(held(&holder, unchanged, record.duration, is_read));
         }
     }
     why
@@ -238,14 +241,19 @@ fn over_sessions(status: &Status, view: &session::Status) -> Vec<String> {
             why.push("the store has not said yet where this node stands in the queue".to_owned())
         }
         (None, None) if status.campaigning => {
-            why.push("the store has given no session, or cannot be reached".to_owned());
+            why.push("the store has given no session yet".to_owned());
         }
         (None, None) => why.push("nobody stands, as far as the store has shown".to_owned()),
     }
     why
 }
 
-fn held(holder: &str, unchanged: Option<Duration>, lease: Duration) -> String {
+/// Where the record cannot be read now, nothing is known of what became of it.
+fn held(holder: &str, unchanged: Option<Duration>, lease: Duration, is_read: bool) -> String {
+    if !is_read {
+        let ago = unchanged.map_or_else(String::new, |ago| format!(", first seen so {ago} ago"));
+        return format!("when it was read last, {holder} held the record{ago}");
+    }
     let silent = unchanged.map_or_else(String::new, |silent| format!(" for {silent}"));
     format!("{holder} holds the record and has not renewed it{silent}; others may take it after {lease}")
 }
@@ -293,8 +301,8 @@ mod tests {
     #[test]
     fn how_long_a_holder_has_been_silent_is_said_where_it_is_known() {
         let seconds = Duration::from_secs;
-        let text = held("a", Some(seconds(3)), seconds(15));
+        let text = held("a", Some(seconds(3)), seconds(15), true);
         assert_eq!(text, "a holds the record and has not renewed it for 3s; others may take it after 15s");
-        assert!(held("a", None, seconds(15)).contains("has not renewed it; others"));
+        assert!(held("a", None, seconds(15), true).contains("has not renewed it; others"));
     }
 }

@@ -18,6 +18,9 @@ pub(super) fn text(who: &Who) -> String {
     let mut lines = vec![leader(who)];
     lines.extend(who.why_no_leader.iter().map(|why| format!("  - {why}")));
     lines.push(own_part(who));
+    // Where no leader is known, they stand among the reasons.
+    let troubles = who.store_troubles.iter().filter(|trouble| !who.why_no_leader.contains(*trouble));
+    lines.extend(troubles.map(|trouble| format!("  {trouble}")));
     if let Some(peers) = &who.peers {
         lines.extend(among_peers(who, peers));
     }

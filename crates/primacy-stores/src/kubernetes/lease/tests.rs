@@ -94,6 +94,25 @@ fn a_record_comes_back_as_it_was_and_others_can_read_the_rest() {
 }
 
 #[test]
+fn a_duration_that_somebody_patches_takes_the_lease_from_nobody_and_binds_nobody() {
+    let record = held(1_800_000_000_000, 1);
+    let mut patched = first(&record);
+    patched["spec"]["leaseDurationSeconds"] = 3600.into();
+    assert_eq!(
+        lease(&patched).record().unwrap(),
+        record,
+        "its holder holds it, for as long as it has said itself"
+    );
+    // The next renewal says it again, for others.
+    let renewed = kept(&lease(&patched).replaced(&Record { nonce: 2, ..record.clone() }, at(3)).unwrap(), 2);
+    assert_eq!(renewed["spec"]["leaseDurationSeconds"], 12);
+    // What a stranger claims that holds it itself counts: nothing else bounds how long it leads.
+    let mut go = taken_by_client_go(&renewed, "go-1", 20);
+    go["spec"]["leaseDurationSeconds"] = 3600.into();
+    assert_eq!(lease(&go).record().unwrap().duration, Duration::from_secs(3600));
+}
+
+#[test]
 fn tokens_grow_with_every_change_of_hands() {
     let ours = first(&held(1_800_000_000_000, 1));
     let go = taken_by_client_go(&ours, "go-1", 20);

@@ -106,7 +106,9 @@ impl Pool {
 
     /// The session of this name, if it lives as far as is known.
     pub(super) fn find(&self, session: &SessionId) -> Result<Arc<Line>, SessionError> {
-        let ended = || SessionError::Ended { why: "its connection is closed".to_owned() };
+        let closed = self.lock().iter().find(|line| line.id() == *session).and_then(|line| line.live.end());
+        let why = closed.map_or_else(String::new, |why| format!(": {why}"));
+        let ended = || SessionError::Ended { why: format!("its connection is closed{why}") };
         self.find_where(|line| line.id() == *session).ok_or_else(ended)
     }
 

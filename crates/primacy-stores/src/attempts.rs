@@ -1,0 +1,78 @@
+//! Failed attempts inside one request: a client that tries again by itself says why, so that a caller that gives the request
+//! up first still learns the store's own words.
+//!
+//! The caller wraps the request in [`Attempts::observe`]; a client calls [`failed`] for each attempt that another one follows.
+//! What runs as a task of its own takes the caller's attempts along by [`inherit`].
+
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+tokio::task_local! {
+    static CURRENT: Attempts;
+}
+
+/// The attempts of one request that have failed so far.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts(Arc<Mutex<Option<String>>>);
+
+impl Attempts {
+    /// Runs `request`, whose failed attempts are noted here.
+    pub async fn observe<F: Future>(&self, request: F) -> F::Output {
+        CURRENT.scope(self.clone(), request).await
+    }
+
+    /// The error of the latest attempt that failed; `None` if none has.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Notes that an attempt of the present request has failed, and that the client goes on by itself. Outside of a request that
+/// is observed, it does nothing.
+#[cfg_attr(
+    not(feature = "network"),
+    allow(dead_code, reason = "local stores do not try again by themselves")
+)]
+pub(crate) fn failed(why: &dyn Display) {
+    // An error says that nobody observes the request.
+    let _ = CURRENT.try_with(|attempts| {
+        *attempts.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+    });
+}
+
+/// `work`, whose failed attempts are noted where those of the present request are, though it runs as a task of its own.
+#[cfg(feature = "network")]
+pub(crate) fn inherit<F: Future>(work: F) -> impl Future<Output = F::Output> + use<F> {
+    let current = CURRENT.try_with(Clone::clone).unwrap_or_default();
+    async move { current.observe(work).await }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_latest_failed_attempt_is_known_when_the_request_is_given_up() {
+        failed(&"outside of a request");
+        let attempts = Attempts::default();
+        let request = attempts.observe(async {
+            failed(&"connection refused");
+            failed(&"no leader");
+            std::future::pending::<()>().await;
+        });
+        let given_up = tokio::time::timeout(std::time::Duration::from_millis(1), request).await;
+        assert!(given_up.is_err());
+        assert_eq!(attempts.last_error().as_deref(), Some("no leader"));
+    }
+
+    #[cfg(feature = "network")]
+    #[tokio::test]
+    async fn a_task_of_its_own_notes_its_attempts_with_those_of_the_request() {
+        let attempts = Attempts::default();
+        let request = async { tokio::spawn(inherit(async { failed(&"refused") })).await };
+        attempts.observe(request).await.unwrap();
+        assert_eq!(attempts.last_error().as_deref(), Some("refused"));
+    }
+}

@@ -1,0 +1,99 @@
+//! Errors of the system that pass by themselves, and those that last until somebody acts.
+//!
+//! What a store's client says is told apart by the store: [`OpenError::Unavailable`] may pass, [`OpenError::Refused`] does not.
+//! This is for what all of them meet when they open files and start threads.
+
+use std::io::{self, ErrorKind};
+
+use crate::open::OpenError;
+
+/// Whether the same may succeed a little later: a shortage of this machine, an interruption, or a peer that is not there yet.
+#[must_use]
+pub fn is_passing(error: &io::Error) -> bool {
+    // The system's own numbers, where they have no kind that is stable: too many open files, here and on the whole machine,
+    // no buffers.
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+    const ENOBUFS: i32 = 105;
+    if matches!(error.raw_os_error(), Some(EMFILE | ENFILE | ENOBUFS)) {
+        return true;
+    }
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock
+            | ErrorKind::Interrupted
+            | ErrorKind::OutOfMemory
+            | ErrorKind::TimedOut
+            | ErrorKind::ResourceBusy
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::NotConnected
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::AddrNotAvailable
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof
+    )
+}
+
+/// The error of a file that a store needs to be opened: of credentials, of TLS.
+#[cfg_attr(not(feature = "network"), allow(dead_code, reason = "local stores have no such files"))]
+pub(crate) fn of_file(why: String, error: &io::Error) -> OpenError {
+    if is_passing(error) { OpenError::Unavailable { why } } else { OpenError::Refused { why } }
+}
+
+/// The same of an error that has the system's somewhere behind it.
+#[cfg(feature = "kubernetes")]
+pub(crate) fn of_error(why: String, error: &(dyn std::error::Error + 'static)) -> OpenError {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return of_file(why, error);
+        }
+        cause = error.source();
+    }
+    OpenError::Refused { why }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn shortages_and_absent_peers_pass_and_wrong_paths_and_rights_do_not() {
+        let table = [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOBUFS, true),
+            (Errno::NOMEM, true),
+            (Errno::AGAIN, true),
+            (Errno::INTR, true),
+            (Errno::BUSY, true),
+            (Errno::TIMEDOUT, true),
+            (Errno::CONNREFUSED, true),
+            (Errno::CONNRESET, true),
+            (Errno::CONNABORTED, true),
+            (Errno::PIPE, true),
+            (Errno::HOSTUNREACH, true),
+            (Errno::NETUNREACH, true),
+            (Errno::NOENT, false),
+            (Errno::NOTDIR, false),
+            (Errno::ACCESS, false),
+            (Errno::PERM, false),
+            (Errno::INVAL, false),
+            (Errno::ISDIR, false),
+            (Errno::ROFS, false),
+            (Errno::LOOP, false),
+        ];
+        for (errno, passes) in table {
+            let error = io::Error::from(errno);
+            assert_eq!(is_passing(&error), passes, "{error}");
+            let opened = of_file("x".to_owned(), &error);
+            assert_eq!(opened.is_passing(), passes, "{error}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The pace of requests to a store: a burst is let through at once, and what goes on beyond it is spread over the lease.
+//!
+//! A store that answers oddly, with and without a record in turn for example, gives an election something new to ask with each
+//! answer; so does one that says without end that something has changed. The pace bounds what that costs, whatever the
+//! reason. A request that waits is late by less than the time for its answer, and the election counts from when it asked.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+
+use primacy_core::{Duration, Instant};
+
+use crate::clock;
+
+/// How many requests are let through at once. A hand-over takes a handful.
+const BURST: u64 = 24;
+
+/// How many requests a lease has time for beyond that. A leader renews six times in it, and one that only looks reads ten times.
+const IN_A_LEASE: u64 = 40;
+
+/// Shared by all requests of one node in one election.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestPace {
+    interval: Duration,
+    /// When the bucket is full again.
+    full_at: Rc<Cell<Instant>>,
+}
+
+impl RequestPace {
+    pub(crate) fn of_lease(lease: Duration) -> Self {
+        Self { interval: lease.divided_by(IN_A_LEASE), full_at: Rc::new(Cell::new(clock::now())) }
+    }
+
+    /// Resolves when the next request may be sent.
+    pub(crate) fn next(&self) -> impl Future<Output = ()> + use<> {
+        let delay = self.take(clock::now());
+        async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay.into()).await;
+            }
+        }
+    }
+
+    /// How long a request that comes now must wait.
+    fn take(&self, now: Instant) -> Duration {
+        let full_at = self.full_at.get().max(now).after(self.interval);
+        let delay = full_at.before(self.interval.times(BURST)).since(now);
+        // One that waits as long as an interval is followed by others; they must not pile up where requests are given up.
+        if delay <= self.interval {
+            self.full_at.set(full_at);
+        }
+        delay.min(self.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_let_through_and_what_follows_is_spread() {
+        let pace = RequestPace::of_lease(Duration::from_secs(40));
+        let mut now = clock::now().after(Duration::from_secs(100));
+        let burst = (0..BURST).map(|_| pace.take(now)).filter(|delay| delay.is_zero()).count();
+        assert_eq!(burst as u64, BURST);
+        // One after the other, each sent as soon as the one before is.
+        let began = now;
+        for _ in 0..100 {
+            now = now.after(pace.take(now));
+        }
+        assert!(now.since(began) >= Duration::from_secs(99), "{}", now.since(began));
+        // However many are given up before they are sent, none waits for longer than one interval.
+        assert!((0..1_000).map(|_| pace.take(now)).all(|delay| delay <= Duration::from_secs(1)));
+        now = now.after(Duration::from_secs(40));
+        assert!(pace.take(now).is_zero());
+    }
+}

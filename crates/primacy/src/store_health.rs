@@ -1,0 +1,445 @@
+//! The health of the store that an election is held in: each request counted, each change of state logged once with the
+//! store's own words, and the last error kept for operators and for the reason of a lost lead.
+//!
+//! All requests of all stores pass through [`StoreRequest`], one value each. A request that the machine gives up, because the
+//! store did not answer in time, has failed as well; what its client has met on the way is told with it.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use primacy_core::{Duration, Instant};
+use primacy_stores::{Attempts, ReadError, SessionError, SetError};
+
+use crate::clock;
+use crate::config::{Timers, Venue};
+use crate::measures::{Histogram, Measures};
+
+/// What a request is for. A store may answer reads and fail writes, so each has a state of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A look at the record or the queue.
+    Read,
+    /// What keeps the lead, or takes or releases it: writes of the record, sessions and their keep-alives.
+    Renewal,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Self; 2] = [Self::Read, Self::Renewal];
+
+    /// As figures name it.
+    #[cfg(feature = "metrics")]
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Renewal => "write",
+        }
+    }
+
+    /// For people.
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Renewal => "renewal",
+        }
+    }
+}
+
+/// How a failed request is to be taken; a later one is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Severity {
+    /// It may pass by itself.
+    Passing,
+    /// It lasts until somebody acts: a right is missing, or what is there is no record.
+    Lasting,
+}
+
+/// An error of a store, as far as its health is concerned.
+pub(crate) trait StoreError: Display {
+    /// Whether the store has answered as it should: another was first.
+    fn is_answer(&self) -> bool;
+    /// Whether it lasts until somebody acts.
+    fn is_lasting(&self) -> bool;
+}
+
+impl StoreError for ReadError {
+    fn is_answer(&self) -> bool {
+        false
+    }
+
+    fn is_lasting(&self) -> bool {
+        matches!(self, Self::Malformed { .. })
+    }
+}
+
+impl StoreError for SetError {
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Conflict)
+    }
+
+    fn is_lasting(&self) -> bool {
+        false
+    }
+}
+
+impl StoreError for SessionError {
+    fn is_answer(&self) -> bool {
+        false
+    }
+
+    fn is_lasting(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+}
+
+/// The state of all requests to one store.
+#[derive(Debug)]
+pub(crate) struct StoreHealth {
+    pub(crate) requests: Histogram,
+    failed: [AtomicU64; 2],
+    slow: [AtomicU64; 2],
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The store, for people.
+    name: String,
+    /// A request that takes longer is slow, and one that is given up later was not answered.
+    slow_after: Duration,
+    /// Recoveries that follow each other faster are not logged.
+    quiet: Duration,
+    channels: [Channel; 2],
+}
+
+#[derive(Clone, Debug, Default)]
+struct Channel {
+    last_success: Option<Instant>,
+    /// The failures since the last success.
+    row: Option<Row>,
+    /// What was logged and not yet taken back.
+    logged: Option<Logged>,
+    recovered_at: Option<Instant>,
+}
+
+/// Failures without a success in between.
+#[derive(Clone, Debug)]
+struct Row {
+    since: Instant,
+    count: u64,
+    error: String,
+}
+
+#[derive(Clone, Debug)]
+struct Logged {
+    severity: Severity,
+    since: Instant,
+    count: u64,
+    /// The words that were logged last, and when.
+    error: String,
+    at: Instant,
+}
+
+/// What is wrong with the store that an election is held in, as one node has met it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreTrouble {
+    /// The store, without what could be secret.
+    pub store: String,
+    /// What fails: `read`, or `renewal` for all that takes, keeps or releases the lead.
+    pub operation: &'static str,
+    /// How many requests in a row have failed, those that were not answered in time included.
+    pub failures: u64,
+    /// Since when no such request has succeeded, on this machine's boot clock: of a renewal, since the last one that did; of a read,
+    /// since the first one that failed.
+    pub since: Instant,
+    /// The store's own words for the last one.
+    pub error: String,
+}
+
+impl StoreTrouble {
+    /// A sentence about it, as of `now`.
+    #[must_use]
+    pub fn text(&self, now: Instant) -> String {
+        let Self { store, operation, failures, since, error } = self;
+        let failed = if *failures == 1 { "failure" } else { "failures" };
+        let silent = rounded(now.since(*since));
+        format!("no {operation} of {store} succeeded for {silent}: {error} ({failures} {failed})")
+    }
+}
+
+/// The machine gives a request up when the time for its answer has passed, as it counts.
+fn slow_after(timers: &Timers) -> Duration {
+    (timers.answer_timeout / 2).into()
+}
+
+/// To a tenth of a second, where that is short beside it.
+fn rounded(time: Duration) -> Duration {
+    let millis = time.as_millis();
+    Duration::from_millis(if millis < 1_000 { millis } else { millis / 100 * 100 })
+}
+
+impl Default for StoreHealth {
+    fn default() -> Self {
+        let timers = Timers::new(Venue::Store, None);
+        let state = State {
+            name: "the store".to_owned(),
+            slow_after: slow_after(&timers),
+            quiet: timers.lease.into(),
+            channels: Default::default(),
+        };
+        Self {
+            requests: Histogram::default(),
+            failed: Default::default(),
+            slow: Default::default(),
+            state: Mutex::new(state),
+        }
+    }
+}
+
+impl StoreHealth {
+    /// Says which store it is, where that is known, and what is slow for these timers.
+    pub(crate) fn describe(&self, name: Option<&str>, timers: &Timers) {
+        let mut state = self.lock();
+        if let Some(name) = name {
+            name.clone_into(&mut state.name);
+        }
+        state.slow_after = slow_after(timers);
+        state.quiet = timers.lease.into();
+    }
+
+    /// How many requests failed, or were not answered in time.
+    #[cfg(any(test, feature = "metrics"))]
+    pub(crate) fn failed(&self, operation: Operation) -> u64 {
+        self.failed[operation as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many were answered late.
+    #[cfg(any(test, feature = "metrics"))]
+    pub(crate) fn slow(&self, operation: Operation) -> u64 {
+        self.slow[operation as usize].load(Ordering::Relaxed)
+    }
+
+    /// What fails now.
+    pub(crate) fn troubles(&self) -> Vec<StoreTrouble> {
+        let state = self.lock();
+        Operation::ALL.into_iter().rev().filter_map(|operation| state.trouble(operation)).collect()
+    }
+
+    /// Why no renewal succeeded, or else what else fails. A renewal of unknown outcome is looked up, so that of a store that does not
+    /// answer mostly looks fail: all count.
+    pub(crate) fn loss(&self, now: Instant) -> Option<String> {
+        let troubles = self.troubles();
+        let failures = troubles.iter().map(|trouble| trouble.failures).sum();
+        let worst = troubles.into_iter().next()?;
+        Some(StoreTrouble { failures, ..worst }.text(now))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn on_success(&self, operation: Operation, took: Duration) {
+        let now = clock::now();
+        let mut state = self.lock();
+        if took > state.slow_after {
+            self.slow[operation as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        let (quiet, name) = (state.quiet, state.name.clone());
+        let channel = &mut state.channels[operation as usize];
+        channel.last_success = Some(now);
+        channel.row = None;
+        // A store that fails and answers in turn is logged as failing, and not twice for each turn.
+        if channel.recovered_at.is_some_and(|at| now < at.after(quiet)) {
+            return;
+        }
+        let Some(Logged { since, count, .. }) = channel.logged.take() else { return };
+        channel.recovered_at = Some(now);
+        drop(state);
+        let (lasted, operation) = (rounded(now.since(since)), operation.noun());
+        tracing::warn!(store = %name, operation, failures = count, %lasted, "requests to the store succeed again");
+    }
+
+    fn on_failure(&self, operation: Operation, severity: Severity, error: &str) {
+        self.failed[operation as usize].fetch_add(1, Ordering::Relaxed);
+        let now = clock::now();
+        let mut state = self.lock();
+        let (name, quiet) = (state.name.clone(), state.quiet);
+        let channel = &mut state.channels[operation as usize];
+        let row = channel.row.get_or_insert(Row { since: now, count: 0, error: String::new() });
+        row.count += 1;
+        error.clone_into(&mut row.error);
+        match &mut channel.logged {
+            Some(logged) => {
+                logged.count += 1;
+                // Other words are news, though not without end.
+                let is_news = error != logged.error && now >= logged.at.after(quiet);
+                if severity <= logged.severity && !is_news {
+                    return;
+                }
+                (logged.severity, logged.at) = (logged.severity.max(severity), now);
+                error.clone_into(&mut logged.error);
+            }
+            None => {
+                let error = error.to_owned();
+                channel.logged = Some(Logged { severity, since: now, count: 1, error, at: now });
+            }
+        }
+        drop(state);
+        let operation = operation.noun();
+        match severity {
+            Severity::Passing => tracing::warn!(
+                store = %name, operation, error,
+                "a request to the store failed; further failures are counted, and logged when they end"
+            ),
+            Severity::Lasting => tracing::error!(
+                store = %name, operation, error,
+                "the store refuses, and no leader is elected over it here until that is mended"
+            ),
+        }
+    }
+}
+
+impl State {
+    fn trouble(&self, operation: Operation) -> Option<StoreTrouble> {
+        let channel = &self.channels[operation as usize];
+        let row = channel.row.as_ref()?;
+        Some(StoreTrouble {
+            store: self.name.clone(),
+            operation: operation.noun(),
+            failures: row.count,
+            // A leader renews all the time, and reads only when it has to.
+            since: match operation {
+                Operation::Renewal => channel.last_success.unwrap_or(row.since),
+                Operation::Read => row.since,
+            },
+            error: row.error.clone(),
+        })
+    }
+}
+
+/// A request that is under way. One that is dropped without an outcome was given up.
+pub(crate) struct StoreRequest {
+    measures: Arc<Measures>,
+    operation: Operation,
+    began: Instant,
+    attempts: Attempts,
+    has_outcome: bool,
+}
+
+impl StoreRequest {
+    pub(crate) fn begin(measures: &Arc<Measures>, operation: Operation) -> Self {
+        let (began, attempts) = (clock::now(), Attempts::default());
+        Self { measures: Arc::clone(measures), operation, began, attempts, has_outcome: false }
+    }
+
+    /// Waits for the answer, and notes it.
+    pub(crate) async fn run<T, E: StoreError>(
+        mut self,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let result = self.attempts.clone().observe(request).await;
+        self.has_outcome = true;
+        let (health, took) = (&self.measures.store, clock::now().since(self.began));
+        health.requests.observe(took);
+        match &result {
+            Err(error) if !error.is_answer() => {
+                let severity = if error.is_lasting() { Severity::Lasting } else { Severity::Passing };
+                health.on_failure(self.operation, severity, &error.to_string());
+            }
+            Ok(_) | Err(_) => health.on_success(self.operation, took),
+        }
+        result
+    }
+}
+
+impl Drop for StoreRequest {
+    fn drop(&mut self) {
+        let (health, waited) = (&self.measures.store, clock::now().since(self.began));
+        // One that is given up earlier is not wanted any more.
+        let slow_after = health.lock().slow_after;
+        if self.has_outcome || waited < slow_after {
+            return;
+        }
+        let met = self.attempts.last_error().map(|error| format!(" ({error})")).unwrap_or_default();
+        health.on_failure(
+            self.operation,
+            Severity::Passing,
+            &format!("no answer within {}{met}", slow_after.times(2)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: &str = "connection refused";
+
+    fn refused() -> Result<(), ReadError> {
+        Err(ReadError::Unavailable { why: REFUSED.to_owned() })
+    }
+
+    fn measures(answer_timeout: std::time::Duration) -> Arc<Measures> {
+        let measures = Arc::new(Measures::new());
+        let timers = Timers { answer_timeout, ..Timers::new(Venue::Store, None) };
+        measures.store.describe(Some("etcd://h/x"), &timers);
+        measures
+    }
+
+    async fn read(measures: &Arc<Measures>, answer: Result<(), ReadError>) {
+        let _ = StoreRequest::begin(measures, Operation::Read).run(async { answer }).await;
+    }
+
+    #[tokio::test]
+    async fn failures_in_a_row_are_counted_with_the_stores_own_words_until_one_succeeds() {
+        let measures = measures(std::time::Duration::from_secs(60));
+        let health = &measures.store;
+        read(&measures, Ok(())).await;
+        assert_eq!(health.loss(clock::now()), None);
+        for _ in 0..3 {
+            read(&measures, refused()).await;
+        }
+        let since = health.troubles().remove(0).since;
+        let lost = health.loss(since.after(Duration::from_secs(4))).unwrap();
+        let expected = "no read of etcd://h/x succeeded for 4s: the store is not available: connection refused (3 failures)";
+        assert_eq!(lost, expected);
+        // What keeps the lead comes first.
+        let write = StoreRequest::begin(&measures, Operation::Renewal);
+        let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
+        let _ = write.run(async { unknown }).await;
+        assert!(health.loss(clock::now()).unwrap().starts_with("no renewal of etcd://h/x"));
+        let write = StoreRequest::begin(&measures, Operation::Renewal);
+        let rival: Result<(), _> = Err(SetError::Conflict);
+        let _ = write.run(async { rival }).await;
+        read(&measures, Ok(())).await;
+        assert_eq!(health.troubles(), Vec::new());
+        assert_eq!((health.failed(Operation::Read), health.failed(Operation::Renewal)), (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_given_up_late_was_not_answered_and_one_that_is_given_up_early_is_nothing() {
+        let endless = || std::future::pending::<Result<(), ReadError>>();
+        let soon = measures(std::time::Duration::from_secs(60));
+        let request = StoreRequest::begin(&soon, Operation::Read).run(endless());
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, request).await.is_err());
+        assert_eq!(soon.store.failed(Operation::Read), 0);
+        let late = measures(std::time::Duration::from_millis(2));
+        let request = StoreRequest::begin(&late, Operation::Read).run(endless());
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(5), request).await.is_err());
+        let trouble = late.store.troubles().remove(0);
+        assert!(trouble.error.starts_with("no answer within "), "{trouble:?}");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_fails_and_answers_in_turn_is_logged_as_failing() {
+        let measures = measures(std::time::Duration::from_secs(60));
+        for _ in 0..5 {
+            read(&measures, refused()).await;
+            read(&measures, Ok(())).await;
+        }
+        let state = measures.store.lock();
+        let channel = &state.channels[Operation::Read as usize];
+        // Logged, taken back, and logged once more.
+        assert_eq!(channel.logged.as_ref().map(|logged| logged.count), Some(4));
+    }
+}
