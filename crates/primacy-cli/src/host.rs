@@ -8,6 +8,7 @@ use primacy::{Elector, NodeId};
 use tokio::task::LocalSet;
 
 use crate::entry::layers::Sources;
+use crate::entry::opening::Opening;
 use crate::entry::{Entrance, Entry};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
@@ -93,7 +94,10 @@ async fn take_part(
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
     let door = crate::serving::check(entry)?;
-    let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
+    let elector = match place.enter(builder, &election, entry.node.is_some(), work.wait, reporter).await? {
+        Opening::Entered(elector) => elector,
+        Opening::Asked(signal) => return Ok(Exit::Signal(signal)),
+    };
     if let (Some(map), Some(quota)) = (elector.map(), entry.serving.metadata_quota) {
         tokio::spawn(quota::keep(map.clone(), node, quota));
     }

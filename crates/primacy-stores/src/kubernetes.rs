@@ -39,6 +39,7 @@ use self::watch::News;
 use crate::background::{self, Aborted};
 use crate::location::Location;
 use crate::open::{self, Address, OpenError, Opened, Opening};
+use crate::passing;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
@@ -98,7 +99,8 @@ async fn connect(source: Source) -> Result<Client, OpenError> {
         config.default_retry = false;
         config.connect_timeout = Some(REQUEST_TIMEOUT);
         config.write_timeout = Some(REQUEST_TIMEOUT);
-        Client::try_from(config).map_err(|error| format!("the configuration cannot be used: {error}"))
+        Client::try_from(config)
+            .map_err(|error| passing::of_error(format!("the configuration cannot be used: {error}"), &error))
     });
     let late = || OpenError::Unavailable {
         why: format!("the configuration of Kubernetes was not there within {OPEN_TIMEOUT:?}"),
@@ -108,7 +110,6 @@ async fn connect(source: Source) -> Result<Client, OpenError> {
     made.map_err(|why| {
         refused(format!("{why}; if rustls has no provider, install one when the program starts"))
     })?
-    .map_err(refused)
 }
 
 impl Source {
@@ -132,20 +133,23 @@ impl Source {
         Ok((source, namespace))
     }
 
-    async fn config(self) -> Result<Config, String> {
+    async fn config(self) -> Result<Config, OpenError> {
         if self.kubeconfig.is_none() && self.context.is_none() {
             return Config::infer().await.map_err(|error| {
-                format!("there is neither a kubeconfig nor the configuration that a pod has: {error}")
+                let why =
+                    format!("there is neither a kubeconfig nor the configuration that a pod has: {error}");
+                passing::of_error(why, &error)
             });
         }
         let read = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
             None => Kubeconfig::read(),
         };
-        let kubeconfig = read.map_err(|error| format!("the kubeconfig cannot be read: {error}"))?;
+        let kubeconfig = read
+            .map_err(|error| passing::of_error(format!("the kubeconfig cannot be read: {error}"), &error))?;
         let options = KubeConfigOptions { context: self.context, ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.map_err(|error| format!("the kubeconfig cannot be used: {error}"))
+        config.map_err(|error| passing::of_error(format!("the kubeconfig cannot be used: {error}"), &error))
     }
 }
 

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::location::Location;
 use crate::open::OpenError;
+use crate::passing;
 
 /// Which files protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,9 @@ impl Files {
             None => Ok(builder.with_no_client_auth()),
             Some((cert, key)) => {
                 let chain = certificates(cert)?;
-                let named = |error| refused(format!("{} holds no private key: {error}", key.display()));
+                let named = |error: pem::Error| {
+                    of_pem(format!("{} holds no private key: {error}", key.display()), &error)
+                };
                 let private = PrivateKeyDer::from_pem_file(key).map_err(named)?;
                 let fits = builder.with_client_auth_cert(chain, private);
                 fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))
@@ -77,10 +80,17 @@ impl Files {
     }
 }
 
+fn of_pem(why: String, error: &pem::Error) -> OpenError {
+    if let pem::Error::Io(error) = error { passing::of_file(why, error) } else { OpenError::Refused { why } }
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
     let refused = |why: String| OpenError::Refused { why: format!("{} {why}", path.display()) };
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| refused(format!("cannot be read as certificates: {error}")))?;
+    let cannot = |error: pem::Error| {
+        of_pem(format!("{} cannot be read as certificates: {error}", path.display()), &error)
+    };
+    let found = read.map_err(cannot)?;
     if found.is_empty() {
         return Err(refused("holds no certificate".to_owned()));
     }

@@ -5,7 +5,7 @@ use crate::disk::DiskError;
 use crate::transport::TransportError;
 use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Unreadable;
-use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError};
+use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError, is_passing};
 
 /// Why an election could not be entered.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,23 @@ pub enum ConnectError {
     /// The thread that drives the election could not be started.
     #[error("the thread of the election could not be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl ConnectError {
+    /// Whether the same may succeed a little later, without that anybody mends anything: the store is not reached yet, has too
+    /// much to do, or this machine is short of memory, descriptors or threads.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Open(error) => error.is_passing(),
+            Self::Read(ReadError::Unavailable { .. }) => true,
+            Self::Session(SessionError::NoAnswer { .. } | SessionError::Ended { .. }) => true,
+            Self::Mark(SetError::Conflict | SetError::Unknown { .. } | SetError::Unavailable { .. }) => true,
+            Self::Thread(error) => is_passing(error),
+            Self::Read(ReadError::Malformed { .. }) | Self::Session(SessionError::Refused { .. }) => false,
+            Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) | Self::LaterLog(_) => false,
+        }
+    }
 }
 
 fn advice(unreadable: &Unreadable) -> &'static str {

@@ -6,6 +6,7 @@ pub(crate) mod effective;
 mod file;
 pub(crate) mod layers;
 mod membership;
+pub(crate) mod opening;
 pub(crate) mod place;
 pub(crate) mod serving;
 

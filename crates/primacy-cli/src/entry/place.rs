@@ -17,10 +17,12 @@ use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 
 use super::Entry;
 use super::layers::{Source, Sources};
+use super::opening::{Opening, enter_when_open};
 use crate::control;
 use crate::exit::{Exit, Failure};
 use crate::leftovers::NodeMark;
 use crate::report::{Event, Reporter};
+use crate::supervisor::Wait;
 
 /// How the election is entered.
 #[derive(Clone, PartialEq, Eq)]
@@ -76,16 +78,33 @@ impl Place {
         }
     }
 
-    /// Enters the election. The name of a node that was given none ends with its process, and so does what is said of
-    /// it.
+    /// Enters the election, and waits for a store that cannot be opened yet. The name of a node that was given none ends with its
+    /// process, and so does what is said of it.
     pub(crate) async fn enter(
         &self,
         builder: Builder,
         election: &str,
         named: bool,
+        wait: Wait,
         reporter: &Reporter,
-    ) -> Result<Elector, Failure> {
-        let entered = match self {
+    ) -> Result<Opening, Failure> {
+        let local = match self {
+            Self::Local(dir) => local_store(dir, election)?,
+            Self::Store { .. } | Self::Peers(..) => String::new(),
+        };
+        enter_when_open(self, wait, reporter, || self.try_to_enter(builder.clone(), &local, named, reporter))
+            .await
+    }
+
+    /// Tries once; `local` is the store where none was named.
+    async fn try_to_enter(
+        &self,
+        builder: Builder,
+        local: &str,
+        named: bool,
+        reporter: &Reporter,
+    ) -> Result<Elector, ConnectError> {
+        match self {
             Self::Store { url, dir: Some(dir), asked_for } if named => {
                 match builder.clone().state_dir(dir).connect(url).await {
                     // It works without, as it does where there is no default directory at all. But where one that is
@@ -102,13 +121,11 @@ impl Place {
             }
             Self::Store { url, .. } => builder.connect(url).await,
             Self::Local(dir) => {
-                let url = local_store(dir, election)?;
                 let builder = if named { builder.state_dir(dir) } else { builder };
-                builder.connect(&url).await
+                builder.connect(local).await
             }
             Self::Peers(peers, dir) => builder.state_dir(dir).peers(peers.clone()).await,
-        };
-        entered.map_err(|error| failure(&error))
+        }
     }
 
     /// Where the operator's verbs find this node: in its state directory, or in the default one.

@@ -14,6 +14,7 @@ use super::{Connected, ConsulSessions, duration};
 use crate::background;
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened, Opening};
+use crate::passing;
 use crate::sessions::SessionError;
 use crate::shared::Shared;
 use crate::tls::Files;
@@ -122,7 +123,9 @@ fn token(file: Option<&str>) -> Result<Option<HeaderValue>, OpenError> {
     let token = match file {
         Some(path) => {
             let read = std::fs::read_to_string(path);
-            Some(read.map_err(|error| refused(format!("{path}, which should hold a token: {error}")))?)
+            Some(read.map_err(|error| {
+                passing::of_file(format!("{path}, which should hold a token: {error}"), &error)
+            })?)
         }
         None => std::env::var(TOKEN_VARIABLE).ok(),
     };

@@ -279,3 +279,27 @@ impl fmt::Display for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_while_it_is_opened_passes_unless_it_is_about_rights() {
+        let said = |code| Failure::Refused(code, Status::default());
+        let table = [
+            (Failure::Unsent("connection refused".to_owned()), true),
+            (Failure::Unanswered("connection closed before message completed".to_owned()), true),
+            (said(StatusCode::TOO_MANY_REQUESTS), true),
+            (said(StatusCode::INTERNAL_SERVER_ERROR), true),
+            (said(StatusCode::SERVICE_UNAVAILABLE), true),
+            (said(StatusCode::GATEWAY_TIMEOUT), true),
+            (said(StatusCode::UNAUTHORIZED), false),
+            (said(StatusCode::FORBIDDEN), false),
+        ];
+        for (failure, passes) in table {
+            let told = failure.to_string();
+            assert_eq!(failure.of_open().is_passing(), passes, "{told}");
+        }
+    }
+}

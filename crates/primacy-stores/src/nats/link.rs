@@ -23,6 +23,7 @@ use tokio::time::{sleep, timeout};
 use super::settings::{Login, Settings};
 use crate::background::{self, Aborted};
 use crate::open::OpenError;
+use crate::passing;
 
 /// How long a server may take until it can be used, before the next one is tried: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
@@ -289,7 +290,7 @@ impl Inner {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_PATIENCE);
         let stream = context.get_stream_no_info(self.settings.stream()).await;
-        let stream = stream.map_err(|error| OpenError::Refused { why: error.to_string() })?;
+        let stream = stream.map_err(|error| unavailable(error.to_string()))?;
         Ok(Ready { client, context, stream })
     }
 
@@ -329,7 +330,8 @@ impl Inner {
             Login::Token(token) => options.token(token.clone()),
             Login::Credentials(file) => {
                 let named = |why: String| refused(format!("{}: {why}", file.display()));
-                let text = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+                let text = std::fs::read_to_string(file)
+                    .map_err(|error| passing::of_file(format!("{}: {error}", file.display()), &error))?;
                 // Its own error could show a part of the file.
                 options.credentials(&text).map_err(|_| named("it holds no credentials of NATS".to_owned()))?
             }

@@ -251,3 +251,28 @@ pub(super) fn shown(error: &Error) -> String {
     let text = text.join(": ").split_whitespace().collect::<Vec<_>>().join(" ");
     text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LENGTH_MAX).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_does_not_answer_passes_and_one_that_refuses_does_not() {
+        let bucket = Bucket::new(Arc::new(InMemory::new()), "p").unwrap();
+        let table = [
+            (Meaning::NotAsked, true),
+            (Meaning::Doubtful, true),
+            (Meaning::Busy, true),
+            (Meaning::Condition, true),
+            (Meaning::NotImplemented, true),
+            (Meaning::Forbidden, false),
+            (Meaning::NoBucket, false),
+            (Meaning::Absent, false),
+        ];
+        for (meaning, passes) in table {
+            assert_eq!(bucket.refusal(meaning, String::new()).is_passing(), passes, "{meaning:?}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ use super::bucket::{Bucket, REQUEST_PATIENCE};
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened};
+use crate::passing;
 use crate::shared::Shared;
 use crate::tls::Files;
 
@@ -201,8 +202,8 @@ impl HttpConnector for Connector {
 /// Reads `NAME = VALUE` lines, up to the first section that is not the default one, or below it. It is the form of the file
 /// that the tools of AWS write.
 fn read_credentials(path: &Path) -> Result<Vec<(String, String)>, OpenError> {
-    let text = std::fs::read_to_string(path).map_err(|error| OpenError::Refused {
-        why: format!("the credentials {} cannot be read: {error}", path.display()),
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        passing::of_file(format!("the credentials {} cannot be read: {error}", path.display()), &error)
     })?;
     parse_credentials(&text).map_err(|number| OpenError::Refused {
         why: format!("line {number} of the credentials {} is no NAME = VALUE", path.display()),

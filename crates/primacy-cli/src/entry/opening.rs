@@ -1,0 +1,133 @@
+//! Entering an election whose store cannot be opened yet: the node waits with back-off and says so, for as long as that may
+//! pass by itself, and ends where only somebody can mend it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use primacy::stores::url_without_login;
+use primacy::{ConnectError, Elector};
+use tokio::time::{Instant, timeout_at};
+
+use super::place::{Place, failure};
+use crate::exit::Failure;
+use crate::notify;
+use crate::report::{Event, Reporter};
+use crate::signals::Signals;
+use crate::supervisor::Wait;
+
+/// The first wait; each further one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    Entered(Elector),
+    /// A signal asked for the end before the store could be opened.
+    Asked(i32),
+}
+
+/// Enters by `enter`, again and again while that fails for a reason that may pass, as long as `wait` says.
+pub(crate) async fn enter_when_open<F>(
+    place: &Place,
+    wait: Wait,
+    reporter: &Reporter,
+    mut enter: impl FnMut() -> F,
+) -> Result<Opening, Failure>
+where
+    F: Future<Output = Result<Elector, ConnectError>>,
+{
+    let until = match wait {
+        Wait::Forever => None,
+        Wait::For(time) => Some(Instant::now() + time),
+        Wait::AtOnce => Some(Instant::now()),
+    };
+    let mut signals: Option<Signals> = None;
+    let (mut pause, mut said) = (PAUSE_MIN, Vec::new());
+    let began = Instant::now();
+    loop {
+        let entered = match &mut signals {
+            None => enter().await,
+            Some(signals) => tokio::select! {
+                signal = signals.next() => return Ok(asked(signal)),
+                entered = enter() => entered,
+            },
+        };
+        let error = match entered {
+            Ok(elector) => {
+                if !said.is_empty() {
+                    let message = format!("the store is open, after {:.1} s", began.elapsed().as_secs_f64());
+                    reporter.tell(&Event::Warning { message });
+                }
+                return Ok(Opening::Entered(elector));
+            }
+            Err(error) => error,
+        };
+        if !error.is_passing() || !place.may_appear() || until.is_some_and(|until| Instant::now() >= until) {
+            return Err(failure(&error));
+        }
+        // From now on a signal ends the waiting, also in a container, where it would be ignored otherwise.
+        let signals = match &mut signals {
+            Some(signals) => signals,
+            none => none.insert(Signals::listen()?),
+        };
+        let why = error.to_string();
+        if !said.contains(&why) {
+            let message = format!(
+                "{} cannot be opened yet: {why}; it is tried again, every {} s at least",
+                place.store_name(),
+                PAUSE_MAX.as_secs()
+            );
+            reporter.tell(&Event::Warning { message });
+            said.push(why);
+        }
+        let end = until.map_or_else(|| Instant::now() + pause, |until| until.min(Instant::now() + pause));
+        if let Ok(signal) = timeout_at(end, signals.next()).await {
+            return Ok(asked(signal));
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+fn asked(signal: i32) -> Opening {
+    notify::stopping();
+    Opening::Asked(signal)
+}
+
+impl Place {
+    /// Whether a store that cannot be opened now may be there later by itself. A directory of this machine that does not exist is
+    /// a wrong path.
+    fn may_appear(&self) -> bool {
+        let path = match self {
+            Self::Store { url, .. } => url.strip_prefix("sqlite:").or_else(|| url.strip_prefix("file:")),
+            Self::Local(_) | Self::Peers(..) => None,
+        };
+        let Some(path) = path else { return true };
+        let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+        std::path::absolute(path).is_ok_and(|path| path.parent().is_some_and(Path::is_dir))
+    }
+
+    fn store_name(&self) -> String {
+        match self {
+            Self::Store { url, .. } => url_without_login(url),
+            Self::Local(dir) => format!("the store of this machine in {}", dir.display()),
+            Self::Peers(..) => "what this node needs".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_does_not_exist_is_a_wrong_path() {
+        let store = |url: &str| Place::Store { url: url.to_owned(), dir: None, asked_for: false };
+        for wrong in ["sqlite:/no/such/directory/x.db", "file:///no/such/directory"] {
+            assert!(!store(wrong).may_appear(), "{wrong}");
+        }
+        for right in ["sqlite:x.db", "sqlite:/x.db", "etcd://h/x", "postgres://h/d"] {
+            assert!(store(right).may_appear(), "{right}");
+        }
+    }
+}
