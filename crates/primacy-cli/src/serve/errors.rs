@@ -20,6 +20,15 @@ impl Known {
         Self(Code::InvalidArgument, "etcdserver: duplicate key given in txn request");
     pub(crate) const REQUEST_TOO_LARGE: Self =
         Self(Code::InvalidArgument, "etcdserver: request is too large");
+    /// What etcd does, and then has no memory for.
+    pub(crate) const TOO_MANY_ENTRIES: Self = Self(
+        Code::ResourceExhausted,
+        "etcdserver: request looks at too many entries: ask for fewer keys at a time",
+    );
+    pub(crate) const ANSWER_TOO_LARGE: Self = Self(
+        Code::ResourceExhausted,
+        "etcdserver: response is larger than 64 MiB: ask for fewer keys at a time",
+    );
     pub(crate) const COMPACTED: Self =
         Self(Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     pub(crate) const FUTURE: Self =
@@ -73,6 +82,8 @@ impl From<Refusal> for Known {
             Refusal::DuplicateKey => Self::DUPLICATE_KEY,
             Refusal::TooManyOperations => Self::TOO_MANY_OPERATIONS,
             Refusal::RequestTooLarge => Self::REQUEST_TOO_LARGE,
+            Refusal::TooManyEntries => Self::TOO_MANY_ENTRIES,
+            Refusal::AnswerTooLarge => Self::ANSWER_TOO_LARGE,
             Refusal::TimeToLiveTooLong => Self::LEASE_TOO_LONG,
             Refusal::TooManyRequests | Refusal::TooManyClients => Self::TOO_MANY_REQUESTS,
             // This process has been replaced by a later one of the same node.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::{Answer, Command, Operation, Outcome, Refusal, RequestLimits, Version};
+use primacy_core::metadata::command::{
+    Answer, Command, OPERATIONS_IN_ALL_MAX, Operation, Outcome, Refusal, RequestLimits, Version,
+};
 use prost::Message;
 use tonic::Status;
 
@@ -15,7 +17,8 @@ use super::{OPERATIONS_MAX, REQUEST_BYTES_MAX, Services, convert};
 const WRAPPING_BYTES: usize = 18;
 
 /// What is left to the map: the size is looked at here, as etcd looks at it.
-const LIMITS: RequestLimits = RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX };
+const LIMITS: RequestLimits =
+    RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX, operations_in_all: OPERATIONS_IN_ALL_MAX };
 
 pub(super) async fn range(
     services: Arc<Services>,
@@ -62,10 +65,10 @@ pub(super) async fn txn(
     let size = request.encoded_len();
     let freshness = freshness_of(&request);
     let transaction = Operation::Transaction(convert::transaction(request, OPERATIONS_MAX)?);
+    transaction.check(LIMITS).map_err(Known::from)?;
     let (version, answer) = match freshness {
         Some(freshness) => observe(services.backend(), transaction, freshness).await?,
         None => {
-            transaction.check(LIMITS).map_err(Known::from)?;
             check_size(size)?;
             operate(services.backend(), transaction).await?
         }

@@ -218,6 +218,8 @@ fn compacted(refusal: Refusal) -> Version {
         | Refusal::DuplicateKey
         | Refusal::TooManyOperations
         | Refusal::RequestTooLarge
+        | Refusal::TooManyEntries
+        | Refusal::AnswerTooLarge
         | Refusal::TimeToLiveTooLong
         | Refusal::TooManyRequests
         | Refusal::TooManyClients

@@ -11,13 +11,14 @@ use core::num::{NonZeroI64, NonZeroU64};
 
 use super::entry::Entry;
 use super::partitions;
+use super::state::cost::{ANSWER_BYTES_MAX, VISITS_MAX};
 use crate::id::{Identity, NodeId};
 use crate::time::Duration;
 
 mod check;
 mod short;
 
-pub use check::{OPERATIONS_MAX, REQUEST_BYTES_MAX, RequestLimits, TIME_TO_LIVE_MAX};
+pub use check::{OPERATIONS_IN_ALL_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RequestLimits, TIME_TO_LIVE_MAX};
 
 /// Bytes that several may hold and nobody changes.
 pub type Bytes = Arc<[u8]>;
@@ -557,10 +558,14 @@ pub enum Refusal {
     EmptyKey,
     /// A transaction writes a key twice, or deletes it too.
     DuplicateKey,
-    /// A transaction has more than [`RequestLimits::operations`].
+    /// A transaction has more than [`RequestLimits::operations`] or [`RequestLimits::operations_in_all`].
     TooManyOperations,
     /// It has more than [`RequestLimits::bytes`].
     RequestTooLarge,
+    /// It looks at more entries than [`VISITS_MAX`](super::state::cost::VISITS_MAX) allows.
+    TooManyEntries,
+    /// Its answer would be longer than [`ANSWER_BYTES_MAX`](super::state::cost::ANSWER_BYTES_MAX).
+    AnswerTooLarge,
     /// A session shall live longer than [`TIME_TO_LIVE_MAX`].
     TimeToLiveTooLong,
     /// The client waits for more requests than are remembered of one: [`OPEN_MAX`](super::requests::OPEN_MAX) of them.
@@ -588,6 +593,15 @@ impl fmt::Display for Refusal {
             Self::DuplicateKey => f.write_str("a transaction writes a key twice, or deletes it too"),
             Self::TooManyOperations => f.write_str("a transaction has too many operations"),
             Self::RequestTooLarge => f.write_str("the request is too large"),
+            Self::TooManyEntries => write!(
+                f,
+                "the request looks at more than twice all entries and {VISITS_MAX} more: ask for fewer keys at a time"
+            ),
+            Self::AnswerTooLarge => write!(
+                f,
+                "the answer would be longer than {} MiB: ask for fewer keys at a time",
+                ANSWER_BYTES_MAX >> 20
+            ),
             Self::TimeToLiveTooLong => f.write_str("a session shall live too long"),
             Self::TooManyRequests => f.write_str("the client waits for too many requests"),
             Self::TooManyClients => f.write_str("the requests of too many clients are remembered"),

@@ -25,7 +25,7 @@ use super::message;
 use super::partitions;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Unreadable, Wish};
 use super::requests::OPEN_MAX;
-use super::state::State;
+use super::state::{Answers, State};
 use super::voters::Voters;
 use crate::election::quorum::{self, HardState, Past as HardPast, Quorum, TERM_MAX};
 
@@ -202,11 +202,14 @@ pub trait Keeps: Replicated<Outcome = Option<Report>> {
 impl Report {
     /// What comes of a payload in this state. `None` if it is no request, which changes nothing. Whether its format is known is
     /// [checked](Replicated::check) when it is taken.
+    ///
+    /// Answers are made for `client` alone, whose process this is: nobody else waits for them here.
     #[must_use]
-    pub fn of(state: &mut State, payload: &[u8]) -> Option<Self> {
+    pub fn of(state: &mut State, payload: &[u8], client: Identity) -> Option<Self> {
         let request = Request::decode(payload).ok()?;
+        let answers = if request.client == client { Answers::Wanted } else { Answers::Unwanted };
         let (client, sequence) = (request.client, request.sequence);
-        let applied = state.apply(&request);
+        let applied = state.apply_for(&request, answers);
         let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
         let session = match request.command {
             _ if !done => None,
@@ -233,8 +236,8 @@ impl Replicated for State {
         Request::check_format(payload)
     }
 
-    fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
-        Report::of(self, payload)
+    fn apply(&mut self, _: LeaderSequence, payload: &[u8], me: Identity) -> Option<Report> {
+        Report::of(self, payload, me)
     }
 
     fn snapshot(&self) -> Arc<[u8]> {
@@ -820,11 +823,12 @@ impl<S: Keeps> Metadata<S> {
     }
 
     fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: StateCommand) {
+        let checked = command.check(proposing::LIMITS);
         let (sequence, payload) = self.clients.write(ticket, command);
-        if payload.len() > PAYLOAD_MAX {
+        let fits = if payload.len() > PAYLOAD_MAX { Err(Refused::RequestTooLarge) } else { Ok(()) };
+        if let Err(refused) = checked.and(fits) {
             self.clients.applied(self.me, sequence);
-            let refused =
-                Outcome { version: self.replica.state().version(), result: Err(Refused::RequestTooLarge) };
+            let refused = Outcome { version: self.replica.state().version(), result: Err(refused) };
             return ticket
                 .into_iter()
                 .for_each(|ticket| self.answer(Answer::Written(ticket, refused.clone())));

@@ -178,6 +178,21 @@ impl Map {
         Box::new(self.slots.range::<[u8], _>(bounds))
     }
 
+    /// Shows the entries of some keys, as they are or as they were at a version that can be read, in the order of the keys.
+    pub(super) fn visit(
+        &self,
+        keys: &Keys,
+        at: Option<Version>,
+        show: impl FnMut(&Entry) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let at = at.filter(|&at| at != self.version());
+        let entries = self.slots_of(keys).filter_map(|slot| match at {
+            Some(version) => self.as_of(slot, version),
+            None => slot.present(),
+        });
+        entries.into_iter().try_for_each(show)
+    }
+
     /// Reads.
     pub(super) fn read(&self, read: &Read) -> Result<Found, Refusal> {
         let at = read.at.filter(|&at| at != self.version());

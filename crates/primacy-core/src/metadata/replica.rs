@@ -68,8 +68,9 @@ pub trait Replicated: Clone {
     fn check(_payload: &[u8]) -> Result<(), DecodeError> {
         Ok(())
     }
-    /// Applies a payload. What is nothing in a format that is known changes nothing; on all nodes alike, and in all versions.
-    fn apply(&mut self, number: LeaderSequence, payload: &[u8]) -> Self::Outcome;
+    /// Applies a payload. What is nothing in a format that is known changes nothing; on all nodes alike, and in all versions. What it
+    /// answers is for clients of this process, `me`.
+    fn apply(&mut self, number: LeaderSequence, payload: &[u8], me: Identity) -> Self::Outcome;
     /// All of it, as bytes.
     fn snapshot(&self) -> Arc<[u8]>;
     /// What [`snapshot`](Self::snapshot) gave.
@@ -781,7 +782,7 @@ impl<S: Replicated> Replica<S> {
             self.since_snapshot += record.size();
             match &record.body {
                 RecordBody::Payload(payload) => {
-                    let outcome = self.state.apply(number, payload);
+                    let outcome = self.state.apply(number, payload, self.config.me);
                     self.outcomes.push_back((number, outcome));
                 }
                 RecordBody::Begin { voters, .. } | RecordBody::Voters(voters) => {

@@ -20,6 +20,7 @@ use super::sessions::{SESSION_BYTES, Session, Sessions};
 use crate::id::Identity;
 use crate::time::Duration;
 
+pub mod cost;
 mod operate;
 
 /// The format of a snapshot that this program writes, and the only one that it reads.
@@ -33,6 +34,16 @@ pub struct State {
     partitions: Partitions,
     requests: Requests,
     limits: Limits,
+}
+
+/// Whether somebody waits for the answers of operations. Where nobody does, none are made: they may be much larger than what asked for
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// A client of this node waits for them.
+    Wanted,
+    /// Nobody does: what was done is answered with [`Answer::Done`].
+    Unwanted,
 }
 
 /// How much there is in a state.
@@ -70,8 +81,13 @@ impl State {
     /// Applies a request, unless it was applied before. What is refused counts as applied, except where the state cannot
     /// remember it: [`Refusal::TooManyRequests`], [`Refusal::TooManyClients`] and [`Refusal::FormerLife`].
     pub fn apply(&mut self, request: &Request) -> Applied {
+        self.apply_for(request, Answers::Wanted)
+    }
+
+    /// The same, where nobody may be waiting for the answers: what is done and what is refused is the same, also where these are not made.
+    pub fn apply_for(&mut self, request: &Request, answers: Answers) -> Applied {
         let result = match self.requests.admit(request) {
-            Ok(true) => self.execute(request.client, &request.command),
+            Ok(true) => self.execute(request.client, &request.command, answers),
             Ok(false) => return Applied::Duplicate,
             Err(refusal) => Err(refusal),
         };
@@ -85,9 +101,9 @@ impl State {
         self.requests.has(client, sequence)
     }
 
-    fn execute(&mut self, sender: Identity, command: &Command) -> Result<Answer, Refusal> {
+    fn execute(&mut self, sender: Identity, command: &Command, answers: Answers) -> Result<Answer, Refusal> {
         match command {
-            Command::Operate(operation) => self.operate(operation),
+            Command::Operate(operation) => self.operate(operation, answers),
             Command::Compact(version) => self.map.compact(*version).map(|()| Answer::Done),
             Command::Begin { session, time_to_live } => self.begin(*session, *time_to_live),
             Command::End { session } => self.end(*session),

@@ -61,10 +61,10 @@ impl Replicated for SharedState {
         State::check(payload)
     }
 
-    fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
+    fn apply(&mut self, _: LeaderSequence, payload: &[u8], me: Identity) -> Option<Report> {
         match &mut self.ahead {
-            Some(ahead) => Report::of(ahead, payload),
-            None => Report::of(&mut self.write(), payload),
+            Some(ahead) => Report::of(ahead, payload, me),
+            None => Report::of(&mut self.write(), payload, me),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let command = Command::Operate(Operation::Write(write));
         let request = Request { client: identity("c"), sequence: 1, done_below: 1, command };
         let mut state = State::new();
-        assert!(Report::of(&mut state, &request.encode()).is_some());
+        assert!(Report::of(&mut state, &request.encode(), identity("c")).is_some());
         assert!(state.version() > Version::FIRST);
         state
     }

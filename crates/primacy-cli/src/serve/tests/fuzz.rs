@@ -10,6 +10,7 @@ use primacy_core::metadata::command::{
     Command, Keys, Operation, Previous, Replace, SessionId, Version, Write,
 };
 use primacy_core::metadata::state::State;
+use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use primacy_core::time::Duration;
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};
@@ -184,10 +185,13 @@ fn read<Q: Message + Default + PartialEq + Debug>(message: &[u8]) -> Option<Q> {
     Some(asked)
 }
 
-/// An answer can be written and read; a refusal says why.
+/// An answer is not long, and can be written and read; a refusal says why.
 fn is_fine<A: Message + Default + PartialEq + Debug>(told: Result<A, Status>) {
     match told {
-        Ok(answer) => assert_eq!(A::decode(&*answer.encode_to_vec()), Ok(answer)),
+        Ok(answer) => {
+            assert!(answer.encoded_len() as u64 <= ANSWER_BYTES_MAX, "{} bytes", answer.encoded_len());
+            assert_eq!(A::decode(&*answer.encode_to_vec()), Ok(answer));
+        }
         Err(status) => assert!(!status.message().is_empty(), "{status:?}"),
     }
 }

@@ -19,6 +19,10 @@ pub const REQUEST_BYTES_MAX: usize = 3 << 19;
 /// The operations of a transaction unless set otherwise.
 pub const OPERATIONS_MAX: usize = 128;
 
+/// The comparisons and operations of a transaction in all, over all that stand within it and both branches, unless set otherwise:
+/// three full lists, and as much again.
+pub const OPERATIONS_IN_ALL_MAX: usize = 6 * OPERATIONS_MAX;
+
 /// What the bounds and the order of a read take besides.
 const READ_BYTES: usize = 64;
 
@@ -32,12 +36,18 @@ pub struct RequestLimits {
     pub bytes: usize,
     /// Of each of the three lists of a transaction. What the longest one has is taken off for those within.
     pub operations: usize,
+    /// Of comparisons and operations over all transactions within one, and both branches of each.
+    pub operations_in_all: usize,
 }
 
 impl Default for RequestLimits {
-    /// [`REQUEST_BYTES_MAX`] and [`OPERATIONS_MAX`].
+    /// [`REQUEST_BYTES_MAX`], [`OPERATIONS_MAX`] and [`OPERATIONS_IN_ALL_MAX`].
     fn default() -> Self {
-        Self { bytes: REQUEST_BYTES_MAX, operations: OPERATIONS_MAX }
+        Self {
+            bytes: REQUEST_BYTES_MAX,
+            operations: OPERATIONS_MAX,
+            operations_in_all: OPERATIONS_IN_ALL_MAX,
+        }
     }
 }
 
@@ -82,6 +92,9 @@ impl Operation {
     /// As [`Command::check`].
     pub fn check(&self, limits: RequestLimits) -> Result<(), Refusal> {
         self.check_keys(limits.operations, 0)?;
+        if self.count() > limits.operations_in_all {
+            return Err(Refusal::TooManyOperations);
+        }
         if let Self::Transaction(transaction) = self {
             overlaps(&transaction.then)?;
             overlaps(&transaction.otherwise)?;
@@ -100,6 +113,17 @@ impl Operation {
             Self::Transaction(transaction) => return transaction.check_keys(operations_max, depth + 1),
         };
         if key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
+    }
+
+    /// How many comparisons and operations it has, itself and all that stand within.
+    fn count(&self) -> usize {
+        match self {
+            Self::Read(_) | Self::Write(_) | Self::Delete(_) => 1,
+            Self::Transaction(transaction) => {
+                let operations = transaction.then.iter().chain(&transaction.otherwise);
+                1 + transaction.comparisons.len() + operations.map(Self::count).sum::<usize>()
+            }
+        }
     }
 
     fn bytes(&self) -> usize {

@@ -5,13 +5,17 @@ use alloc::vec::Vec;
 
 use super::{Answer, Keeps, Lead, Message, Metadata};
 use crate::id::{Identity, NodeId};
-use crate::metadata::command::Request;
+use crate::metadata::command::{OPERATIONS_IN_ALL_MAX, OPERATIONS_MAX, Request, RequestLimits};
 use crate::metadata::log::PAYLOAD_MAX;
 use crate::term::Term;
 use crate::time::Instant;
 
 /// How many bytes of writes of others wait while a new leader catches up; the others tell them again if there are more.
 const EARLY_MAX: usize = 4 << 20;
+
+/// What may stand in a log. How many bytes it has is looked at where it is bytes.
+pub(super) const LIMITS: RequestLimits =
+    RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX, operations_in_all: OPERATIONS_IN_ALL_MAX };
 
 /// Requests that come to a leader before it is active.
 #[derive(Clone, Debug, Default)]
@@ -48,9 +52,12 @@ impl<S: Keeps> Metadata<S> {
             return; // They tell the next leader, or this one again.
         }
         let is_new = |request: &Arc<[u8]>| Request::sender(request).is_none_or(|sender| !self.has(&sender));
-        // What is in the log everybody must be able to read, this node first of all.
-        let (readable, others): (Vec<_>, Vec<_>) =
-            requests.into_iter().filter(is_new).partition(|request| Request::decode(request).is_ok());
+        // What is in the log everybody must be able to read and to apply, this node first of all. The others check what their clients
+        // want, too: what would cost more than may be comes only from a node that is not honest, or of another version.
+        let may_stand = |request: &Arc<[u8]>| {
+            Request::decode(request).is_ok_and(|request| request.command.check(LIMITS).is_ok())
+        };
+        let (readable, others): (Vec<_>, Vec<_>) = requests.into_iter().filter(is_new).partition(may_stand);
         let unreadable: Vec<u64> = others
             .iter()
             .filter_map(|request| Request::sender(request))

@@ -96,7 +96,7 @@ impl<S: Replicated> Replica<S> {
         let tail = self.log.since(self.applied, usize::MAX).expect("what is not applied is not forgotten");
         for record in tail {
             match &record.body {
-                RecordBody::Payload(payload) => drop(state.apply(record.number, payload)),
+                RecordBody::Payload(payload) => drop(state.apply(record.number, payload, self.config.me)),
                 RecordBody::Begin { .. } | RecordBody::Voters(_) => {}
             }
         }

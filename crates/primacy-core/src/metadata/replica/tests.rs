@@ -15,7 +15,7 @@ struct History(Vec<u8>);
 impl Replicated for History {
     type Outcome = u8;
 
-    fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> u8 {
+    fn apply(&mut self, _: LeaderSequence, payload: &[u8], _: Identity) -> u8 {
         self.0.extend_from_slice(payload);
         payload[0]
     }

@@ -6,7 +6,8 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::State;
+use super::cost::Budget;
+use super::{Answers, State};
 use crate::metadata::command::{
     Answer, Compared, Comparison, Delete, Keys, Operation, Previous, Refusal, Relation, Replace, SessionId,
     Transaction, Write,
@@ -16,52 +17,60 @@ use crate::metadata::map::{Map, entry_bytes};
 
 /// Which branches are taken: whether the comparisons held of each transaction that is reached, in the order in which they are
 /// done.
-struct Path(Vec<bool>);
+pub(super) struct Path(Vec<bool>);
 
 impl Path {
-    fn of(map: &Map, operation: &Operation) -> Self {
+    fn of(map: &Map, operation: &Operation, budget: &mut Budget) -> Result<Self, Refusal> {
         let mut path = Self(Vec::new());
-        path.add(map, operation);
-        path
+        path.add(map, operation, budget)?;
+        Ok(path)
     }
 
-    fn add(&mut self, map: &Map, operation: &Operation) {
-        let Operation::Transaction(transaction) = operation else { return };
-        let held = transaction.comparisons.iter().all(|comparison| holds(map, comparison));
-        self.0.push(held);
-        for operation in transaction.branch(held) {
-            self.add(map, operation);
+    fn add(&mut self, map: &Map, operation: &Operation, budget: &mut Budget) -> Result<(), Refusal> {
+        let Operation::Transaction(transaction) = operation else { return Ok(()) };
+        let mut held = true;
+        for comparison in &transaction.comparisons {
+            held = held && holds(map, comparison, budget)?;
         }
+        self.0.push(held);
+        transaction.branch(held).iter().try_for_each(|operation| self.add(map, operation, budget))
     }
 
-    fn steps(&self) -> impl Iterator<Item = bool> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = bool> {
         self.0.iter().copied()
     }
 }
 
 impl Transaction {
-    fn branch(&self, held: bool) -> &[Operation] {
+    pub(super) fn branch(&self, held: bool) -> &[Operation] {
         if held { &self.then } else { &self.otherwise }
     }
 }
 
 impl State {
-    pub(super) fn operate(&mut self, operation: &Operation) -> Result<Answer, Refusal> {
+    pub(super) fn operate(&mut self, operation: &Operation, answers: Answers) -> Result<Answer, Refusal> {
         if let Operation::Write(write) = operation {
             // Of two things wrong, a write by itself is told this one, and one in a transaction the other one: so the server
             // does whose clients ask.
             self.check_session(write)?;
         }
-        let path = Path::of(&self.map, operation);
+        let mut budget = Budget::of(self.map.count());
+        let path = Path::of(&self.map, operation, &mut budget)?;
         self.check_writes(operation, &mut path.steps())?;
         self.check_reads(operation, &mut path.steps())?;
+        self.check_cost(operation, &path, budget)?;
         self.check_space(operation, &path)?;
-        Ok(self.perform(operation, &mut path.steps()))
+        Ok(self.perform(operation, &mut path.steps(), answers))
     }
 
+    /// A read by itself looks at all entries once at most, and may answer with all of them.
     pub(super) fn only_read(&self, operation: &Operation) -> Result<Answer, Refusal> {
-        let path = Path::of(&self.map, operation);
+        let mut budget = Budget::of(self.map.count());
+        let path = Path::of(&self.map, operation, &mut budget)?;
         self.check_reads(operation, &mut path.steps())?;
+        if !matches!(operation, Operation::Read(_)) {
+            self.check_cost(operation, &path, budget)?;
+        }
         Ok(self.answer(operation, &mut path.steps()))
     }
 
@@ -160,22 +169,37 @@ impl State {
         }
     }
 
-    fn perform(&mut self, operation: &Operation, path: &mut impl Iterator<Item = bool>) -> Answer {
-        match operation {
-            Operation::Read(read) => Answer::Found(self.map.read(read).expect("checked before")),
-            Operation::Write(write) => self.write(write),
-            Operation::Delete(delete) => self.delete(delete),
-            Operation::Transaction(transaction) => {
+    fn perform(
+        &mut self,
+        operation: &Operation,
+        path: &mut impl Iterator<Item = bool>,
+        answers: Answers,
+    ) -> Answer {
+        match (operation, answers) {
+            (Operation::Read(read), Answers::Wanted) => {
+                Answer::Found(self.map.read(read).expect("checked before"))
+            }
+            (Operation::Read(_), Answers::Unwanted) => Answer::Done,
+            (Operation::Write(write), _) => self.write(write),
+            (Operation::Delete(delete), _) => self.delete(delete, answers),
+            (Operation::Transaction(transaction), Answers::Wanted) => {
                 let held = next(path);
                 let operations = transaction.branch(held).iter();
-                Answer::Decided { held, answers: operations.map(|one| self.perform(one, path)).collect() }
+                let done = operations.map(|one| self.perform(one, path, answers));
+                Answer::Decided { held, answers: done.collect() }
+            }
+            (Operation::Transaction(transaction), Answers::Unwanted) => {
+                for one in transaction.branch(next(path)) {
+                    self.perform(one, path, answers);
+                }
+                Answer::Done
             }
         }
     }
 
     /// The value and the session that a write leaves. What it keeps of an entry that its own transaction has deleted is what was
     /// there before that.
-    fn written<'a>(&'a self, write: &'a Write) -> (&'a [u8], Option<SessionId>) {
+    pub(super) fn written<'a>(&'a self, write: &'a Write) -> (&'a [u8], Option<SessionId>) {
         let keeps = || self.map.entry(&write.key).or_else(|| self.map.entry_before(&write.key));
         let value = match &write.value {
             Replace::With(value) => value,
@@ -210,7 +234,7 @@ impl State {
         before
     }
 
-    fn delete(&mut self, delete: &Delete) -> Answer {
+    fn delete(&mut self, delete: &Delete, answers: Answers) -> Answer {
         let entries = match &delete.keys {
             Keys::One(key) => self.map.delete(key).into_iter().collect::<Vec<Entry>>(),
             Keys::Between(..) | Keys::From(_) => {
@@ -225,25 +249,32 @@ impl State {
             self.sessions.move_key(entry.key(), entry.session(), None);
         }
         let count = u64::try_from(entries.len()).expect("a length fits");
-        let previous = match delete.previous {
-            Previous::Wanted => entries,
-            Previous::Unwanted => Vec::new(),
+        let previous = match (delete.previous, answers) {
+            (Previous::Wanted, Answers::Wanted) => entries,
+            (Previous::Unwanted, _) | (_, Answers::Unwanted) => Vec::new(),
         };
         Answer::Deleted { version: self.map.version(), count, previous }
     }
 }
 
-fn next(path: &mut impl Iterator<Item = bool>) -> bool {
+pub(super) fn next(path: &mut impl Iterator<Item = bool>) -> bool {
     path.next().expect("the same transactions are reached in the same order")
 }
 
 /// Whether a comparison holds of all entries of its keys; of one without anything, if there is none.
-fn holds(map: &Map, comparison: &Comparison) -> bool {
+fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool, Refusal> {
+    budget.visit()?;
     let mut entries = map.entries(&comparison.keys).peekable();
-    if entries.peek().is_some() {
-        return entries.all(|entry| relates(comparison, Some(entry)));
+    if entries.peek().is_none() {
+        return Ok(relates(comparison, None));
     }
-    relates(comparison, None)
+    for entry in entries {
+        budget.visit()?;
+        if !relates(comparison, Some(entry)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn relates(comparison: &Comparison, entry: Option<&Entry>) -> bool {

@@ -1,5 +1,6 @@
 //! The state against its twin, which is dumb and right; and what the twin does not know: requests, limits, snapshots.
 
+mod cost;
 mod twin;
 
 use core::num::NonZeroU64;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Replicated;
-use primacy_core::{LeaderSequence, Term};
+use primacy_core::{Identity, LeaderSequence, Term};
 
 /// What was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ const LENGTH: usize = 3;
 impl Replicated for Told {
     type Outcome = ();
 
-    fn apply(&mut self, number: LeaderSequence, payload: &[u8]) {
+    fn apply(&mut self, number: LeaderSequence, payload: &[u8], _: Identity) {
         self.0.push(Entry { number, payload: payload.first().copied().unwrap_or_default() });
     }
 

@@ -109,6 +109,34 @@ fn a_transaction_has_not_too_many_operations() {
     assert_eq!(checked(nested(NESTING_MAX + 1)), Err(Refusal::TooManyOperations));
 }
 
+/// Lists of lists within the limit of each are many: 26³ reads of all keys once ended every node, at each restart.
+#[test]
+fn operations_are_counted_over_all_that_stand_within_and_both_branches() {
+    let reads = |count: usize| vec![read("a"); count];
+    let (half, third) = (OPERATIONS_IN_ALL_MAX / 2, OPERATIONS_IN_ALL_MAX / 3);
+    let lists = |count: usize| (0..count).map(|_| all(reads(9))).collect::<Vec<Operation>>();
+    // Each of the lists is one, too, and so is the transaction around them.
+    let most = (OPERATIONS_IN_ALL_MAX - 1) / 10;
+    assert_eq!(checked(all(lists(most))), Ok(()));
+    assert_eq!(checked(all(lists(most + 1))), Err(Refusal::TooManyOperations));
+    assert_eq!(checked(either(lists(half / 10), lists(half / 10 + 1))), Err(Refusal::TooManyOperations));
+    let cube = |count| all(vec![all(vec![all(reads(count)); count]); count]);
+    assert_eq!(checked(cube(8)), Ok(()));
+    assert_eq!(checked(cube(26)), Err(Refusal::TooManyOperations));
+    // A transaction may have three full lists.
+    let comparison = Comparison {
+        keys: Keys::One(bytes("a")),
+        relation: crate::metadata::command::Relation::Equal,
+        compared: Compared::Writes(0),
+    };
+    let full = Transaction {
+        comparisons: vec![comparison; OPERATIONS_MAX],
+        then: reads(OPERATIONS_MAX),
+        otherwise: reads(OPERATIONS_MAX),
+    };
+    assert!(third > OPERATIONS_MAX && checked(Operation::Transaction(full)) == Ok(()));
+}
+
 #[test]
 fn a_request_is_not_too_large() {
     let limits = RequestLimits { bytes: 1000, ..RequestLimits::default() };

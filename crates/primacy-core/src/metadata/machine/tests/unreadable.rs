@@ -76,6 +76,39 @@ fn a_request_that_the_leader_cannot_read_is_refused_to_its_sender_and_never_writ
     assert_eq!(cluster.nodes[leader].replica().last(), last.next());
 }
 
+/// A node looks at what its clients want; what comes from another node the leader looks at, too: a record that cannot be applied must not
+/// exist.
+#[test]
+fn a_request_that_would_cost_too_much_is_refused_to_its_sender_and_never_written() {
+    let (mut cluster, leader) = Cluster::start();
+    let (now, sender) = (cluster.now, (leader + 1) % NAMES.len());
+    let all = Operation::Read(Box::new(command::Read::of(command::Keys::all())));
+    let list = |then| Operation::Transaction(command::Transaction { then, ..Default::default() });
+    let nested = list(vec![list(vec![list(vec![all; 26]); 26]); 26]);
+    let command = StateCommand::Operate(nested);
+    let sent = Request { client: identity(sender), sequence: 1, done_below: 1, command: command.clone() };
+    let last = cluster.nodes[leader].replica().last();
+    let propose = Message::Propose {
+        incarnation: identity(sender).incarnation,
+        requests: vec![sent.encode().into()],
+        read: None,
+        sessions: Vec::new(),
+    };
+    let told = hear(&mut cluster.nodes[leader], now, sender, propose);
+    assert!(matches!(&told[..], [Message::Told { unreadable, .. }] if *unreadable == [1]), "{told:?}");
+    // Its own client is told at once, at the leader and elsewhere.
+    for node in [leader, sender] {
+        let ask = Message::Ask(Ask::Write(Ticket(7), command.clone()));
+        cluster.nodes[node].handle(now, Input::Message { from: Endpoint::Client, message: ask });
+        let told = said(&mut cluster.nodes[node]);
+        let [Message::Answer(Answer::Written(Ticket(7), outcome))] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(outcome.result, Err(Refused::TooManyOperations));
+        assert_eq!(cluster.nodes[node].open_writes(), 0);
+    }
+    cluster.nodes[leader].handle(now, Input::Timeout);
+    assert_eq!(cluster.nodes[leader].replica().last(), last);
+}
+
 #[test]
 fn a_follower_takes_and_acknowledges_nothing_that_it_cannot_read_and_goes_no_further() {
     let (mut cluster, leader) = Cluster::start();

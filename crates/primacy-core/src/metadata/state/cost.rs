@@ -1,0 +1,191 @@
+//! The cost of an operation: how many entries it looks at, and how long its answer may be. Both are bounded before anything is changed,
+//! so that whatever stands in a log can be applied.
+//!
+//! All nodes apply the same records, and must refuse the same ones. So what is counted depends on nothing but the operation and the
+//! entries, and is counted also where nobody waits for an answer.
+//!
+//! The law: *an operation looks at no more than twice all entries and [`VISITS_MAX`] more, and its answer takes no more than
+//! [`ANSWER_BYTES_MAX`]*. Beside the entries, each look at a range of keys steps over the deleted keys that the history remembers.
+
+use alloc::collections::BTreeMap;
+use core::ops::Bound;
+
+use super::State;
+use super::operate::Path;
+use crate::metadata::command::{
+    Bounds, Delete, Keys, Operation, Order, Previous, Read, Refusal, Version, Wanted, Write,
+};
+use crate::metadata::entry::Entry;
+use crate::metadata::map::entry_bytes;
+
+/// How many entries an operation may look at beside twice all that there are: its comparisons, reads and deletions together, an entry
+/// counted as often as it is looked at.
+pub const VISITS_MAX: u64 = 1_000_000;
+
+/// How many bytes the answer of a transaction, or of a deletion, may take: keys and values, with 88 for each entry. A read by itself may
+/// answer with all entries.
+pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// What each answer takes besides its entries.
+const OPERATION_BYTES: u64 = 128;
+
+/// What an operation may still spend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    visits: u64,
+    answer_bytes: u64,
+}
+
+impl Budget {
+    pub(super) const fn of(entries: u64) -> Self {
+        Self { visits: entries.saturating_mul(2).saturating_add(VISITS_MAX), answer_bytes: ANSWER_BYTES_MAX }
+    }
+
+    /// Looks at an entry, or at an operation.
+    pub(super) fn visit(&mut self) -> Result<(), Refusal> {
+        self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooManyEntries)?;
+        Ok(())
+    }
+
+    fn answer(&mut self, bytes: u64) -> Result<(), Refusal> {
+        self.answer_bytes = self.answer_bytes.checked_sub(bytes).ok_or(Refusal::AnswerTooLarge)?;
+        Ok(())
+    }
+}
+
+/// What was written before in the same operation, and how many bytes that has: what a later part of it may answer with, too.
+type Written<'a> = BTreeMap<&'a [u8], u64>;
+
+impl State {
+    /// Refuses what would cost too much, of the branches that are taken.
+    pub(super) fn check_cost(
+        &self,
+        operation: &Operation,
+        path: &Path,
+        mut budget: Budget,
+    ) -> Result<(), Refusal> {
+        self.spend(operation, &mut path.steps(), &mut Written::new(), &mut budget)
+    }
+
+    fn spend<'a>(
+        &'a self,
+        operation: &'a Operation,
+        path: &mut impl Iterator<Item = bool>,
+        written: &mut Written<'a>,
+        budget: &mut Budget,
+    ) -> Result<(), Refusal> {
+        budget.visit()?;
+        budget.answer(OPERATION_BYTES)?;
+        match operation {
+            Operation::Read(read) => self.spend_on_read(read, written, budget),
+            Operation::Delete(delete) => self.spend_on_delete(delete, written, budget),
+            Operation::Write(write) => self.spend_on_write(write, written, budget),
+            Operation::Transaction(transaction) => {
+                let branch = transaction.branch(super::operate::next(path));
+                branch.iter().try_for_each(|operation| self.spend(operation, path, written, budget))
+            }
+        }
+    }
+
+    fn spend_on_read(&self, read: &Read, written: &Written<'_>, budget: &mut Budget) -> Result<(), Refusal> {
+        let mut sum = Sum::of(read);
+        self.map.visit(&read.keys, read.at, |entry| {
+            budget.visit()?;
+            sum.add(entry);
+            Ok(())
+        })?;
+        budget.answer(sum.bytes())?;
+        // A read of an earlier version is not told what is written now; counted it is all the same.
+        if read.wanted == Wanted::Count { Ok(()) } else { spend_on_written(&read.keys, written, budget) }
+    }
+
+    fn spend_on_delete(
+        &self,
+        delete: &Delete,
+        written: &Written<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), Refusal> {
+        let answers = delete.previous == Previous::Wanted;
+        self.map.visit(&delete.keys, None, |entry| {
+            budget.visit()?;
+            if answers { budget.answer(bytes_of(entry)) } else { Ok(()) }
+        })?;
+        if answers { spend_on_written(&delete.keys, written, budget) } else { Ok(()) }
+    }
+
+    fn spend_on_write<'a>(
+        &'a self,
+        write: &'a Write,
+        written: &mut Written<'a>,
+        budget: &mut Budget,
+    ) -> Result<(), Refusal> {
+        if write.previous == Previous::Wanted {
+            let there = self.map.entry(&write.key).map_or(0, bytes_of);
+            budget.answer(there.max(written.get(&*write.key).copied().unwrap_or(0)))?;
+        }
+        let (value, session) = self.written(write);
+        written.insert(&write.key, entry_bytes(&write.key, value, session));
+        Ok(())
+    }
+}
+
+/// What was written before may be answered with by each later part that asks for its key.
+fn spend_on_written(keys: &Keys, written: &Written<'_>, budget: &mut Budget) -> Result<(), Refusal> {
+    let bounds: (Bound<&[u8]>, Bound<&[u8]>) = match keys {
+        Keys::One(key) => (Bound::Included(&**key), Bound::Included(&**key)),
+        Keys::Between(from, end) if from >= end => return Ok(()),
+        Keys::Between(from, end) => (Bound::Included(&**from), Bound::Excluded(&**end)),
+        Keys::From(from) => (Bound::Included(&**from), Bound::Unbounded),
+    };
+    written.range::<[u8], _>(bounds).try_for_each(|(_, &bytes)| {
+        budget.visit()?;
+        budget.answer(bytes)
+    })
+}
+
+fn bytes_of(entry: &Entry) -> u64 {
+    entry_bytes(entry.key(), entry.value(), entry.session())
+}
+
+/// How long the answer of a read may be at most.
+struct Sum<'a> {
+    read: &'a Read,
+    limit: u64,
+    /// The first ones in the order of the keys are those that are answered.
+    takes_first: bool,
+    count: u64,
+    bytes: u64,
+    longest: u64,
+}
+
+impl<'a> Sum<'a> {
+    fn of(read: &'a Read) -> Self {
+        let is_bounded = read.made != Bounds::default() || read.changed != Bounds::default();
+        let limit = read.limit.map_or(u64::MAX, core::num::NonZeroU64::get);
+        let takes_first = !is_bounded && read.order == Order::default();
+        Self { read, limit, takes_first, count: 0, bytes: 0, longest: 0 }
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        let is_meant = |bounds: Bounds, version: Version| bounds.contain(version);
+        if !is_meant(self.read.made, entry.made_at()) || !is_meant(self.read.changed, entry.changed_at()) {
+            return;
+        }
+        if self.takes_first && self.count >= self.limit {
+            return;
+        }
+        let bytes = match self.read.wanted {
+            Wanted::Entries => bytes_of(entry),
+            Wanted::Keys => entry_bytes(entry.key(), &[], None),
+            Wanted::Count => 0,
+        };
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.longest = self.longest.max(bytes);
+    }
+
+    /// Which of them the limit leaves depends on their order; none is longer than the longest.
+    fn bytes(&self) -> u64 {
+        self.bytes.min(self.longest.saturating_mul(self.limit))
+    }
+}

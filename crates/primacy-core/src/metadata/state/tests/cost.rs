@@ -1,0 +1,124 @@
+//! That the cost of applying is bounded, whatever is asked, and that all nodes refuse the same.
+
+use super::*;
+use crate::metadata::command::{By, Compared, Comparison, Order, Relation, Wanted};
+use crate::metadata::state::cost::{ANSWER_BYTES_MAX, VISITS_MAX};
+
+const ENTRIES: u64 = 10_000;
+
+fn all(wanted: Wanted) -> Operation {
+    Operation::Read(Box::new(Read { wanted, ..Read::of(Keys::all()) }))
+}
+
+fn transaction(then: Vec<Operation>) -> Operation {
+    Operation::Transaction(Transaction { then, ..Transaction::default() })
+}
+
+fn many(count: usize, operation: &Operation) -> Vec<Operation> {
+    vec![operation.clone(); count]
+}
+
+/// A state with so many entries whose values have this length.
+fn filled(entries: u64, length: usize) -> Told {
+    let mut told = Told::default();
+    let value = "v".repeat(length);
+    for number in 0..entries {
+        told.operate(write(&format!("{number:06}"), &value)).unwrap();
+    }
+    told
+}
+
+/// It is refused, where answers are wanted and where they are not, and changes nothing.
+fn refuses(told: &mut Told, operation: &Operation, refusal: Refusal) {
+    let before = (told.state.version(), told.state.size());
+    for answers in [Answers::Wanted, Answers::Unwanted] {
+        told.sequence += 1;
+        let request = request(told.sequence, Command::Operate(operation.clone()));
+        let Applied::First(outcome) = told.state.apply_for(&request, answers) else { panic!("it is new") };
+        assert_eq!(outcome.result, Err(refusal), "{answers:?}");
+    }
+    assert_eq!((told.state.version(), told.state.size()), before);
+}
+
+#[test]
+fn a_request_looks_at_no_more_than_so_many_entries() {
+    let mut told = filled(ENTRIES, 1);
+    let allowed = usize::try_from((2 * ENTRIES + VISITS_MAX) / (ENTRIES + 1)).unwrap();
+    let count = all(Wanted::Count);
+    assert!(told.operate(transaction(many(allowed - 1, &count))).is_ok());
+    let reads = [vec![write("w", "w")], many(allowed + 1, &count)].concat();
+    refuses(&mut told, &transaction(reads.clone()), Refusal::TooManyEntries);
+    // Also if none of the transactions has many, or only reads: then the node that is asked looks alone.
+    let halves = reads.chunks(allowed / 2 + 1).map(|some| transaction(some.to_vec())).collect();
+    refuses(&mut told, &transaction(halves), Refusal::TooManyEntries);
+    let outcome = told.state.observe(&transaction(many(allowed + 1, &count))).unwrap();
+    assert_eq!(outcome.result, Err(Refusal::TooManyEntries));
+    // Comparisons look at entries, too.
+    let comparison =
+        Comparison { keys: Keys::all(), relation: Relation::Greater, compared: Compared::ChangedAt(0) };
+    let compares = Transaction { comparisons: vec![comparison; allowed + 1], ..Transaction::default() };
+    refuses(&mut told, &Operation::Transaction(compares), Refusal::TooManyEntries);
+    // All entries can be deleted, and told, in one request.
+    let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
+    let Ok(Answer::Deleted { count, .. }) = told.operate(delete) else { panic!("it is one look at all") };
+    assert_eq!(count, ENTRIES);
+}
+
+#[test]
+fn an_answer_has_no_more_than_so_many_bytes() {
+    let (entries, length) = (64, 64 << 10);
+    let mut told = filled(entries, length);
+    let allowed = usize::try_from(ANSWER_BYTES_MAX / (entries * (length as u64 + 200))).unwrap();
+    let read = all(Wanted::Entries);
+    assert!(told.operate(transaction(many(allowed, &read))).is_ok());
+    let reads = [vec![write("w", "w")], many(allowed + 2, &read)].concat();
+    refuses(&mut told, &transaction(reads), Refusal::AnswerTooLarge);
+    let outcome = told.state.observe(&transaction(many(allowed + 2, &read))).unwrap();
+    assert_eq!(outcome.result, Err(Refusal::AnswerTooLarge));
+    // A limit makes it shorter, in whatever order.
+    let few = Read {
+        limit: NonZeroU64::new(1),
+        order: Order { by: By::Value, ..Order::default() },
+        ..Read::of(Keys::all())
+    };
+    let few = Operation::Read(Box::new(few));
+    assert!(told.operate(transaction(many(20 * allowed, &few))).is_ok());
+    // What the request itself writes counts as often as it is read.
+    let long = "v".repeat(1 << 20);
+    let one = Operation::Read(Box::new(Read::of(Keys::One(bytes("w")))));
+    let own = |count| [vec![write("w", &long)], many(count, &one)].concat();
+    assert!(told.operate(transaction(own(60))).is_ok());
+    refuses(&mut told, &transaction(own(65)), Refusal::AnswerTooLarge);
+    // So are entries that were there.
+    let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
+    let deletes = [many(allowed + 2, &read), vec![delete]].concat();
+    refuses(&mut told, &transaction(deletes), Refusal::AnswerTooLarge);
+    // One read by itself may answer with all.
+    assert!(told.state.observe(&read).unwrap().result.is_ok());
+}
+
+/// What a state becomes does not depend on whether somebody waits.
+#[test]
+fn where_nobody_waits_the_same_is_done_and_no_answer_is_made() {
+    for seed in 0..60 {
+        let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
+        let (mut told, mut silent) = (State::new(), State::new());
+        for sequence in 1..100 {
+            let request = request(sequence, drawn.command());
+            let Applied::First(answered) = told.apply_for(&request, Answers::Wanted) else { continue };
+            let Applied::First(done) = silent.apply_for(&request, Answers::Unwanted) else {
+                panic!("it is as new there")
+            };
+            assert_eq!(
+                (done.version, done.result.as_ref().err()),
+                (answered.version, answered.result.as_ref().err())
+            );
+            assert!(
+                !matches!(&done.result, Ok(Answer::Found(_) | Answer::Decided { .. })),
+                "an answer for nobody: {done:?}"
+            );
+            drawn.version = told.version().0;
+        }
+        assert_eq!(told.digest(), silent.digest(), "seed {seed}");
+    }
+}
