@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Gid, Mode};
+use rustix::fs::{CWD, Gid};
 
 /// Everybody may write.
 const OTHERS_WRITE: u32 = 0o002;
@@ -38,16 +38,16 @@ impl Sharing {
         if self.group.is_some() { 0o660 } else { 0o600 }
     }
 
-    /// Makes an empty file that others cannot open, without opening it; nothing happens if there is something.
+    /// Makes an empty file that others cannot open; nothing happens if there is something.
     ///
     /// # Errors
     /// The system's.
     pub fn make(self, path: &Path) -> io::Result<()> {
         // Nobody else is let in before the file has its group.
-        match rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
+        match make_empty(path) {
             Ok(()) => self.give(path),
-            Err(rustix::io::Errno::EXIST) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -133,6 +133,20 @@ impl Sharing {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & keeps))?;
         Ok(true)
     }
+}
+
+/// To close a file drops what this process has locked in it, by another thread of it perhaps; so none is opened.
+#[cfg(target_os = "linux")]
+fn make_empty(path: &Path) -> io::Result<()> {
+    use rustix::fs::{FileType, Mode};
+    Ok(rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
+}
+
+/// Where a file cannot be made without being opened.
+#[cfg(not(target_os = "linux"))]
+fn make_empty(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
 /// Whether everybody may make files in the directory of `path`.

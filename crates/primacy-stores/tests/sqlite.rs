@@ -165,7 +165,7 @@ async fn a_schema_of_somebody_else_or_of_a_later_version_is_refused() {
 
 /// The rights of a file, and its group.
 fn rights(path: &Path) -> (u32, u32) {
-    let metadata = fs::metadata(path).unwrap();
+    let metadata = fs::metadata(path).expect("it is there");
     (metadata.mode() & 0o7777, metadata.gid())
 }
 
