@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Failed,
     /// The command line is wrong: unknown option, malformed URL, a secret where others can read it.
     Usage,
-    /// The store, or the address to listen on, cannot be used.
+    /// The store, the address to listen on, or the watchdog cannot be used.
     Unavailable,
     /// A simulated world has broken what Primacy promises.
     Broken,
@@ -50,7 +50,7 @@ Exit codes:
   0       done
   1       the hook --on-elected failed, without --restart
   64      the command line is wrong
-  69      the store, or the address to listen on, cannot be used
+  69      the store, the address to listen on, or the watchdog cannot be used
   71      the system refused a process, a thread or a file descriptor
   73      another process with the same node name is running
   74      the state directory is unreadable, damaged, foreign or full

@@ -13,6 +13,7 @@ use crate::entry::{Entrance, Entry};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
 use crate::guardian::message::Duty;
+use crate::guardian::watchdog::WatchdogSpec;
 use crate::leftovers::{self, NodeMark};
 use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
@@ -86,9 +87,10 @@ async fn take_part(
     work: Work,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let Entrance { election, node, place, builder } = entrance;
+    let Entrance { election, node, place, builder, watchdog } = entrance;
     let mark = place.mark(&election, node);
     end_leftovers(entry, &mark, node, reporter)?;
+    try_watchdog(watchdog.as_ref(), reporter)?;
     let control = place.bind_control(&election, node, reporter)?;
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
@@ -137,7 +139,7 @@ async fn take_part(
         return bear_witness(elector, reporter).await;
     }
     let settings = Settings {
-        duty: duty(entry, &elector, &mark),
+        duty: duty(entry, &elector, &mark, watchdog),
         job: work.job,
         wait: work.wait,
         restart: work.restart,
@@ -177,7 +179,20 @@ fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Report
     Ok(())
 }
 
-fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark) -> Duty {
+/// To be called when nothing is left of an earlier run, which may have left the device armed.
+fn try_watchdog(watchdog: Option<&WatchdogSpec>, reporter: &Reporter) -> Result<(), Failure> {
+    let Some(watchdog) = watchdog else { return Ok(()) };
+    match watchdog.try_out() {
+        Err(why) if watchdog.is_required => Err(Failure::new(Exit::Unavailable, why)),
+        Err(why) => {
+            reporter.tell(&Event::Warning { message: format!("{why}; this node leads without it") });
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<WatchdogSpec>) -> Duty {
     let nanos = |duration: Duration| primacy::core::Duration::from(duration).as_nanos();
     let timers = elector.timers();
     Duty {
@@ -191,6 +206,7 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark) -> Duty {
         on_elected: entry.on_elected.clone(),
         on_deposed: entry.on_deposed.clone(),
         witness: elector.witness_spec(),
+        watchdog,
         json: entry.json.unwrap_or(false),
     }
 }

@@ -344,6 +344,10 @@ impl Supervisor {
                 self.reporter.tell(&Event::StillLeading { lead, reason: left });
             })
             .await;
+            // It has left the watchdog armed.
+            if let Some(watchdog) = &self.settings.duty.watchdog {
+                let _ = watchdog.try_out();
+            }
         }
         self.reporter.tell(&Event::Drained { lead });
         // Everything is gone: only now may another lead.
@@ -584,6 +588,9 @@ impl Course {
             NotStarted::Hook => {
                 let message = "the hook --on-elected failed".to_owned();
                 (JobEnd::HookFailed { message: message.clone() }, message)
+            }
+            NotStarted::Watchdog(why) => {
+                (JobEnd::NotStarted { exit: None, message: why.clone() }, why.clone())
             }
             NotStarted::System(errno, message) => {
                 let not_found = *errno == rustix::io::Errno::NOENT.raw_os_error();

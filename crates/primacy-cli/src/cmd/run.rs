@@ -72,9 +72,10 @@ lead, and end. A second one kills the command at once.
 
 PRIMACY_LOG=debug shows what the election does.
 
-What can outlast its lead: a process that the kernel cannot kill; and, where
-this process and its guardian are killed or paused together, one that left
-the command's process group. The next start of the same node ends it.
+What can outlast its lead, unless --watchdog resets the machine: a process that
+the kernel cannot kill; where this process and its guardian are killed together,
+one that left the command's process group, until the next start of the same node
+ends it; where both are stopped together, the whole command, until one goes on.
 
 ";
 

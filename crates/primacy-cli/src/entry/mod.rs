@@ -25,6 +25,7 @@ use primacy::{
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::guardian::watchdog::WatchdogSpec;
 use crate::health::Check;
 use layers::Sources;
 use membership::Membership;
@@ -183,6 +184,12 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "CMD", env = "PRIMACY_ON_DEPOSED")]
     pub(crate) on_deposed: Option<String>,
 
+    /// While this node leads, arm this watchdog, /dev/watchdog for example: it resets the machine before the end of the lead where
+    /// the work is not gone by then, because this process and its guardian are stopped or the work cannot be killed. A node that
+    /// cannot use it does not lead; with automatic: before the path, it warns and leads without
+    #[arg(long, value_name = "DEVICE", env = "PRIMACY_WATCHDOG")]
+    pub(crate) watchdog: Option<String>,
+
     /// Tell what happens in JSON, one object a line, on standard error
     #[arg(long, value_name = "BOOL", env = "PRIMACY_JSON", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
@@ -237,6 +244,7 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_METRICS",
     "PRIMACY_ON_ELECTED",
     "PRIMACY_ON_DEPOSED",
+    "PRIMACY_WATCHDOG",
     "PRIMACY_JSON",
 ];
 
@@ -247,6 +255,8 @@ pub(crate) struct Entrance {
     pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) builder: Builder,
+    /// What resets the machine where the work is not ended in time.
+    pub(crate) watchdog: Option<WatchdogSpec>,
 }
 
 impl Entrance {
@@ -287,7 +297,14 @@ impl Entry {
             problems.push(message);
         }
         let builder = self.builder(&election);
-        if let Err(error) = builder.check(self.venue()) {
+        let timers = builder.check(self.venue());
+        let watchdog = self.watchdog.as_deref().zip(timers.as_ref().ok());
+        let watchdog = watchdog.map(|(setting, timers)| WatchdogSpec::new(setting, timers)).transpose();
+        let watchdog = watchdog.unwrap_or_else(|why| {
+            problems.push(format!("{why}{}", sources.told_of(&["watchdog", "lease", "heartbeat"])));
+            None
+        });
+        if let Err(error) = timers {
             let mut message = error.to_string();
             if matches!(error, ConfigError::Timers(_)) {
                 message.push_str(&sources.told_of(TIMERS));
@@ -324,7 +341,7 @@ impl Entry {
             }
             None => builder,
         };
-        Ok(Entrance { election, node, place, builder: builder.node(node) })
+        Ok(Entrance { election, node, place, builder: builder.node(node), watchdog })
     }
 
     /// What cannot be true together.
@@ -432,6 +449,7 @@ impl Entry {
                 ("health", self.health.is_some()),
                 ("on-elected", self.on_elected.is_some()),
                 ("on-deposed", self.on_deposed.is_some()),
+                ("watchdog", self.watchdog.is_some()),
             ] {
                 if given {
                     problems.push(format!("{} has no meaning for a witness, which never leads", of(key)));

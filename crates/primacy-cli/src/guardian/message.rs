@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use primacy::witness::WitnessSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::guardian::watchdog::WatchdogSpec;
 use crate::process_tree::Ended;
 
 /// What the guardian is told first, and once.
@@ -30,6 +31,8 @@ pub(crate) struct Duty {
     pub(crate) on_deposed: Option<String>,
     /// What is needed to tell others of the supervisor's death.
     pub(crate) witness: Option<WitnessSpec>,
+    /// The device that resets the machine where nobody ends the job.
+    pub(crate) watchdog: Option<WatchdogSpec>,
     /// Whether warnings are told in JSON.
     pub(crate) json: bool,
 }
@@ -158,6 +161,8 @@ pub(crate) enum NotStarted {
     TooLate,
     /// The hook that precedes it failed.
     Hook,
+    /// The watchdog could not be armed, for this reason.
+    Watchdog(String),
     /// The system refused, with this error number and message.
     System(i32, String),
 }

@@ -22,6 +22,7 @@ mod precedence;
 mod rehearsal;
 mod testifier;
 mod warnings;
+pub(crate) mod watchdog;
 mod wire;
 
 use std::ffi::OsString;
@@ -45,6 +46,7 @@ use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::testifier::Testifier;
 use crate::guardian::warnings::Warnings;
+use crate::guardian::watchdog::Watchdog;
 use crate::guardian::wire::Wire;
 use crate::line_writer::write_last_words;
 use crate::memory;
@@ -101,6 +103,10 @@ struct Guardian {
     kill_takes: Duration,
     /// When to measure that again.
     measure_at: Option<Instant>,
+    /// Armed while anything runs under a lead.
+    watchdog: Option<Watchdog>,
+    /// When to feed it next.
+    feed_at: Option<Instant>,
     charge: Option<Charge>,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
@@ -187,6 +193,8 @@ fn guard_by(
         cgroup,
         kill_takes: Duration::ZERO,
         measure_at: None,
+        watchdog: None,
+        feed_at: None,
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
@@ -220,6 +228,9 @@ impl Guardian {
             }
             self.reap();
             self.start_if_due();
+            if self.feed_at.is_some_and(|at| now >= at) {
+                self.feed();
+            }
             self.on_time(now);
             if self.measure_at.is_some_and(|at| now >= at) {
                 self.measure();
@@ -248,7 +259,8 @@ impl Guardian {
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
         let deadline = self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty));
-        self.timer.set(deadline.into_iter().chain(self.settled_at).chain(self.measure_at).min());
+        let others = [self.settled_at, self.measure_at, self.feed_at].into_iter().flatten();
+        self.timer.set(deadline.into_iter().chain(others).min());
         let mut wire = PollFlags::IN;
         if self.wire.has_unsent() {
             wire |= PollFlags::OUT;
@@ -310,6 +322,38 @@ impl Guardian {
             charge.valid_until = charge.valid_until.max(valid_until);
             let valid_until = charge.valid_until.as_nanos();
             self.wire.say(&Report::Extended { term, valid_until });
+            self.feed();
+        }
+    }
+
+    /// Arms the watchdog before anything is started, and says whether it may be.
+    fn arm(&mut self) -> Result<(), String> {
+        let Some(spec) = &self.duty.watchdog else { return Ok(()) };
+        match spec.arm() {
+            Ok(watchdog) => {
+                self.watchdog = Some(watchdog);
+                self.feed();
+                Ok(())
+            }
+            Err(error) if spec.is_required => {
+                Err(format!("the watchdog {} cannot be armed: {error}", spec.device.display()))
+            }
+            Err(_) => Ok(()), // It was tried at the start, and that was told.
+        }
+    }
+
+    /// Feeds the watchdog, if there is one, unless it would then reset the machine too late.
+    fn feed(&mut self) {
+        let (Some(watchdog), Some(charge)) = (&self.watchdog, &self.charge) else { return };
+        let slack = watchdog::slack(Duration::from_nanos(self.duty.kill_margin));
+        self.feed_at = watchdog.feed_until(charge.valid_until.before(slack), clock::now());
+    }
+
+    /// Nothing is left of what has run under the lead.
+    fn disarm(&mut self) {
+        self.feed_at = None;
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.disarm();
         }
     }
 
@@ -391,6 +435,10 @@ impl Guardian {
     fn start_if_due(&mut self) {
         let Some(charge) = self.charge.as_ref().filter(|charge| charge.stage == Stage::Due) else { return };
         let term = charge.term;
+        if let Err(why) = self.arm() {
+            self.wire.say(&Report::NotStarted { term, reason: NotStarted::Watchdog(why) });
+            return self.drain(Stopping::Leftovers);
+        }
         let Some(script) = self.duty.on_elected.clone() else { return self.start_job() };
         if let Some(pid) = self.start(&Program::shell(&script), Stage::Preparing, &[]) {
             tracing::debug!(term, pid = pid.as_raw_nonzero().get(), "hook started");
@@ -534,6 +582,7 @@ impl Guardian {
 
     /// Nothing of the stage is left: goes on to the hook that follows the job, or lets the leadership go.
     fn gone(&mut self) {
+        self.disarm();
         let Some(charge) = &self.charge else { return };
         let script = match charge.stage {
             Stage::Due | Stage::Parting { .. } => None,
@@ -555,6 +604,7 @@ impl Guardian {
     }
 
     fn let_go(&mut self) {
+        self.disarm();
         if let Some(charge) = self.charge.take() {
             self.kill_takes = Duration::ZERO;
             self.wire.say(&Report::Gone { term: charge.term });

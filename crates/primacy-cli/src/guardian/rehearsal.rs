@@ -44,7 +44,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
     // Without what may be long: nobody reads while this is written.
     let (election, node, mark) = (duty.election.clone(), duty.node.clone(), duty.mark.clone());
     let Duty { supervisor, drain, kill_margin, lease, json, .. } = *duty;
-    let (on_elected, on_deposed, witness) = (None, None, None);
+    let (on_elected, on_deposed, witness, watchdog) = (None, None, None, None);
     let duty = Duty {
         supervisor,
         election,
@@ -56,6 +56,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         on_elected,
         on_deposed,
         witness,
+        watchdog,
         json,
     };
     writeln!(theirs, "{}", serde_json::to_string(&duty)?)?;
@@ -74,6 +75,8 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         job: Some(Program { file: "/proc/self/exe".into(), args }),
         kill_takes: Duration::ZERO,
         measure_at: None,
+        watchdog: None,
+        feed_at: None,
         charge: None,
         supervisor_lost: false,
         leave_taken: false,

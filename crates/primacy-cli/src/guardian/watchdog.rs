@@ -1,0 +1,233 @@
+//! A watchdog device, such as `/dev/watchdog`: it resets the machine where a job is not ended in time, because the processes that
+//! should end it are all stopped, or because it cannot be killed.
+//!
+//! The guardian arms it before it starts anything under a lead, and disarms it when nothing of that is left. Meanwhile it feeds it
+//! only while the reset would still come before the end of the lead. The last time is the latest such instant, so that a job that is
+//! ended in the kill margin costs no reset. A guardian that dies leaves it armed.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use primacy::Timers;
+use primacy::core::{Duration, Instant};
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use serde::{Deserialize, Serialize};
+
+/// Which device, and whether a node may lead without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WatchdogSpec {
+    /// The device's file.
+    pub(crate) device: PathBuf,
+    /// Where it cannot be used, this node does not lead.
+    pub(crate) is_required: bool,
+    /// How many seconds after the last feeding the machine is reset at the latest.
+    pub(crate) longest: i32,
+}
+
+/// A device that is armed.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    device: File,
+    /// How long after it was fed it resets the machine.
+    timeout: Duration,
+}
+
+/// What begins a setting by which a node leads also without the device; otherwise it is required.
+const AUTOMATIC: &str = "automatic:";
+
+/// From `linux/watchdog.h`.
+const GROUP: u8 = b'W';
+const SET_TIMEOUT: Opcode = opcode::read_write::<i32>(GROUP, 6);
+const GET_TIMEOUT: Opcode = opcode::read::<i32>(GROUP, 7);
+
+/// A device that was written this stops when it is closed.
+const MAGIC_CLOSE: &[u8] = b"V";
+const FOOD: &[u8] = b"\0";
+/// The device number of `/dev/watchdog`, which is that of `watchdog0`.
+const FIRST: (u32, u32) = (10, 130);
+
+impl WatchdogSpec {
+    /// From the setting, `DEVICE` or `automatic:DEVICE`, for these timers.
+    ///
+    /// # Errors
+    /// If the lease is too short for a device; for people.
+    pub(crate) fn new(setting: &str, timers: &Timers) -> Result<Self, String> {
+        let device = setting.strip_prefix(AUTOMATIC);
+        let is_required = device.is_none();
+        let device = PathBuf::from(device.unwrap_or(setting));
+        // It is fed whenever the lead was renewed; the next renewal must come before the last feeding.
+        let renewed_until = Duration::from(timers.lease - timers.renewal);
+        let longest = timers.drift_max.shorten(renewed_until).minus(slack(timers.kill_margin.into()));
+        let longest = i32::try_from(longest.as_millis() / 1_000).unwrap_or(i32::MAX);
+        if longest < 1 {
+            return Err(format!(
+                "the watchdog {} counts whole seconds, and of the lease of {:?} less than one is left between renewals; take \
+                 --lease 2s or more",
+                device.display(),
+                timers.lease
+            ));
+        }
+        Ok(Self { device, is_required, longest })
+    }
+
+    /// Arms the device.
+    ///
+    /// # Errors
+    /// Why it cannot be used; it is not armed then.
+    pub(crate) fn arm(&self) -> io::Result<Watchdog> {
+        if never_stops(&self.device) {
+            return Err(io::Error::other("it cannot be disarmed (nowayout)"));
+        }
+        // Opening it arms it.
+        let device = File::options().write(true).open(&self.device)?;
+        let armed = set_timeout(&device, self.longest).and_then(|seconds| match u64::try_from(seconds) {
+            Ok(timeout @ 1..) if seconds <= self.longest => Ok(Duration::from_secs(timeout)),
+            Ok(_) | Err(_) => {
+                let longest = self.longest;
+                Err(io::Error::other(format!(
+                    "it resets the machine after {seconds} s, and the lease allows {longest} s; take a longer --lease"
+                )))
+            }
+        });
+        match armed {
+            Ok(timeout) => Ok(Watchdog { device, timeout }),
+            Err(error) => {
+                disarm(&device);
+                Err(error)
+            }
+        }
+    }
+
+    /// Disarms a device that a dead guardian, of whose job nothing is left, may have left armed; and finds out whether it can be used.
+    ///
+    /// # Errors
+    /// Why it cannot be used, for people.
+    pub(crate) fn try_out(&self) -> Result<(), String> {
+        let refused = |error| format!("the watchdog {} cannot be used: {error}", self.device.display());
+        self.arm().map(Watchdog::disarm).map_err(refused)
+    }
+}
+
+impl Watchdog {
+    /// Feeds it, if it then still resets the machine before `end`, and says when to feed it next.
+    pub(crate) fn feed_until(&self, end: Instant, now: Instant) -> Option<Instant> {
+        let latest = end.before(self.timeout);
+        if now > latest {
+            return None;
+        }
+        // If that fails, the machine is reset, as it should be.
+        let _ = (&self.device).write_all(FOOD);
+        (now < latest).then(|| latest.min(now.after(self.timeout.divided_by(2))))
+    }
+
+    /// Disarms it; nothing of the job is left.
+    pub(crate) fn disarm(self) {
+        disarm(&self.device);
+    }
+
+    /// One that writes to this file.
+    #[cfg(test)]
+    pub(crate) fn standing_in(device: File, timeout: Duration) -> Self {
+        Self { device, timeout }
+    }
+}
+
+/// How long before the end of a lead the machine is reset: when everything else has had half of the margin for its end.
+pub(crate) fn slack(kill_margin: Duration) -> Duration {
+    kill_margin.divided_by(2)
+}
+
+fn disarm(mut device: &File) {
+    // If that fails, the machine is reset; nothing else can be done.
+    let _ = device.write_all(MAGIC_CLOSE);
+}
+
+/// Asks for a timeout, and returns the one that the device then has.
+fn set_timeout(device: &File, seconds: i32) -> io::Result<i32> {
+    // One whose timeout is fixed refuses this, and tells it all the same.
+    let _ = request::<SET_TIMEOUT>(device, seconds);
+    match request::<GET_TIMEOUT>(device, 0) {
+        // In tests a pipe stands in for a device; the program that is released takes none.
+        Err(_) if cfg!(debug_assertions) && std::env::var_os("PRIMACY_TEST_WATCHDOG").is_some() => {
+            Ok(seconds)
+        }
+        told => told,
+    }
+}
+
+fn request<const OPCODE: Opcode>(device: &File, mut value: i32) -> io::Result<i32> {
+    // SAFETY: these operations read and write one `int`; what is no watchdog refuses them.
+    #[allow(unsafe_code)] // What an operation does is known from its number alone.
+    unsafe {
+        ioctl(device, Updater::<OPCODE, i32>::new(&mut value))?;
+    }
+    Ok(value)
+}
+
+/// Whether the kernel says that the device cannot be disarmed once it was opened.
+fn never_stops(device: &Path) -> bool {
+    let Ok(number) = fs::metadata(device).map(|device| device.rdev()) else { return false };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let class = if (major, minor) == FIRST {
+        "/sys/class/watchdog/watchdog0".to_owned()
+    } else {
+        format!("/sys/dev/char/{major}:{minor}")
+    };
+    fs::read_to_string(format!("{class}/nowayout")).is_ok_and(|told| told.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy::config::Venue;
+
+    use super::*;
+
+    fn timers(lease: u64, renewal: u64) -> Timers {
+        let millis = std::time::Duration::from_millis;
+        let mut timers = Timers::new(Venue::Store, Some(millis(lease)));
+        timers.renewal = millis(renewal);
+        timers
+    }
+
+    #[test]
+    fn the_longest_timeout_is_over_before_a_lead_that_was_just_not_renewed() {
+        let longest =
+            |lease, renewal| WatchdogSpec::new("/dev/w", &timers(lease, renewal)).map(|spec| spec.longest);
+        assert_eq!(longest(10_000, 1_666), Ok(8));
+        assert_eq!(longest(2_000, 500), Ok(1));
+        assert!(longest(1_000, 250).unwrap_err().contains("take --lease 2s or more"));
+        let automatic = WatchdogSpec::new("automatic:/dev/w", &timers(10_000, 1_666)).unwrap();
+        assert_eq!((automatic.device, automatic.is_required), (PathBuf::from("/dev/w"), false));
+    }
+
+    #[test]
+    fn it_is_fed_at_the_latest_instant_and_not_after_it() {
+        let (path, timeout) = (std::env::temp_dir().join(format!("primacy-food-{}", std::process::id())), 2);
+        let device = File::create(&path).unwrap();
+        let watchdog = Watchdog::standing_in(device, Duration::from_secs(timeout));
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        // The reset would come at 9.9 s after the last of these.
+        assert_eq!(watchdog.feed_until(at(9_900), at(0)), Some(at(1_000)));
+        assert_eq!(watchdog.feed_until(at(9_900), at(7_500)), Some(at(7_900)));
+        assert_eq!(watchdog.feed_until(at(9_900), at(7_900)), None);
+        assert_eq!(fs::read(&path).unwrap(), b"\0\0\0");
+        assert_eq!(watchdog.feed_until(at(9_900), at(7_901)), None);
+        assert_eq!(fs::read(&path).unwrap(), b"\0\0\0", "it would reset the machine too late");
+        watchdog.disarm();
+        assert_eq!(fs::read(&path).unwrap(), b"\0\0\0V");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_watchdog_is_not_used() {
+        let device = std::env::temp_dir().join(format!("primacy-no-watchdog-{}", std::process::id()));
+        File::create(&device).unwrap();
+        let spec = WatchdogSpec { device: device.clone(), is_required: true, longest: 1 };
+        let why = spec.try_out().unwrap_err();
+        assert!(why.contains("cannot be used: Inappropriate ioctl"), "{why}");
+        fs::remove_file(&device).unwrap();
+        assert!(spec.try_out().unwrap_err().contains("No such file"));
+    }
+}
