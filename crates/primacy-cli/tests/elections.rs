@@ -308,6 +308,7 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
         (&["--seeds", "a,z"][..], "the seed z is not one of the peers (a, b, c)"),
         (&["--seeds", "a,a"], "the seed a is named twice"),
         (&["--neighbours", "0"], "0 neighbours"),
+        (&["--neighbours", "1"], "with 1 neighbour among 3 peers one cut link removes a member"),
         (&["--minimum-members", "0"], "at least 1, and at most all peers, which are 3"),
         (&["--minimum-members", "4"], "at least 1, and at most all peers, which are 3"),
         (&["--stable-after", "0s"], "state more than nothing"),

@@ -49,7 +49,8 @@ pub struct SeniorityOptions {
     /// nobody else does: if that one is gone for good before there is a cluster, name another one first, on all nodes. Empty:
     /// the peers in the order of their names, the first 16 if there are more.
     pub seeds: Vec<NodeId>,
-    /// To how many members next to it on the ring of ages a member shows itself; `None`: to all.
+    /// To how many members next to it on the ring of ages a member shows itself; `None`: to all. Of three peers or more at least two,
+    /// unless each part goes on: so many links must be cut to make others take a living member for lost.
     pub neighbours: Option<u32>,
     /// How silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
     pub detection: Option<Detection>,
@@ -149,6 +150,15 @@ pub enum SeniorityError {
         /// What was stated.
         size: usize,
         /// How many there are.
+        peers: usize,
+    },
+    /// One cut link would remove a living member, and its part would not be one that has lost the others.
+    #[error(
+        "with 1 neighbour among {peers} peers one cut link removes a member that all others still reach, and two parts go on at the \
+         same time: state at least 2 neighbours, leave it out, or choose available if two leaders may be"
+    )]
+    OneNeighbour {
+        /// How many peers there are.
         peers: usize,
     },
     /// A view could not be sent.
@@ -268,6 +278,10 @@ impl SeniorityOptions {
             && (size > count || self.split_brain.policy().allows_two(count))
         {
             problems.push(SeniorityError::StaticQuorum { size, peers: count });
+        }
+        // Of two, either is the only other one.
+        if self.neighbours == Some(1) && count > 2 && self.split_brain != SplitBrain::Available {
+            problems.push(SeniorityError::OneNeighbour { peers: count });
         }
         if let Err(TooLong(length)) = length_of_view(peers, attributes) {
             problems.push(SeniorityError::ViewTooLong { peers: count, length });

@@ -23,8 +23,8 @@ pub(crate) struct Membership {
     #[arg(long, value_name = "POLICY", env = "PRIMACY_SPLIT_BRAIN", hide_env_values = true)]
     pub(crate) split_brain: Option<String>,
 
-    /// By seniority, to how many members next to it on the ring of ages a member shows itself. All nodes must agree [default:
-    /// all]
+    /// By seniority, to how many members next to it on the ring of ages a member shows itself, at least 2 unless each part goes
+    /// on: as many cut links make others take it for lost. All nodes must agree [default: all]
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_NEIGHBOURS")]
     pub(crate) neighbours: Option<u32>,
 

@@ -53,6 +53,14 @@ fn what_cannot_be_is_refused_with_what_can() {
     let nobody = SeniorityOptions { neighbours: Some(0), ..good() };
     assert_eq!(refused(&nobody), seniority::ConfigError::NoNeighbours.into());
 
+    // Where each part goes on, nothing is promised that a cut link could break; and of two there is no other way round.
+    let one = SeniorityOptions { neighbours: Some(1), ..good() };
+    assert_eq!(refused(&one), SeniorityError::OneNeighbour { peers: 3 });
+    one.check_among(&peers(2), &attributes(0)).unwrap();
+    SeniorityOptions { neighbours: Some(2), ..good() }.check_among(&peers(3), &attributes(0)).unwrap();
+    let each = SeniorityOptions { split_brain: SplitBrain::Available, ..one };
+    each.check_among(&peers(3), &attributes(0)).unwrap();
+
     for minimum in [0, 4] {
         let options = SeniorityOptions { minimum_members: Some(minimum), ..good() };
         assert_eq!(refused(&options), SeniorityError::Minimum { minimum, peers: 3 });
