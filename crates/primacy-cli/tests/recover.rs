@@ -29,7 +29,7 @@ fn highest_token(keepers: &mut Keepers) -> u64 {
 /// What a node tells of a write that it has cut off.
 fn cut_off(told: &Value) -> Option<String> {
     let message = told["message"].as_str()?;
-    message.contains("were cut off").then(|| message.to_owned())
+    message.contains("were overwritten with zeros").then(|| message.to_owned())
 }
 
 /// Ends these nodes, deletes their logs, and starts them again.
@@ -106,11 +106,12 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
     keepers.stop("c");
     let segment = keepers.log("c").join(FIRST);
     let written = fs::read(&segment).unwrap();
-    // What a power cut leaves: the next block, without its second half.
+    // What a power cut leaves: the next block, of which the last sectors were not written.
     let end = blocks(&written).last().unwrap().end;
     let next = segment::block(&written, end, &[7; 3_000]);
+    let there = (end + next.len()) / 512 * 512 - 1_024 - end;
     let mut torn = written.clone();
-    torn[end..end + next.len() / 2].copy_from_slice(&next[..next.len() / 2]);
+    torn[end..end + there].copy_from_slice(&next[..there]);
     fs::write(&segment, &torn).unwrap();
     let said = keepers.verb("c", &["recover", "--node", "c"]);
     said.is(75, &["the log of c is not damaged; nothing has changed"]);
@@ -124,7 +125,7 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
     let told = keepers.node("c").told.wait_for("the warning", |told| {
         (told["event"] == "log" && told["level"] == "warn").then(|| cut_off(told)).flatten()
     });
-    let cut = format!("{} bytes after the record (", next.len() / 2);
+    let cut = format!("{there} bytes after the record (");
     assert!(
         told.starts_with(&cut) && told.contains(FIRST) && told.contains("was not acknowledged"),
         "{told}"
@@ -142,7 +143,7 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
 }
 
 #[tokio::test]
-async fn a_last_record_that_has_rotted_is_cut_off_and_the_others_give_it_again() {
+async fn a_last_record_that_has_rotted_is_refused_and_the_others_give_it_again() {
     let mut keepers = Keepers::start("rotten", &ALL);
     let mut keys = keepers.write_some("a", "before", 20).await;
     assert_eq!(keepers.keys("c").await, keys);
@@ -154,13 +155,48 @@ async fn a_last_record_that_has_rotted_is_cut_off_and_the_others_give_it_again()
     fs::write(&segment, &written).unwrap();
 
     keepers.restart("c");
-    let told = keepers.node("c").told.wait_for("the warning", cut_off);
-    assert!(told.contains("bytes after the record (") && told.contains(FIRST), "{told}");
+    assert_eq!(keepers.node("c").wait().code(), Some(74), "{}", keepers.node("c").history());
+    let says = format!("at byte {}, a block stands there, all of which was written", last.start);
+    wait_until("the reason", || keepers.node("c").history().contains(&says));
+    keepers.verb("c", &["recover", "--node", "c"]).is(0, &["e@c.log.damaged-1"]);
+    keepers.restart("c");
     assert_eq!(keepers.keys("c").await, keys);
+    wait_until("its log", || !keepers.has_lost_its_log("c"));
     // It counts, too: without it nothing can be written now.
     keepers.kill("a");
     keepers.write("b", "after").await;
     keys.insert("after".to_owned());
+    assert_eq!(keepers.keys("c").await, keys);
+}
+
+#[tokio::test]
+async fn a_lost_state_file_is_a_lost_disk_and_a_directory_that_is_gone_ends_its_node() {
+    let mut keepers = Keepers::start("state-lost", &ALL);
+    let mut keys = keepers.write_some("a", "before", 5).await;
+    assert_eq!(keepers.keys("c").await, keys);
+    keepers.stop("c");
+    fs::remove_file(keepers.dir("c").join("e@c.state")).unwrap();
+    keepers.restart("c");
+    wait_until("that it says so", || keepers.verb("c", &["who"]).stdout.contains("c has lost its disk"));
+    for by in ["a", "b"] {
+        wait_until("that it is readmitted", || keepers.verb(by, &["readmit", "c"]).code == Some(0));
+    }
+    wait_until("its log", || !keepers.has_lost_its_log("c"));
+    assert_eq!(keepers.keys("c").await, keys);
+    // It counts again: without it nothing can be written now.
+    keepers.kill("b");
+    keepers.write("a", "after").await;
+    keys.insert("after".to_owned());
+    assert_eq!(keepers.keys("c").await, keys);
+
+    let (dir, away) = (keepers.dir("c"), keepers.dir("c").with_extension("away"));
+    fs::rename(&dir, &away).unwrap();
+    assert_eq!(keepers.node("c").wait().code(), Some(74), "{}", keepers.node("c").history());
+    wait_until("the reason", || {
+        keepers.node("c").history().contains("was removed or replaced while this node was running")
+    });
+    fs::rename(&away, &dir).unwrap();
+    keepers.restart("c");
     assert_eq!(keepers.keys("c").await, keys);
 }
 

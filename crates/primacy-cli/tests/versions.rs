@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use keepers::Keepers;
 use rustix::process::Signal;
-use segment::{BLOCK_HEADER, PAGE, blocks, crc32};
+use segment::{PAGE, blocks, crc32};
 use serde_json::Value;
 use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 
@@ -29,6 +29,8 @@ const VERSION: Range<usize> = 8..12;
 
 /// Where both have the checksum of the rest.
 const CHECKSUM: Range<usize> = 12..16;
+/// How long a sector of the state file is.
+const SECTOR: usize = 512;
 
 /// What a hello of version 9 has in the places that every version has: the name of the election, the newest version, who speaks, and
 /// the oldest version.
@@ -97,6 +99,15 @@ impl Keeper {
     }
 }
 
+/// The slot of a state file with another version, and with the checksum that its first sector then has.
+fn slot_of_version(slot: &[u8], version: u32) -> Vec<u8> {
+    let mut slot = slot.to_vec();
+    slot[VERSION].copy_from_slice(&version.to_be_bytes());
+    let sum = crc32(&[&[0; 8], &slot[..CHECKSUM.start], &slot[CHECKSUM.end..SECTOR]]);
+    slot[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    slot
+}
+
 /// The page with another version, and with the checksum that it then has.
 fn of_version(page: &[u8], version: u32) -> Vec<u8> {
     let mut page = page.to_vec();
@@ -112,10 +123,10 @@ fn with_a_request_of_format_2(segment: &[u8]) -> Vec<u8> {
     // The tag of a payload, its length, the format, and the name of the client with its length.
     let is_request = |five: &[u8]| five[0] == 0x2a && five[2..] == [1, 1, b'a'];
     for block in blocks(segment) {
-        let content = block.start + BLOCK_HEADER..block.end;
-        if let Some(found) = segment[content.clone()].windows(5).position(is_request) {
-            bytes[content.start + found + 2] = 2;
-            let newer = segment::block(segment, block.start, &bytes[content]);
+        let mut content = segment::content(segment, &block);
+        if let Some(found) = content.windows(5).position(is_request) {
+            content[found + 2] = 2;
+            let newer = segment::block(segment, block.start, &content);
             bytes[block].copy_from_slice(&newer);
             return bytes;
         }
@@ -129,7 +140,7 @@ fn what_a_newer_version_has_written_is_refused_and_left_as_it_is() {
     keeper.live(&["create", "g", "3"]);
 
     let state = fs::read(keeper.state()).unwrap();
-    let newer = [of_version(&state[..PAGE], 3), state[PAGE..].to_vec()].concat();
+    let newer = [slot_of_version(&state[..PAGE], 3), state[PAGE..].to_vec()].concat();
     keeper.refuses(
         &keeper.state(),
         &newer,

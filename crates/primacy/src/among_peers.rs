@@ -4,6 +4,8 @@
 
 mod elections;
 mod metadata;
+mod presence;
+mod state_dir;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -25,6 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::elections::{AmongPeers, Beat, Setup};
 pub(crate) use self::metadata::Keeping;
+use self::presence::Presence;
 
 use crate::announce::Announces;
 use crate::clock;
@@ -54,6 +57,7 @@ pub(crate) struct PeersWorld {
     measures: Arc<Measures>,
     heartbeats: HeartbeatTimes,
     odds: Odds,
+    presence: Presence,
 }
 
 /// What is done where a peer has been told otherwise about the election.
@@ -99,7 +103,8 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     }
     let listen = resolve(address)?;
     // The state comes first: a second process of this node is told so, and not that its port is in use.
-    let (mut state, mut stored) = StateFile::open(state_dir, &config.election, config.node)?;
+    let voters = peers.iter().map(|(node, _)| node);
+    let (mut state, mut stored) = state_dir::open_state(state_dir, &config.election, config.node, voters)?;
     if config.metadata.is_some() {
         // The others remember what earlier lives of a node asked for, and answer nothing to one whose number is lower. It may have
         // lost its disk since, or have been given back one that it had before. A node starts more rarely than once a millisecond.
@@ -299,7 +304,8 @@ impl Entry {
         let (state, heartbeats) = (self.state, HeartbeatTimes::default());
         let (news, patience) = (mesh.at_odds(), timers.answer_timeout.into());
         let odds = Odds { news, since: None, patience, settled: false };
-        Ok((machine, PeersWorld { me, state, mesh, inbox, measures, heartbeats, odds }))
+        let presence = Presence::new();
+        Ok((machine, PeersWorld { me, state, mesh, inbox, measures, heartbeats, odds, presence }))
     }
 }
 
@@ -366,6 +372,10 @@ impl<P: AmongPeers> World<P> for PeersWorld {
         loop {
             let arrival = tokio::select! {
                 biased;
+                () = self.presence.due() => {
+                    self.state.check_in_place().map_err(|error| Halt::Failed { why: error.to_string() })?;
+                    continue;
+                }
                 arrival = self.inbox.recv() => arrival,
                 // Nothing for the machine, whose timeouts may be early; what is done about it, `after` knows.
                 () = self.odds.changed() => return Ok(Input::Timeout),
@@ -463,6 +473,15 @@ fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {
     let unresolved = |why: String| ConfigError::Unresolved { address: address.to_owned(), why };
     let resolved = address.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.next();
     resolved.ok_or_else(|| unresolved("its name has no address".to_owned()).into())
+}
+
+impl From<state_dir::OpenError> for ConnectError {
+    fn from(error: state_dir::OpenError) -> Self {
+        match error {
+            state_dir::OpenError::Disk(error) => error.into(),
+            state_dir::OpenError::Log(error) => error.into(),
+        }
+    }
 }
 
 impl From<TransportError> for Halt {

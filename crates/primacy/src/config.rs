@@ -35,6 +35,12 @@ pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250)
 /// Where metadata is kept: how long a request waits for a leader that answers it, as long as etcd's do.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(7);
 
+/// How often a node looks whether its state directory is still there.
+pub(crate) const STATE_LOOK: Duration = Duration::from_secs(1);
+
+/// How long a state that is lost may have promised its support: longer than leases are.
+pub(crate) const LOST_PROMISE_MAX: core::Duration = core::Duration::from_secs(60);
+
 /// Partitions: the shortest time that a node's session may live. Heartbeats, answers, and the timers of an operating system must
 /// fit into it.
 pub(crate) const SESSION_MIN: Duration = Duration::from_millis(100);

@@ -1,25 +1,21 @@
 //! What a node must not forget, in a file.
 //!
-//! The file has two slots. A new state is written over the older one, in place, and flushed; so whatever
-//! happens in the middle of it, the other slot still has the last state that anybody was told of. Each slot
-//! carries a sequence number, which tells the newer one, and a checksum, which tells a torn one:
+//! The file has two slots. A new state is written over the older one, in place, and flushed; so whatever happens in the middle of
+//! it, the other slot still has the last state that anybody was told of. Each slot carries a sequence number, which tells the newer
+//! one, and checksums of its sectors, which tell a write that was interrupted from rot: see `disk/slot.rs`.
 //!
-//! ```text
-//!   0      8        12         16         24       28                      4096
-//!   | magic | version | checksum | sequence | length | record … | zeros … |  second slot, the same
-//! ```
-//!
-//! Numbers stand with their highest byte first. The checksum is the CRC-32 of the slot without the checksum's
-//! own four bytes. Magic, version and checksum keep their places and their meaning in every later version.
-//!
-//! A slot that says who votes, or that the log is lost, is written as version 2, and every other as version 1, though the two
+//! A slot that says who votes, or that says something of a log, is written as version 2, and every other as version 1, though the two
 //! differ in nothing else: a program that knows version 1 only would skip what it does not know, and write the slot again
 //! without it. Then its node would count the voters of its configuration, and could elect a leader with those who were removed. So
 //! it must refuse the file, and it does.
 //!
-//! A file that cannot be trusted is refused and never written to: a node that went on without its votes could
-//! vote twice in a term. One thing cannot be told from a torn write, and that is a newest slot that has
-//! rotted on the disk after it was flushed; whoever fears it uses a file system with checksums.
+//! A file that cannot be trusted is refused and never written to: a node that went on without its votes could vote twice in a term.
+//! If one slot is damaged, the other one is taken only where it surely is the newer. An older copy of the whole file cannot be
+//! recognised here; where there is a log, it is held against the file when both are opened.
+
+mod file_id;
+mod format;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -36,19 +32,14 @@ use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::handshake::{DiskId, PeerDisk};
+pub(crate) use file_id::FileId;
+use slot::{Content, RECORD_LENGTH_MAX, Slot, SlotError, seal, unseal};
 
-/// The first bytes of each slot.
-const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
 /// The version of a record that says nothing of voters or of a log.
 const VERSION_PLAIN: u32 = 1;
 /// The version of every other one, and the newest that this code reads.
 pub(crate) const VERSION: u32 = 2;
-/// One slot is one page, so that overwriting it needs no reading and no new space on a full disk.
-const SLOT_LENGTH: usize = 4096;
-const FILE_LENGTH: usize = 2 * SLOT_LENGTH;
-/// Where the record begins in its slot.
-const HEADER_LENGTH: usize = 28;
-const RECORD_LENGTH_MAX: usize = SLOT_LENGTH - HEADER_LENGTH;
+const FILE_LENGTH: usize = 2 * slot::LENGTH;
 /// How many bytes of a slot voters may take, with all that the slot must keep of each: its name, its address, and its disk. There is
 /// room for 31 voters with names of 16 bytes and addresses of 32, or for 7 with the longest of both. The rest is for the
 /// votes, for the longest name of an election, and for about 30 disks that were replaced, or a dozen of nodes that vote no more.
@@ -68,10 +59,34 @@ pub struct StateFile {
     /// Which slot has the newest state; the other one is written next.
     newest: Slot,
     record: Record,
+    /// The file as it was opened, by its device and its number there.
+    identity: FileId,
     /// Why nothing can be written any more, once something could not.
     failed: Option<String>,
     /// Holds the lock while it is open.
     _lock: Lock,
+}
+
+/// How far the log of a node goes, on its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogReach {
+    /// The number of the newest segment; 0 if there is none.
+    pub segment: u64,
+    /// The last record.
+    pub last: LeaderSequence,
+}
+
+/// What is known of a state that is lost, by the log that it has left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remains {
+    /// The last term of the log.
+    pub(crate) term: Term,
+    /// How long it may have promised its support.
+    pub(crate) promise: Duration,
+    /// Whether its votes are lost.
+    pub(crate) past: Past,
+    /// Whether the log may lack what its node has held.
+    pub(crate) log_lost: bool,
 }
 
 /// What was found in the file, or put there at the first start.
@@ -91,6 +106,8 @@ pub struct Stored {
     pub log: Option<Durability>,
     /// Whether the log may lack what this node has held, where metadata is kept.
     pub log_lost: bool,
+    /// How far the log went when the state was written last, at the least.
+    pub log_reach: LogReach,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
@@ -150,17 +167,27 @@ pub enum DiskError {
         /// What was found instead.
         found: String,
     },
-    /// Both slots are damaged.
+    /// What was last acknowledged is damaged, or may be.
     #[error(
-        "both copies of the state in {} are damaged ({found}); it is left as it is. This node may have voted and \
-         cannot know it any more: move the file away, start this node with an empty directory, and have the others \
-         readmit it (`primacy readmit`); do not restore a copy, it has forgotten votes", path.display()
+        "the state in {} is damaged ({found}); it is left as it is. This node may have voted and cannot know it any more: \
+         move the file away, start this node again, and have the others readmit it (`primacy readmit`); do not restore a copy, \
+         it has forgotten votes", path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         found: String,
+    },
+    /// The file is not where it was when this node opened it.
+    #[error(
+        "{} was removed or replaced while this node was running, and what this node writes would be forgotten: it ends. Put the \
+         state directory back as it was and start this node again; if it is lost, start this node without it and have the others \
+         readmit it (`primacy readmit`)", path.display()
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
     },
     /// A later version has written the file.
     #[error(
@@ -262,13 +289,30 @@ impl StateFile {
     /// # Errors
     /// [`DiskError`]; a file that was there before is left as it was, except if raising the counter failed.
     pub fn open(dir: &Path, election: &str, node: NodeId) -> Result<(Self, Stored), DiskError> {
+        Self::open_or_make(dir, election, node, None)
+    }
+
+    /// The same; a state that is made because an earlier one is lost says what remains of that.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_or_make(
+        dir: &Path,
+        election: &str,
+        node: NodeId,
+        remains: Option<Remains>,
+    ) -> Result<(Self, Stored), DiskError> {
         let name = file_name(election, node)?;
         let path = dir.join(format!("{name}.state"));
         make_dir(dir)?;
         let lock = lock(&dir.join(format!("{name}.lock")), &path)?;
         let created = match open_existing(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                create(dir, &path, &Record::first(election, node)?)?;
+                let mut first = Record::first(election, node)?;
+                if let Some(remains) = remains {
+                    first = first.with(remains);
+                }
+                create(dir, &path, &first)?;
                 true
             }
             Ok(_) | Err(_) => false,
@@ -279,7 +323,8 @@ impl StateFile {
             let (election, node) = (record.election, record.node.to_string());
             return Err(DiskError::Foreign { path, election, node });
         }
-        let mut state = Self { path, file, newest, record, failed: None, _lock: lock };
+        let identity = FileId::of(&path, &file)?;
+        let mut state = Self { path, file, newest, record, identity, failed: None, _lock: lock };
         // What was read may have been in the kernel's memory only: an earlier process may have been killed
         // before its flush, or have ended because of a failed one. The slot is written again, in place and
         // before the other one is touched, so that at any moment one of the two is good on the disk.
@@ -357,6 +402,26 @@ impl StateFile {
         self.advance(Record { log_lost, ..self.record.clone() })
     }
 
+    /// Remembers how far the log goes: at once if another segment was begun, else with what is written next.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn note_log(&mut self, log_reach: LogReach) -> Result<(), DiskError> {
+        if log_reach.segment == self.record.log_reach.segment {
+            self.record.log_reach = log_reach;
+            return Ok(());
+        }
+        self.advance(Record { log_reach, ..self.record.clone() })
+    }
+
+    /// Whether the state is still where it was opened.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub(crate) fn check_in_place(&self) -> Result<(), DiskError> {
+        self.identity.check(&self.path)
+    }
+
     /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so. What it had
     /// before never comes back.
     ///
@@ -389,6 +454,7 @@ impl StateFile {
             voters: self.record.voters.clone(),
             log: self.record.log,
             log_lost: self.record.log_lost,
+            log_reach: self.record.log_reach,
             created,
         })
     }
@@ -427,6 +493,7 @@ impl StateFile {
         if let Some(cause) = &self.failed {
             return Err(DiskError::FailedBefore { path: self.path.clone(), cause: cause.clone() });
         }
+        self.check_in_place()?;
         // That it does not fit is known before anything is written, so it is no failed write.
         let bytes = record.encode(&self.path)?;
         let written = self.file.write_all_at(&bytes, slot.offset()).and_then(|()| self.file.sync_data());
@@ -574,29 +641,6 @@ fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
     sync_dir(dir)
 }
 
-/// One of the two places in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    First,
-    Second,
-}
-
-impl Slot {
-    const fn other(self) -> Self {
-        match self {
-            Self::First => Self::Second,
-            Self::Second => Self::First,
-        }
-    }
-
-    const fn offset(self) -> u64 {
-        match self {
-            Self::First => 0,
-            Self::Second => SLOT_LENGTH as u64,
-        }
-    }
-}
-
 /// What one slot says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
@@ -610,15 +654,7 @@ struct Record {
     voters: Option<Arc<Voters>>,
     log: Option<Durability>,
     log_lost: bool,
-}
-
-/// Why a slot says nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum SlotError {
-    Magic,
-    Checksum,
-    Record(String),
-    Newer(u32),
+    log_reach: LogReach,
 }
 
 /// The newer of the two slots that can be read.
@@ -636,7 +672,8 @@ fn read(path: &Path, file: &File) -> Result<(Slot, Record), DiskError> {
         };
         return Err(DiskError::NotAStateFile { path, found });
     }
-    let (first, second) = bytes.split_at(SLOT_LENGTH);
+    let (first, second) = bytes.split_at(slot::LENGTH);
+    let damaged = |found: String| Err(DiskError::Damaged { path: path.clone(), found });
     match (Record::decode(first), Record::decode(second)) {
         (Err(SlotError::Newer(version)), _) | (_, Err(SlotError::Newer(version))) => {
             Err(DiskError::Newer { path, version })
@@ -645,125 +682,30 @@ fn read(path: &Path, file: &File) -> Result<(Slot, Record), DiskError> {
             let found = "it does not begin as one".to_owned();
             Err(DiskError::NotAStateFile { path, found })
         }
+        (Ok(record), Err(other)) if other.is_behind(record.sequence) => Ok((Slot::First, record)),
+        (Err(other), Ok(record)) if other.is_behind(record.sequence) => Ok((Slot::Second, record)),
+        (Ok(_), Err(wrong)) | (Err(wrong), Ok(_)) => {
+            damaged(format!("one of its two copies, which may be the newer one, is damaged: {wrong}"))
+        }
         (Err(first), Err(second)) => {
-            Err(DiskError::Damaged { path, found: format!("{first}, and {second}") })
+            damaged(format!("of the first of its two copies, {first}; of the second, {second}"))
         }
-        (Ok(record), Err(_)) => Ok((Slot::First, record)),
-        (Err(_), Ok(record)) => Ok((Slot::Second, record)),
-        (Ok(first), Ok(second)) => newer(path, first, second),
-    }
-}
-
-fn newer(path: PathBuf, first: Record, second: Record) -> Result<(Slot, Record), DiskError> {
-    if (&first.election, first.node, first.disk) != (&second.election, second.node, second.disk) {
-        let found = "they belong to different states".to_owned();
-        return Err(DiskError::Damaged { path, found });
-    }
-    match first.sequence.cmp(&second.sequence) {
-        std::cmp::Ordering::Greater => Ok((Slot::First, first)),
-        std::cmp::Ordering::Less => Ok((Slot::Second, second)),
-        std::cmp::Ordering::Equal if first == second => Ok((Slot::First, first)),
-        std::cmp::Ordering::Equal => {
-            let found = "they have the same number and differ".to_owned();
-            Err(DiskError::Damaged { path, found })
+        (Ok(first), Ok(second)) => {
+            if (&first.election, first.node, first.disk) != (&second.election, second.node, second.disk) {
+                return damaged("its two copies belong to different states".to_owned());
+            }
+            match (first.sequence, second.sequence) {
+                (first_is, second_is) if second_is.checked_add(1) == Some(first_is) => {
+                    Ok((Slot::First, first))
+                }
+                (first_is, second_is) if first_is.checked_add(1) == Some(second_is) => {
+                    Ok((Slot::Second, second))
+                }
+                (first, second) => damaged(format!(
+                    "its two copies have the numbers {first} and {second}, and one follows the other"
+                )),
+            }
         }
-    }
-}
-
-impl std::fmt::Display for SlotError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Magic => f.write_str("one does not begin as a state"),
-            Self::Checksum => f.write_str("the checksum of one is wrong"),
-            Self::Record(reason) => write!(f, "one has a right checksum and a wrong record: {reason}"),
-            Self::Newer(version) => write!(f, "one has version {version}"),
-        }
-    }
-}
-
-/// The record as Protocol Buffers has it. A tag that was once used is never given another meaning.
-mod format {
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Record {
-        #[prost(string, tag = "1")]
-        pub(super) election: String,
-        #[prost(string, tag = "2")]
-        pub(super) node: String,
-        #[prost(bytes = "vec", tag = "3")]
-        pub(super) disk: Vec<u8>,
-        #[prost(uint64, tag = "4")]
-        pub(super) incarnations: u64,
-        #[prost(uint64, tag = "5")]
-        pub(super) term: u64,
-        #[prost(message, optional, tag = "6")]
-        pub(super) voted_for: Option<VotedFor>,
-        #[prost(uint64, tag = "7")]
-        pub(super) promise_nanos: u64,
-        #[prost(message, repeated, tag = "8")]
-        pub(super) peer_disks: Vec<PeerDisk>,
-        #[prost(enumeration = "Past", tag = "9")]
-        pub(super) past: i32,
-        #[prost(message, optional, tag = "10")]
-        pub(super) voters: Option<Voters>,
-        #[prost(bool, tag = "11")]
-        pub(super) log_lost: bool,
-        #[prost(enumeration = "Log", tag = "12")]
-        pub(super) log: i32,
-    }
-
-    /// How the log of metadata is kept.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-    pub(super) enum Log {
-        None = 0,
-        Fsync = 1,
-        Memory = 2,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Voters {
-        #[prost(uint64, tag = "1")]
-        pub(super) term: u64,
-        #[prost(uint64, tag = "2")]
-        pub(super) counter: u64,
-        #[prost(message, repeated, tag = "3")]
-        pub(super) members: Vec<Voter>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Voter {
-        #[prost(string, tag = "1")]
-        pub(super) node: String,
-        #[prost(string, tag = "2")]
-        pub(super) address: String,
-    }
-
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-    pub(super) enum Past {
-        Whole = 0,
-        Lost = 1,
-        Recovered = 2,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct VotedFor {
-        #[prost(string, tag = "1")]
-        pub(super) node: String,
-        #[prost(uint64, tag = "2")]
-        pub(super) count: u64,
-        #[prost(fixed64, tag = "3")]
-        pub(super) nonce: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct PeerDisk {
-        #[prost(string, tag = "1")]
-        pub(super) node: String,
-        #[prost(bytes = "vec", tag = "2")]
-        pub(super) disk: Vec<u8>,
-        #[prost(bool, tag = "3")]
-        pub(super) readmitted: bool,
-        #[prost(bytes = "vec", repeated, tag = "4")]
-        pub(super) former: Vec<Vec<u8>>,
     }
 }
 
@@ -780,7 +722,15 @@ impl Record {
             voters: None,
             log: None,
             log_lost: false,
+            log_reach: LogReach::default(),
         })
+    }
+
+    /// The same, with what remains of an earlier state.
+    fn with(self, remains: Remains) -> Self {
+        let Remains { term, promise, past, log_lost } = remains;
+        let hard_state = HardState { term, promise, past, ..self.hard_state };
+        Self { hard_state, log: Some(Durability::Fsync), log_lost, ..self }
     }
 
     /// The same, with everything else as long as it may ever become.
@@ -794,7 +744,10 @@ impl Record {
             past: Past::Recovered,
         };
         let log = Some(Durability::Memory);
-        let mut longest = Self { incarnations: u64::MAX, hard_state, log, log_lost: true, ..self.clone() };
+        let last = LeaderSequence { term: Term(u64::MAX), counter: u64::MAX };
+        let log_reach = LogReach { segment: u64::MAX, last };
+        let mut longest =
+            Self { incarnations: u64::MAX, hard_state, log, log_lost: true, log_reach, ..self.clone() };
         for &voter in
             self.voters.iter().flat_map(|voters| voters.members.keys()).filter(|voter| **voter != self.node)
         {
@@ -839,8 +792,14 @@ impl Record {
                 Some(Durability::Memory) => format::Log::Memory,
             }
             .into(),
+            log_reach: (self.log_reach != LogReach::default()).then_some(format::LogReach {
+                segment: self.log_reach.segment,
+                term: self.log_reach.last.term.0,
+                counter: self.log_reach.last.counter,
+            }),
         };
-        let is_plain = record.voters.is_none() && self.log.is_none() && !record.log_lost;
+        let says_of_log = self.log.is_some() || record.log_lost || record.log_reach.is_some();
+        let is_plain = record.voters.is_none() && !says_of_log;
         let version = if is_plain { VERSION_PLAIN } else { VERSION };
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
@@ -850,11 +809,13 @@ impl Record {
     }
 
     fn decode(slot: &[u8]) -> Result<Self, SlotError> {
-        let (version, sequence, record) = unseal(slot)?;
-        if !(VERSION_PLAIN..=VERSION).contains(&version) {
+        let is_known = |version: &u32| (VERSION_PLAIN..=VERSION).contains(version);
+        if let Some(version) = slot::version(slot).filter(|version| !is_known(version)) {
             return Err(SlotError::Newer(version));
         }
-        let record = format::Record::decode(record).map_err(|error| SlotError::Record(error.to_string()))?;
+        let Content { sequence, record, .. } = unseal(slot)?;
+        let record = format::Record::decode(record.as_slice())
+            .map_err(|error| SlotError::Record(error.to_string()))?;
         let disk = |bytes: Vec<u8>| bytes.try_into().map(DiskId).map_err(|_| wrong("a disk id"));
         let node = |name: &str| NodeId::new(name).map_err(|_| wrong("a node name"));
         let voted_for = record.voted_for.map(|vote| {
@@ -891,6 +852,10 @@ impl Record {
                 format::Log::Memory => Some(Durability::Memory),
             },
             log_lost: record.log_lost,
+            log_reach: record.log_reach.map_or_else(LogReach::default, |reach| LogReach {
+                segment: reach.segment,
+                last: LeaderSequence { term: Term(reach.term), counter: reach.counter },
+            }),
         })
     }
 }
@@ -922,50 +887,6 @@ impl format::Voters {
         }
         Ok(Voters { number, members })
     }
-}
-
-/// Puts the header in front of the record.
-fn seal(version: u32, sequence: u64, record: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(record.len()).expect("at most a slot");
-    let mut slot = Vec::with_capacity(SLOT_LENGTH);
-    slot.extend_from_slice(&MAGIC);
-    slot.extend_from_slice(&version.to_be_bytes());
-    slot.extend_from_slice(&[0; 4]);
-    slot.extend_from_slice(&sequence.to_be_bytes());
-    slot.extend_from_slice(&length.to_be_bytes());
-    slot.extend_from_slice(record);
-    slot.resize(SLOT_LENGTH, 0);
-    let sum = checksum(&slot);
-    slot[12..16].copy_from_slice(&sum.to_be_bytes());
-    slot
-}
-
-/// The version, the sequence number and the record of a slot that is whole.
-fn unseal(slot: &[u8]) -> Result<(u32, u64, &[u8]), SlotError> {
-    let (magic, rest) = slot.split_first_chunk::<8>().ok_or(SlotError::Magic)?;
-    if *magic != MAGIC {
-        return Err(SlotError::Magic);
-    }
-    let (version, rest) = rest.split_first_chunk::<4>().ok_or(SlotError::Checksum)?;
-    let (sum, rest) = rest.split_first_chunk::<4>().ok_or(SlotError::Checksum)?;
-    // Before anything else is believed, the version included: a flipped bit is no newer version.
-    if u32::from_be_bytes(*sum) != checksum(slot) {
-        return Err(SlotError::Checksum);
-    }
-    let (sequence, rest) = rest.split_first_chunk::<8>().ok_or(SlotError::Checksum)?;
-    let (length, rest) = rest.split_first_chunk::<4>().ok_or(SlotError::Checksum)?;
-    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-    let record =
-        rest.get(..length).ok_or_else(|| SlotError::Record("it is longer than its slot".to_owned()))?;
-    Ok((u32::from_be_bytes(*version), u64::from_be_bytes(*sequence), record))
-}
-
-/// The CRC-32 of a slot without the four bytes that hold it.
-fn checksum(slot: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(slot.get(..12).unwrap_or_default());
-    sum.update(slot.get(16..).unwrap_or_default());
-    sum.finalize()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use primacy::NodeId;
-use primacy::metadata::{LogError, set_log_aside};
+use primacy::metadata::{LogError, Repair, repair};
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};
@@ -18,6 +18,10 @@ use crate::exit::{self, Exit, Failure};
 /// of the way, under another name, while the node is stopped; when it is
 /// started again it asks the others, and counts for no majority until it has
 /// all that it can have held. Name the node with --node.
+///
+/// If the state file of a node is lost, which has its votes, and no other node
+/// votes, this makes it again from the log. Where others vote, start the node
+/// and have them readmit it (`primacy readmit`).
 ///
 /// With --accept-loss it is a node that runs which is told: its log is lost,
 /// and so are those of so many others that no majority is left which could
@@ -46,6 +50,8 @@ struct Recovered<'a> {
     /// Where the damaged log is now.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<PathBuf>,
+    /// Whether the state of the only voter was made again from its log.
+    state_made: bool,
     loss_accepted: bool,
 }
 
@@ -63,7 +69,7 @@ fn accept_loss(target: &Target) -> Result<Exit, Failure> {
         let message = format!("{} has not lost its log, or has it again; nothing has changed", node.node);
         return Err(Failure::new(Exit::NotElected, message));
     }
-    let recovered = Recovered { node: &node.node, set_aside: None, loss_accepted: true };
+    let recovered = Recovered { node: &node.node, set_aside: None, state_made: false, loss_accepted: true };
     tell(target.json, &recovered, || format!("{} goes on with what it has of its log", node.node))?;
     Ok(Exit::Success)
 }
@@ -75,17 +81,27 @@ fn set_aside(target: &Target) -> Result<Exit, Failure> {
     };
     let node: Result<NodeId, _> = name.parse();
     let node = node.map_err(|error| Failure::new(Exit::Usage, format!("--node: {error}")))?;
-    match set_log_aside(&target.state_dir()?, &target.election, node) {
-        Ok(Some(path)) => {
+    match repair(&target.state_dir()?, &target.election, node) {
+        Ok(Repair::SetAside(path)) => {
             let text = format!(
                 "the damaged log of {name} is now {}; start {name}, and it gets its log from the others",
                 path.display()
             );
-            let recovered = Recovered { node: name, set_aside: Some(path), loss_accepted: false };
+            let recovered =
+                Recovered { node: name, set_aside: Some(path), state_made: false, loss_accepted: false };
             tell(target.json, &recovered, || text)?;
             Ok(Exit::Success)
         }
-        Ok(None) => {
+        Ok(Repair::StateMade) => {
+            let recovered = Recovered { node: name, set_aside: None, state_made: true, loss_accepted: false };
+            tell(target.json, &recovered, || {
+                format!(
+                    "the state of {name} was made again from its log; start {name}, and it leads again after a minute"
+                )
+            })?;
+            Ok(Exit::Success)
+        }
+        Ok(Repair::Nothing) => {
             let message = format!("the log of {name} is not damaged; nothing has changed");
             Err(Failure::new(Exit::NotElected, message))
         }

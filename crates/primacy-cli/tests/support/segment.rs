@@ -17,7 +17,7 @@ pub const FIRST: &str = "0000000000000001.segment";
 fn id(segment: &[u8]) -> Vec<u8> {
     let at = segment[..PAGE].windows(2).position(|two| two == [0x1a, 16]).unwrap() + 2;
     let mut id = segment[at..at + 16].to_vec();
-    id[0] |= 0x80;
+    id[0] |= 0x81;
     id
 }
 
@@ -34,9 +34,19 @@ pub fn blocks(segment: &[u8]) -> Vec<Range<usize>> {
     blocks
 }
 
+/// The content of this block as it was before it was combined with the segment's id.
+pub fn content(segment: &[u8], block: &Range<usize>) -> Vec<u8> {
+    masked(&id(segment), &segment[block.start + BLOCK_HEADER..block.end - 1])
+}
+
+fn masked(id: &[u8], content: &[u8]) -> Vec<u8> {
+    content.iter().zip(id.iter().cycle()).map(|(byte, key)| byte ^ key).collect()
+}
+
 /// A block with this content at this place of a segment.
 pub fn block(segment: &[u8], at: usize, content: &[u8]) -> Vec<u8> {
     let id = id(segment);
+    let content = &[masked(&id, content), vec![0xff]].concat();
     let (length, place) = (u32::try_from(content.len()).unwrap().to_be_bytes(), (at as u64).to_be_bytes());
     let sum = crc32(&[content]).to_be_bytes();
     let header = crc32(&[&id, &place, &length, &sum]).to_be_bytes();

@@ -15,6 +15,7 @@ use primacy_core::{Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
 use tokio::sync::{mpsc, oneshot};
 
 use super::elections::{AmongPeers, Setup, quorum_config};
+use super::state_dir::{OpenLog, open_log};
 use super::{Entry, PeersWorld};
 use crate::announce::Announces;
 use crate::clock;
@@ -24,7 +25,7 @@ use crate::disk::{self, DiskError};
 use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
-use crate::metadata::log_file::LogFile;
+use crate::metadata::log_file::{Limits, LogFile};
 use crate::metadata::{Asked, MapEnd, MapError, REQUESTS_MAX, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
@@ -113,21 +114,9 @@ impl Keeping {
         entry: &mut Entry,
         map: MapEnd,
     ) -> Result<Self, ConnectError> {
-        let log_lost = match (entry.stored.log, durability) {
-            // Also where an election goes on that kept none.
-            (None, _) => false,
-            (Some(Durability::Fsync), Durability::Fsync) => {
-                entry.stored.log_lost || !LogFile::exists(dir, &config.election, config.node)?
-            }
-            // What it held was in its memory, or will be.
-            (Some(Durability::Memory), _) | (Some(Durability::Fsync), Durability::Memory) => true,
-        };
-        if log_lost {
-            // Before an empty one is made, which would look like one that never had more.
-            entry.state.persist_log_lost(true)?;
-        }
-        let (log, stored, found) = LogFile::open(dir, &config.election, config.node)?;
-        entry.state.persist_log(durability, log_lost)?;
+        let (of, files) = ((config.election.as_str(), config.node), (&mut entry.state, &entry.stored));
+        let opened = open_log(Limits::default(), dir, of, durability, files)?;
+        let OpenLog { log, stored, found, log_lost } = opened;
         for found in found {
             tracing::warn!("{found}");
         }
@@ -227,6 +216,18 @@ impl MetadataWorld {
             reached,
             unreadable: 0,
         }
+    }
+
+    /// Has the state file know how far the log goes.
+    fn note_log(&mut self) -> Result<(), Halt> {
+        let noted = self.peers.state.note_log(self.log.reach());
+        noted.map_err(|error| Halt::Failed { why: error.to_string() })
+    }
+
+    /// Ends this node if its state directory is gone.
+    fn check_in_place(&self) -> Result<(), Halt> {
+        self.peers.state.check_in_place().map_err(|error| Halt::Failed { why: error.to_string() })?;
+        self.log.check_in_place().map_err(|error| Halt::Failed { why: error.to_string() })
     }
 
     /// Tells the mesh whom to reach and who votes, if that has changed.
@@ -474,6 +475,7 @@ impl World<Metadata> for MetadataWorld {
                     Write::Snapshot(_) | Write::Append(_) => self.log.write(&write),
                 };
                 written.map_err(|error| Halt::Failed { why: error.to_string() })?;
+                self.note_log()?;
                 self.peers.measures.state_writes.observe(clock::now().since(began));
                 Ok(())
             }
@@ -506,6 +508,7 @@ impl World<Metadata> for MetadataWorld {
             }
             tokio::select! {
                 biased;
+                () = self.peers.presence.due() => self.check_in_place()?,
                 arrival = self.peers.inbox.recv() => match arrival {
                     Some(arrival) => self.arrived.push_back(arrival),
                     None => {
@@ -540,6 +543,7 @@ impl World<Metadata> for MetadataWorld {
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
         self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
+        self.note_log()?;
         if let Some(unreadable) = machine.replica().unreadable() {
             let why = format!(
                 "{unreadable}. A node of a newer version has sent it: start the newer Primacy here. Nothing of it was taken, and what \

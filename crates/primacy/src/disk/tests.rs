@@ -143,8 +143,7 @@ fn the_disks_of_those_who_vote_no_more_make_room() {
 
 #[test]
 fn a_torn_write_leaves_the_state_before_it() {
-    // Every way in which a prefix of the new slot may have reached the disk, sector by sector and byte by
-    // byte.
+    // Every way in which some sectors of the new slot may have reached the disk, and others not.
     let dir = voted(5);
     let before = fs::read(dir.state()).unwrap();
     let (slot, record) = read(&dir.state(), &open_existing(&dir.state()).unwrap()).unwrap();
@@ -152,19 +151,67 @@ fn a_torn_write_leaves_the_state_before_it() {
     let next = Record { sequence: record.sequence + 1, hard_state: vote(6), ..record };
     let new = next.encode(&dir.state()).unwrap();
     let start = usize::try_from(target.offset()).unwrap();
-    let mut seen = [0, 0];
-    for length in (0..200).chain((200..=SLOT_LENGTH).step_by(512)).chain([SLOT_LENGTH]) {
+    for written in 0..=u8::MAX {
         let mut bytes = before.clone();
-        bytes[start..start + length].copy_from_slice(&new[..length]);
+        for sector in (0..8).filter(|sector| written >> sector & 1 == 1) {
+            let (from, to) = (sector * slot::SECTOR_LENGTH, (sector + 1) * slot::SECTOR_LENGTH);
+            bytes[start + from..start + to].copy_from_slice(&new[from..to]);
+        }
         fs::write(dir.state(), &bytes).unwrap();
         let (_, found) = read(&dir.state(), &open_existing(&dir.state()).unwrap()).unwrap();
-        match found.hard_state.term {
-            Term(5) => seen[0] += 1,
-            Term(6) => seen[1] += 1,
-            term => panic!("{length} bytes: term {term}"),
-        }
+        let expected = if written == u8::MAX { vote(6) } else { vote(5) };
+        assert_eq!(found.hard_state, expected, "{written:08b}");
     }
-    assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
+}
+
+/// Also of the newest slot: were one taken for a write that was interrupted, the node would go on with the state before it, and
+/// vote twice.
+#[test]
+fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
+    for terms in [5, 6] {
+        let dir = voted(terms);
+        let mut bytes = fs::read(dir.state()).unwrap();
+        let scratch = dir.0.join("scratch");
+        let mut counts = [0, 0];
+        // All bits of what a short record takes, and of what stands at the borders of sectors; of the zeros some.
+        let at_a_border = |at: usize| at % slot::SECTOR_LENGTH < 16 || at % slot::LENGTH < 160;
+        for at in (0..FILE_LENGTH).filter(|&at| at_a_border(at) || at % slot::LENGTH % 61 == 0) {
+            for bit in 0..8 {
+                bytes[at] ^= 1 << bit;
+                fs::write(&scratch, &bytes).unwrap();
+                match read(&dir.state(), &open_existing(&scratch).unwrap()) {
+                    Ok((_, found)) => {
+                        assert_eq!(found.hard_state, vote(terms), "byte {at}, bit {bit}");
+                        counts[0] += 1;
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, DiskError::Damaged { .. }), "byte {at}, bit {bit}: {error}");
+                        counts[1] += 1;
+                    }
+                }
+                bytes[at] ^= 1 << bit;
+            }
+        }
+        assert!(counts[0] == counts[1] && counts[0] > 1_000, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_state_that_is_gone_is_noticed_and_nothing_is_written() {
+    let dir = voted(3);
+    let (mut state, _) = dir.open().unwrap();
+    state.check_in_place().unwrap();
+    let (path, away) = (dir.state(), dir.0.join("away"));
+    fs::rename(&path, &away).unwrap();
+    let bytes = fs::read(&away).unwrap();
+    for put_in_its_place in [false, true] {
+        if put_in_its_place {
+            fs::copy(&away, &path).unwrap();
+        }
+        assert!(matches!(state.check_in_place(), Err(DiskError::Gone { .. })));
+        assert!(matches!(state.persist(&vote(4)), Err(DiskError::Gone { .. })));
+        assert_eq!(fs::read(&away).unwrap(), bytes);
+    }
 }
 
 #[test]
@@ -180,7 +227,7 @@ fn a_torn_slot_is_the_one_that_is_written_next() {
     drop(state);
     // Both are good again.
     let bytes = fs::read(dir.state()).unwrap();
-    for slot in bytes.chunks(SLOT_LENGTH) {
+    for slot in bytes.chunks(slot::LENGTH) {
         assert_eq!(Record::decode(slot).unwrap().hard_state, vote(5));
     }
 }
@@ -190,7 +237,7 @@ fn the_order_of_the_slots_means_nothing() {
     for terms in [4, 5] {
         let dir = voted(terms);
         let mut bytes = fs::read(dir.state()).unwrap();
-        bytes.rotate_left(SLOT_LENGTH);
+        bytes.rotate_left(slot::LENGTH);
         fs::write(dir.state(), &bytes).unwrap();
         assert_eq!(dir.open().unwrap().1.hard_state, vote(terms));
     }
@@ -218,7 +265,7 @@ fn a_file_of_any_other_length_is_refused() {
         assert!(matches!(read(&dir.state(), &file), Err(DiskError::NotAStateFile { .. })), "{length}");
     }
     assert!(matches!(refused(&dir, &[]), DiskError::NotAStateFile { .. }));
-    assert!(refused(&dir, &bytes[..SLOT_LENGTH]).to_string().contains("cut short"));
+    assert!(refused(&dir, &bytes[..slot::LENGTH]).to_string().contains("cut short"));
     bytes.push(0);
     assert!(matches!(refused(&dir, &bytes), DiskError::NotAStateFile { .. }));
 }
@@ -227,12 +274,12 @@ fn a_file_of_any_other_length_is_refused() {
 fn every_flipped_bit_is_noticed() {
     let dir = voted(5);
     let bytes = fs::read(dir.state()).unwrap();
-    for position in 0..SLOT_LENGTH {
+    for position in 0..slot::LENGTH {
         for bit in 0..8 {
-            let mut slot = bytes[..SLOT_LENGTH].to_vec();
+            let mut slot = bytes[..slot::LENGTH].to_vec();
             slot[position] ^= 1 << bit;
             let error = Record::decode(&slot).unwrap_err();
-            assert!(matches!(error, SlotError::Magic | SlotError::Checksum), "{position}: {error:?}");
+            assert!(matches!(error, SlotError::Broken { rotten: 1, .. }), "{position}: {error:?}");
         }
     }
 }
@@ -243,20 +290,23 @@ fn two_damaged_slots_are_refused_and_left_as_they_are() {
     let good = fs::read(dir.state()).unwrap();
     let mut bytes = good.clone();
     bytes[50] ^= 1;
-    bytes[SLOT_LENGTH + 50] ^= 1;
+    bytes[slot::LENGTH + 50] ^= 1;
     let error = refused(&dir, &bytes);
     assert!(matches!(error, DiskError::Damaged { .. }) && error.to_string().contains("readmit"), "{error}");
     assert!(matches!(refused(&dir, &[0; FILE_LENGTH]), DiskError::NotAStateFile { .. }));
     assert!(matches!(refused(&dir, &[b'x'; FILE_LENGTH]), DiskError::NotAStateFile { .. }));
     // Two whole slots that cannot both be this node's.
-    let record = Record::decode(&good[..SLOT_LENGTH]).unwrap();
+    let record = Record::decode(&good[..slot::LENGTH]).unwrap();
     let slot = |record: &Record| record.encode(&dir.state()).unwrap();
     let other_disk = Record { disk: DiskId([1; DiskId::LENGTH]), ..record.clone() };
     assert!(matches!(refused(&dir, &[slot(&record), slot(&other_disk)].concat()), DiskError::Damaged { .. }));
     let other_vote = Record { hard_state: vote(77), ..record.clone() };
     assert!(matches!(refused(&dir, &[slot(&record), slot(&other_vote)].concat()), DiskError::Damaged { .. }));
-    fs::write(dir.state(), [slot(&record), slot(&record)].concat()).unwrap();
-    assert!(dir.open().is_ok());
+    // One is written after the other, with the next number.
+    let later = Record { sequence: record.sequence + 2, ..record.clone() };
+    for other in [&record, &later] {
+        assert!(matches!(refused(&dir, &[slot(&record), slot(other)].concat()), DiskError::Damaged { .. }));
+    }
 }
 
 #[test]
@@ -275,7 +325,7 @@ fn another_nodes_or_elections_file_is_refused() {
 fn a_newer_version_is_refused_also_if_only_one_slot_is_newer() {
     let dir = voted(1);
     let mut bytes = fs::read(dir.state()).unwrap();
-    bytes[..SLOT_LENGTH].copy_from_slice(&seal(VERSION + 1, 99, b"whatever comes"));
+    bytes[..slot::LENGTH].copy_from_slice(&seal(VERSION + 1, 99, b"whatever comes"));
     let error = refused(&dir, &bytes);
     assert!(matches!(error, DiskError::Newer { version: 3, .. }), "{error}");
 }
@@ -284,9 +334,9 @@ fn a_newer_version_is_refused_also_if_only_one_slot_is_newer() {
 fn bytes_with_a_right_checksum_cannot_panic_us() {
     let mut random = primacy_core::rng::Rng::new(1);
     let good = Record::first("main", a()).unwrap().encode(Path::new("x")).unwrap();
-    let (_, _, record) = unseal(&good).unwrap();
+    let Content { record, .. } = unseal(&good).unwrap();
     for _ in 0..20_000 {
-        let mut record = record.to_vec();
+        let mut record = record.clone();
         for _ in 0..=random.up_to(4) {
             let position = usize::try_from(random.up_to(record.len() as u64 - 1)).unwrap();
             record[position] = random.next_u64().to_be_bytes()[0];
@@ -296,7 +346,7 @@ fn bytes_with_a_right_checksum_cannot_panic_us() {
     // A length that is longer than the slot.
     let mut slot = good;
     slot[24..28].copy_from_slice(&u32::MAX.to_be_bytes());
-    let sum = checksum(&slot);
+    let sum = slot::checksum(0, &slot[..slot::SECTOR_LENGTH]);
     slot[12..16].copy_from_slice(&sum.to_be_bytes());
     assert!(matches!(Record::decode(&slot), Err(SlotError::Record(_))));
 }
@@ -421,14 +471,17 @@ fn the_bytes_on_the_disk_are_these() {
         voters: None,
         log: None,
         log_lost: false,
+        log_reach: LogReach::default(),
     };
     let slot = record.encode(Path::new("x")).unwrap();
-    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    // The other sectors have their checksum, the sequence number, and nothing of so short a record.
+    assert_eq!(&slot[512 + 4..1024], [&[0, 0, 0, 0, 0, 0, 1, 2][..], &[0; 500]].concat());
+    let used = slot[..512].iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let hex: String = slot[..used].iter().map(|byte| format!("{byte:02x}")).collect();
     let golden = concat!(
         "5052494d4143591a",
         "00000001",
-        "cf775740",
+        "a3216aa8",
         "0000000000000102",
         "00000062",
         "0a046d61696e",
@@ -447,10 +500,10 @@ fn the_bytes_on_the_disk_are_these() {
     // With voters it is another version, which those who would forget them refuse; nothing else is different.
     let record = Record { voters: Some(voters(3, &[(a(), "h:1"), (b(), "[::1]:2")])), ..record };
     let slot = record.encode(Path::new("x")).unwrap();
-    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let used = slot[..512].iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let hex: String = slot[..used].iter().map(|byte| format!("{byte:02x}")).collect();
     let with_voters =
-        golden.replacen("00000001cf775740", "00000002604758e3", 1).replacen("00000062", "00000080", 1);
+        golden.replacen("00000001a3216aa8", "00000002780d203e", 1).replacen("00000062", "00000080", 1);
     assert_eq!(hex, with_voters + "521c080310021a080a01611203683a311a0c0a016212075b3a3a315d3a32");
     assert_eq!(Record::decode(&slot).unwrap(), record);
 }
@@ -466,7 +519,7 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     let dir = voted(5);
     let versions = |dir: &Dir| -> Vec<u32> {
         let bytes = fs::read(dir.state()).unwrap();
-        bytes.chunks(SLOT_LENGTH).map(|slot| unseal(slot).unwrap().0).collect()
+        bytes.chunks(slot::LENGTH).map(|slot| unseal(slot).unwrap().version).collect()
     };
     // What is there without voters is what every program has written that ever was.
     assert_eq!(versions(&dir), [1, 1]);
@@ -495,6 +548,20 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     state.persist(&vote(6)).unwrap();
     drop(state);
     assert_eq!((dir.open().unwrap().1.log_lost, versions(&dir)), (false, vec![1, 1]));
+    // Nor how far it goes: that is written with whatever is next, and at once only where another segment was begun.
+    let (mut state, _) = dir.open().unwrap();
+    let reach = |segment, counter| LogReach { segment, last: LeaderSequence { term: Term(6), counter } };
+    let before = fs::read(dir.state()).unwrap();
+    state.note_log(reach(0, 1)).unwrap();
+    assert_eq!(fs::read(dir.state()).unwrap(), before);
+    state.note_log(reach(1, 2)).unwrap();
+    assert_ne!(fs::read(dir.state()).unwrap(), before);
+    state.note_log(reach(1, 3)).unwrap();
+    state.persist(&vote(7)).unwrap();
+    state.note_log(reach(1, 4)).unwrap();
+    drop(state);
+    assert_eq!(dir.open().unwrap().1.log_reach, reach(1, 3));
+    assert_eq!(versions(&dir), [2, 2]);
     // Nor how it is kept.
     let (mut state, stored) = dir.open().unwrap();
     assert_eq!(stored.log, None);

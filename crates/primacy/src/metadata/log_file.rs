@@ -13,15 +13,17 @@
 //! A segment and a snapshot are made under another name, flushed, renamed, and the directory is flushed; so under its own name
 //! each has been whole. Records are then written to the end of the last segment: all of one [`Write::Append`] as one block, with
 //! one write and one flush. The segment has zeros there already, which were flushed with an earlier block, so that a flush has
-//! no new length and no new places on the disk to write down.
+//! no new length and no new places on the disk to write down. Its length is always a multiple of a step that its first page
+//! names, and is made longer durably before a block needs it. There is always a newest segment; the state file knows its number.
 //!
 //! What a crash leaves, and how each is told from damage:
 //!
-//! - *A block that is not whole, at the end of the last segment.* It was never acknowledged, and is cut off; the caller is told.
+//! - *A block that is not whole, at the end of the last segment, of which a sector was not written*: it has zeros only, which no
+//!   block that was written has in any sector. It was never acknowledged, and is overwritten with zeros; the caller is told.
 //!   Anything else that is not whole was once, and the log is refused and left as it is: a node that went on without records
-//!   that it has acknowledged would take back its word. One thing cannot be told from a torn write, and that is a last block
-//!   that has rotted after it was flushed, or a file that was cut off before it; whoever fears that uses a file system with
-//!   checksums.
+//!   that it has acknowledged would take back its word. The same holds for a file that is too short, and for a log that ends
+//!   before what the state file knows of it. One thing cannot be told from a torn write: a sector of the last block that reads as
+//!   zeros after it was flushed.
 //! - *A block that is whole and was never flushed*, or whose flush failed. It is written once more when the log is opened, because
 //!   the kernel may take the pages of a failed flush for written.
 //! - *Segments that a snapshot has made superfluous.* They are deleted when the log is opened.
@@ -29,29 +31,34 @@
 //! That a sector is on the disk as it was or as it was to become, and not in part, is taken for granted, as everywhere where
 //! something is written after something else in one page.
 
+mod bounds;
 mod format;
+mod orphan;
 mod page;
+mod reading;
 mod segment;
 mod snapshot_file;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
-use std::ops::Range;
+use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use primacy_core::metadata::log::{PAYLOAD_MAX, Record, Snapshot, Stored, Write};
-use primacy_core::metadata::replica::Durability;
 use primacy_core::{LeaderSequence, NodeId, Term};
 use prost::Message as _;
 
-use crate::disk::{self, DiskError};
+use crate::disk::{self, DiskError, FileId, LogReach};
+pub(crate) use bounds::Bounds;
+pub(crate) use orphan::orphan;
+pub use orphan::{Repair, repair};
 use page::PAGE_LENGTH;
 pub(crate) use page::VERSION as FILE_VERSION;
-use segment::{BLOCK_HEADER_LENGTH, Contents, Header, SegmentId};
+use reading::{Reading, segment_index};
+use segment::{BLOCK_HEADER_LENGTH, Header, SegmentId};
 
 /// The longest payload of a record, in bytes.
 pub(crate) const PAYLOAD_LENGTH_MAX: usize = PAYLOAD_MAX;
@@ -72,8 +79,6 @@ const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
 const BUFFER_KEPT: usize = 256 * 1024;
 /// How an operator has the log of a node made again from those of the others.
 const REPAIR_COMMAND: &str = "primacy recover";
-/// What stands behind the name of a log that was set aside, and before its number.
-const ASIDE: &str = "damaged";
 
 const SNAPSHOT: &str = "snapshot";
 const NEW_SNAPSHOT: &str = "snapshot.new";
@@ -107,11 +112,11 @@ pub(crate) struct LogFile {
 /// What was found when a log was opened, was put right, and is worth a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The last write had not come to its end, and what there was of it has been cut off.
+    /// The last write had not come to its end, and what there was of it was overwritten with zeros.
     TornTail {
         /// The segment.
         path: PathBuf,
-        /// How many bytes were cut off.
+        /// How many bytes were overwritten.
         bytes: u64,
         /// The last record that is whole.
         after: LeaderSequence,
@@ -172,6 +177,38 @@ pub enum LogError {
         path: PathBuf,
         /// What is wrong with it, and where.
         found: String,
+    },
+    /// The log has a record of a later term than the state file knows.
+    #[error(
+        "the log in {} ends with the record {last}, and the state file beside it knows of no term above {term}: the state file is a \
+         copy from earlier, and this node may have voted since. Move the state file away and start this node again; the others \
+         then readmit it (`primacy readmit`)", path.display()
+    )]
+    StateBehind {
+        /// The directory of the log.
+        path: PathBuf,
+        /// The last record.
+        last: LeaderSequence,
+        /// The term in the state file.
+        term: Term,
+    },
+    /// The state file is lost, and no other voter could say what this node has voted for.
+    #[error(
+        "there is a log in {} and no state file beside it, which has the votes of this node. No other voter can say what they \
+         were: put the state file back; if it is lost, have it made again from the log by `{REPAIR_COMMAND}`", path.display()
+    )]
+    StateLost {
+        /// The directory of the log.
+        path: PathBuf,
+    },
+    /// The state file is lost, and other voters can take the node back.
+    #[error(
+        "there is a log in {} and no state file beside it, and others vote: start this node, and have the others readmit it \
+         (`primacy readmit`)", path.display()
+    )]
+    OthersVote {
+        /// The directory of the log.
+        path: PathBuf,
     },
     /// A later version has written the file.
     #[error(
@@ -280,6 +317,7 @@ impl From<DiskError> for LogError {
             | DiskError::Replaced { .. }
             | DiskError::NameTooLong { .. }
             | DiskError::FailedBefore { .. }
+            | DiskError::Gone { .. }
             | DiskError::Entropy(_)) => Self::Disk(error),
         }
     }
@@ -290,7 +328,7 @@ impl std::fmt::Display for Found {
         match self {
             Self::TornTail { path, bytes, after } => write!(
                 f,
-                "{bytes} bytes after the record {after} were cut off the end of {}: a write that had not come to its end and \
+                "{bytes} bytes after the record {after} at the end of {} were overwritten with zeros: a write that had not come to its end and \
                  was not acknowledged, as a crash leaves it",
                 path.display()
             ),
@@ -298,43 +336,12 @@ impl std::fmt::Display for Found {
     }
 }
 
-/// Puts a damaged log out of the way, so that its node gets one again from the others when it is started: what is there keeps
-/// another name. Returns that; `None` if the log can be read, and so is left where it is.
-///
-/// That the log is lost is remembered first. Until the node has it again, it counts for none of the majorities that hold a record.
-/// Its node must not run. Blocks for a few flushes of the disk.
-///
-/// # Errors
-/// [`LogError`]; the log is where it was.
-pub fn set_log_aside(dir: &Path, election: &str, node: NodeId) -> Result<Option<PathBuf>, LogError> {
-    let name = disk::file_name(election, node)?;
-    let log = dir.join(format!("{name}.log"));
-    // Nothing is to be made where nothing is.
-    for path in [&log, &dir.join(format!("{name}.state"))] {
-        fs::metadata(path).map_err(|error| LogError::io("find", path, error))?;
-    }
-    let (mut state, _) = disk::StateFile::open(dir, election, node)?;
-    let lock = disk::lock(&log.join("lock"), &log)?;
-    match Reading::read(&log, &Owner { election: election.to_owned(), node }) {
-        Ok(_) => return Ok(None),
-        Err(LogError::Damaged { .. }) => {}
-        Err(error) => return Err(error),
-    }
-    state.persist_log(Durability::Fsync, true)?;
-    let aside = (1..u32::MAX).map(|number| dir.join(format!("{name}.log.{ASIDE}-{number}")));
-    let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_else(|| log.clone());
-    fs::rename(&log, &aside).map_err(|error| LogError::io("rename", &log, error))?;
-    disk::sync_dir(dir)?;
-    drop(lock);
-    Ok(Some(aside))
-}
-
 /// How much goes into one file and one write; others than these only in tests.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
-    segment: u64,
-    block: usize,
-    step: u64,
+pub(crate) struct Limits {
+    pub(crate) segment: u64,
+    pub(crate) block: usize,
+    pub(crate) step: u64,
 }
 
 impl Default for Limits {
@@ -358,8 +365,9 @@ struct Active {
     id: SegmentId,
     /// Where the next block goes.
     end: u64,
-    /// Up to where the file has zeros.
-    zeros_until: u64,
+    /// The length of the file, which is a multiple of `step`.
+    length: u64,
+    step: u64,
 }
 
 /// Which numbers a log passes over.
@@ -409,26 +417,19 @@ impl LogFile {
     ///
     /// # Errors
     /// [`LogError`]; what was there before is left as it was, unless putting it right was what failed.
-    pub(crate) fn open(
-        dir: &Path,
-        election: &str,
-        node: NodeId,
-    ) -> Result<(Self, Stored, Vec<Found>), LogError> {
-        Self::open_within(Limits::default(), dir, election, node)
-    }
-
-    fn open_within(
+    pub(crate) fn open_within(
         limits: Limits,
         dir: &Path,
         election: &str,
         node: NodeId,
+        bounds: &Bounds,
     ) -> Result<(Self, Stored, Vec<Found>), LogError> {
         let parent = dir;
         let dir = parent.join(format!("{}.log", disk::file_name(election, node)?));
         disk::make_dir(&dir)?;
         let lock = disk::lock(&dir.join("lock"), &dir)?;
         let owner = Owner { election: election.to_owned(), node };
-        let reading = Reading::read(&dir, &owner)?;
+        let reading = Reading::read(&dir, &owner, bounds)?;
         let created = reading.snapshot.is_none() && reading.segments.is_empty();
         let found = reading.found();
         let mut log = Self {
@@ -452,17 +453,29 @@ impl LogFile {
         for path in reading.superfluous {
             fs::remove_file(&path).map_err(|error| LogError::io("remove", &path, error))?;
         }
-        log.delete_segments()?;
         for new in [NEW_SEGMENT, NEW_SNAPSHOT] {
             // Best effort: it takes up space, and is overwritten when the next one is made.
             let _ = fs::remove_file(log.dir.join(new));
         }
         if let (Some(tail), Some(last)) = (reading.tail, log.segments.back()) {
             log.active = Some(tail.mend(&last.path)?);
-        } else if created {
-            log.begin_segment()?;
         }
+        log.go_on_after_snapshot()?;
         Ok((log, Stored { snapshot: reading.snapshot, records: reading.records }, found))
+    }
+
+    /// How far the log goes on the disk.
+    pub(crate) fn reach(&self) -> LogReach {
+        LogReach { segment: self.index_next - 1, last: self.numbers.last }
+    }
+
+    /// Whether the newest segment is still where it was made.
+    ///
+    /// # Errors
+    /// [`LogError::Disk`] if it is not.
+    pub(crate) fn check_in_place(&self) -> Result<(), LogError> {
+        let (Some(active), Some(segment)) = (&self.active, self.segments.back()) else { return Ok(()) };
+        Ok(FileId::of(&segment.path, &active.file)?.check(&segment.path)?)
     }
 
     /// Whether there is a log of `node` in `election`, whatever is in it.
@@ -566,18 +579,19 @@ impl LogFile {
         self.buffer.clear();
         self.buffer.resize(BLOCK_HEADER_LENGTH, 0);
         block.encode(&mut self.buffer).expect("a vector takes any length");
+        segment::finish_content(&mut self.buffer);
         let length = self.buffer.len() as u64;
         let full =
             |active: &Active| active.end > PAGE_LENGTH as u64 && active.end + length > self.limits.segment;
         if self.active.as_ref().is_none_or(full) {
-            self.begin_segment()?;
+            let after = self.segments.back().map_or(self.numbers.base, |segment| segment.last);
+            self.begin_segment(after)?;
         }
         let (Some(active), Some(segment)) = (&mut self.active, self.segments.back_mut()) else {
             unreachable!("a segment was begun");
         };
-        let (header, content) = self.buffer.split_at_mut(BLOCK_HEADER_LENGTH);
-        header.copy_from_slice(&active.id.block_header(active.end, content));
-        let written = active.write(&mut self.buffer, self.limits.step);
+        active.id.seal_block(active.end, &mut self.buffer);
+        let written = active.write(&mut self.buffer);
         written.map_err(|error| LogError::io("write", &segment.path, error))?;
         segment.last = last;
         self.buffer.clear();
@@ -585,15 +599,15 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes a segment for what comes after all that was written.
-    fn begin_segment(&mut self) -> Result<(), LogError> {
-        let after = self.segments.back().map_or(self.numbers.base, |segment| segment.last);
+    /// Makes a segment for what comes after this record.
+    fn begin_segment(&mut self, after: LeaderSequence) -> Result<(), LogError> {
         let id = SegmentId::new(disk::entropy()?);
         let index = self.index_next;
         let path = self.dir.join(format!("{index:016x}{SEGMENT_SUFFIX}"));
-        let mut bytes = Header { owner: self.owner.clone(), id, index, after }.encode();
-        let zeros_until = (bytes.len() as u64).next_multiple_of(self.limits.step);
-        bytes.resize(usize::try_from(zeros_until).unwrap_or(PAGE_LENGTH), 0);
+        let step = self.limits.step;
+        let mut bytes = Header { owner: self.owner.clone(), id, index, after, step }.encode();
+        let length = segment::length_for(bytes.len() as u64, step);
+        bytes.resize(usize::try_from(length).unwrap_or(PAGE_LENGTH), 0);
         let new = self.dir.join(NEW_SEGMENT);
         let made = create(&new)
             .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()).map(|()| file))
@@ -602,7 +616,7 @@ impl LogFile {
         disk::sync_dir(&self.dir)?;
         self.index_next += 1;
         self.segments.push_back(Segment { path, last: after });
-        self.active = Some(Active { file, id, end: PAGE_LENGTH as u64, zeros_until });
+        self.active = Some(Active { file, id, end: PAGE_LENGTH as u64, length, step });
         Ok(())
     }
 
@@ -675,22 +689,23 @@ impl LogFile {
         let renamed = renamed.and_then(|()| disk::sync_dir(&self.dir).map_err(LogError::from));
         self.or_failed(renamed)?;
         self.numbers.cut(number);
-        let deleted = self.delete_segments();
-        self.or_failed(deleted)
+        let gone_on = self.go_on_after_snapshot();
+        self.or_failed(gone_on)
     }
 
-    /// Deletes the segments that have nothing above the snapshot. That it was done need not be durable: it is done again when the
-    /// log is opened, or made durable when the next segment is made.
-    fn delete_segments(&mut self) -> Result<(), LogError> {
-        while let Some(oldest) = self.segments.front()
+    /// Begins a segment if none goes on after the snapshot, and deletes those that have nothing above it, but for the newest: so one
+    /// that is missing is noticed. That it was done need not be durable: it is done again when the log is opened, or made durable
+    /// when the next segment is made.
+    fn go_on_after_snapshot(&mut self) -> Result<(), LogError> {
+        if self.segments.back().is_none_or(|newest| newest.last < self.numbers.last) {
+            self.begin_segment(self.numbers.last)?;
+        }
+        while let [oldest, _, ..] = self.segments.make_contiguous()
             && oldest.last <= self.numbers.base
             && self.numbers.base != LeaderSequence::NONE
         {
             fs::remove_file(&oldest.path).map_err(|error| LogError::io("remove", &oldest.path, error))?;
             self.segments.pop_front();
-        }
-        if self.segments.is_empty() {
-            self.active = None;
         }
         Ok(())
     }
@@ -704,17 +719,20 @@ impl LogFile {
 }
 
 impl Active {
-    /// Writes a block, and more zeros after it where there are none left.
-    fn write(&mut self, block: &mut Vec<u8>, step: u64) -> io::Result<()> {
+    /// Writes a block. Where the file is too short for it and for the header of the next one, it is made longer first, durably; so
+    /// one that is shorter than its last block, or that ends between two steps, was cut.
+    fn write(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
         let end = self.end + block.len() as u64;
-        let zeros_until = if end > self.zeros_until { end.next_multiple_of(step) } else { self.zeros_until };
-        if zeros_until > self.zeros_until {
-            let length = usize::try_from(zeros_until - self.end).map_err(io::Error::other)?;
-            block.resize(length, 0);
+        let length = segment::length_for(end, self.step).max(self.length);
+        if length > self.length {
+            self.file.set_len(length)?;
+            self.file.sync_all()?;
+            // Zeros take their places on the disk now, and later flushes have none to write down.
+            block.resize(usize::try_from(length - self.end).map_err(io::Error::other)?, 0);
         }
         self.file.write_all_at(block, self.end)?;
         self.file.sync_data()?;
-        (self.end, self.zeros_until) = (end, zeros_until);
+        (self.end, self.length) = (end, length);
         Ok(())
     }
 }
@@ -783,215 +801,6 @@ impl io::Write for Paced {
 /// A file for what is made under another name first. The lock is held, so what may be there is a leftover.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-/// The end of the last segment, as it was found.
-#[derive(Debug)]
-struct Tail {
-    id: SegmentId,
-    /// The last block, and where it is.
-    last_block: Option<(Range<usize>, Vec<u8>)>,
-    end: u64,
-    torn: u64,
-}
-
-impl Tail {
-    fn new(id: SegmentId, contents: &Contents, bytes: &[u8]) -> Self {
-        let block = |range: &Range<usize>| {
-            (range.clone(), bytes.get(range.clone()).map(<[u8]>::to_vec).unwrap_or_default())
-        };
-        let last_block = contents.blocks.last().map(block);
-        Self { id, last_block, end: contents.end as u64, torn: contents.torn as u64 }
-    }
-
-    /// Cuts off what is not whole, and makes durable what is.
-    fn mend(self, path: &Path) -> Result<Active, LogError> {
-        let mended = disk::open_existing(path).and_then(|file| {
-            if self.torn > 0 {
-                file.set_len(self.end)?;
-            }
-            // An earlier process may have been killed before its flush, or have ended because of a failed one. Those before it
-            // were flushed, or it would not have been begun.
-            if let Some((range, bytes)) = &self.last_block {
-                file.write_all_at(bytes, range.start as u64)?;
-            }
-            file.sync_all()?;
-            let zeros_until = file.metadata()?.len();
-            Ok(Active { file, id: self.id, end: self.end, zeros_until })
-        });
-        mended.map_err(|error| LogError::io("write", path, error))
-    }
-}
-
-/// What is read of a log before anything of it is touched.
-#[derive(Debug)]
-struct Reading {
-    snapshot: Option<Arc<Snapshot>>,
-    /// The records above it.
-    records: Vec<Record>,
-    numbers: Numbers,
-    /// The segments that are needed, as far as their headers say.
-    segments: VecDeque<Segment>,
-    /// Those that are not.
-    superfluous: Vec<PathBuf>,
-    index_next: u64,
-    tail: Option<Tail>,
-}
-
-impl Reading {
-    fn read(dir: &Path, owner: &Owner) -> Result<Self, LogError> {
-        let snapshot = read_snapshot(&dir.join(SNAPSHOT), owner)?;
-        let base = snapshot.as_ref().map_or(LeaderSequence::NONE, |snapshot| snapshot.number);
-        let mut all = read_headers(dir, owner)?;
-        // Whatever stands before one that begins at or below the snapshot is in the snapshot.
-        let needed = all.iter().rposition(|(_, header)| header.after <= base);
-        let damaged = |found: String| LogError::Damaged { path: dir.to_owned(), found };
-        if let (None, Some((path, first))) = (needed, all.first()) {
-            let missing = format!(
-                "{} goes on after the record {}, and what comes before it is missing",
-                path.display(),
-                first.after
-            );
-            return Err(damaged(missing));
-        }
-        let rest = all.split_off(needed.unwrap_or_default());
-        if snapshot.is_none() && !all.is_empty() {
-            return Err(damaged("two segments begin with the first record".to_owned()));
-        }
-        let superfluous: Vec<PathBuf> = all.into_iter().map(|(path, _)| path).collect();
-        let mut reading = Self {
-            snapshot,
-            records: Vec::new(),
-            numbers: Numbers::after(rest.first().map_or(base, |(_, first)| first.after)),
-            segments: VecDeque::new(),
-            superfluous,
-            index_next: rest.last().map_or(1, |(_, last)| last.index.saturating_add(1)),
-            tail: None,
-        };
-        let count = rest.len();
-        for (place, (path, header)) in rest.into_iter().enumerate() {
-            reading.read_segment(dir, path, &header, base, place + 1 == count)?;
-        }
-        if !reading.numbers.may_be_cut_at(base) {
-            return Err(damaged(format!(
-                "the snapshot ends with the record {base}, which the log does not have"
-            )));
-        }
-        reading.numbers.cut(base);
-        Ok(reading)
-    }
-
-    /// What is going to be put right.
-    fn found(&self) -> Vec<Found> {
-        let torn = self.tail.iter().zip(self.segments.back()).filter(|(tail, _)| tail.torn > 0);
-        let found = torn.map(|(tail, segment)| Found::TornTail {
-            path: segment.path.clone(),
-            bytes: tail.torn,
-            after: segment.last,
-        });
-        found.collect()
-    }
-
-    fn read_segment(
-        &mut self,
-        dir: &Path,
-        path: PathBuf,
-        header: &Header,
-        base: LeaderSequence,
-        is_last: bool,
-    ) -> Result<(), LogError> {
-        if header.after != self.numbers.last {
-            let (last, after) = (self.numbers.last, header.after);
-            let found = format!("the records after {last} up to {after} are missing");
-            return Err(LogError::Damaged { path: dir.to_owned(), found });
-        }
-        let bytes = read_file(&path)?;
-        let contents = segment::contents(&header.id, &bytes).map_err(|wrong| wrong.of(&path))?;
-        if contents.torn > 0 && !is_last {
-            let found = "no whole block stands there, and another segment was made later".to_owned();
-            return Err(Wrong::Damaged { offset: contents.end as u64, found }.of(&path));
-        }
-        for block in &contents.blocks {
-            for record in segment::records(&bytes, block).map_err(|wrong| wrong.of(&path))? {
-                if !self.numbers.push(&record) {
-                    let found = format!(
-                        "the block there has right checksums, and {} does not follow {}",
-                        record.number, self.numbers.last
-                    );
-                    return Err(Wrong::Damaged { offset: block.start as u64, found }.of(&path));
-                }
-                if record.number > base {
-                    self.records.push(record);
-                }
-            }
-        }
-        self.tail = is_last.then(|| Tail::new(header.id, &contents, &bytes));
-        self.segments.push_back(Segment { path, last: self.numbers.last });
-        Ok(())
-    }
-}
-
-fn read_snapshot(path: &Path, owner: &Owner) -> Result<Option<Arc<Snapshot>>, LogError> {
-    let file = match disk::open_existing(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(LogError::io("open", path, error)),
-        Ok(file) => file,
-    };
-    let (of, snapshot) = snapshot_file::read(&mut BufReader::new(file)).map_err(|wrong| wrong.of(path))?;
-    refuse_foreign(path, owner, of)?;
-    Ok(Some(Arc::new(snapshot)))
-}
-
-/// The first pages of all segments, in their order.
-fn read_headers(dir: &Path, owner: &Owner) -> Result<Vec<(PathBuf, Header)>, LogError> {
-    let listed = |error| LogError::io("list", dir, error);
-    let mut headers = Vec::new();
-    for entry in fs::read_dir(dir).map_err(listed)? {
-        let entry = entry.map_err(listed)?;
-        let name = entry.file_name();
-        let Some(index) = name.to_str().and_then(segment_index) else { continue };
-        let path = entry.path();
-        let file = disk::open_existing(&path).map_err(|error| LogError::io("open", &path, error))?;
-        let mut first = Vec::new();
-        let read = file.take(PAGE_LENGTH as u64).read_to_end(&mut first);
-        read.map_err(|error| LogError::io("read", &path, error))?;
-        let header = Header::decode(&first).map_err(|wrong| wrong.of(&path))?;
-        refuse_foreign(&path, owner, header.owner.clone())?;
-        if header.index != index {
-            let found = format!("it says that it is the segment {:016x}", header.index);
-            return Err(LogError::Damaged { path, found });
-        }
-        headers.push((path, header));
-    }
-    headers.sort_by_key(|(_, header)| header.index);
-    Ok(headers)
-}
-
-/// The number in the name of a segment; `None` for any other file, which is left alone.
-fn segment_index(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(SEGMENT_SUFFIX)?;
-    let index = u64::from_str_radix(digits, 16).ok()?;
-    (format!("{index:016x}") == digits).then_some(index)
-}
-
-fn refuse_foreign(path: &Path, owner: &Owner, of: Owner) -> Result<(), LogError> {
-    if of == *owner {
-        return Ok(());
-    }
-    Err(LogError::Foreign { path: path.to_owned(), election: of.election, node: of.node })
-}
-
-/// A whole segment. Its length is bounded, and so is the memory that this takes.
-fn read_file(path: &Path) -> Result<Vec<u8>, LogError> {
-    let file = disk::open_existing(path).map_err(|error| LogError::io("open", path, error))?;
-    let mut bytes = Vec::new();
-    let read = file.take(SEGMENT_LENGTH_READ_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| LogError::io("read", path, error))?;
-    if bytes.len() as u64 > SEGMENT_LENGTH_READ_MAX {
-        let found = "it is longer than segments are".to_owned();
-        return Err(LogError::Damaged { path: path.to_owned(), found });
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

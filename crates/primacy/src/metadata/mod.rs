@@ -7,7 +7,7 @@ mod map;
 pub(crate) mod partitions;
 mod shared;
 
-pub use log_file::{LogError, set_log_aside};
+pub use log_file::{LogError, Repair, repair};
 #[cfg(feature = "metrics")]
 pub(crate) use map::gauges::{Gauges, Reading};
 pub(crate) use map::{Asked, MapEnd, REQUESTS_MAX, maps};

@@ -38,7 +38,8 @@ impl Paper {
 }
 
 /// The two last states that a node has written, a third that was torn while it was written over the first, and damage.
-/// What is read is the latest that is whole, to the byte; where none is, or the file was cut, it is refused.
+/// What is read is the second or the third, to the byte, and never the first; where that cannot be known, or the file was cut, it is
+/// refused.
 fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     let first = Record { sequence: draw.number().min(u64::MAX - 2), ..drawn_record(draw) };
     let after = |record: &Record, draw: &mut Draw<'_>| {
@@ -54,41 +55,41 @@ fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     for (state, slot) in states.iter().zip(&written) {
         assert_eq!(Record::decode(slot).as_ref(), Ok(state));
     }
+    // The first is overwritten by the third; nobody was told of that.
     let mut bytes = [written[0].as_slice(), &written[1]].concat();
-    tear(&mut bytes[..SLOT_LENGTH], &written[2], draw);
-    burst(&mut bytes[..SLOT_LENGTH], draw);
-    burst(&mut bytes[SLOT_LENGTH..], draw);
-    let (one, two) = bytes.split_at(SLOT_LENGTH);
-    let expected = [(one, 2, Slot::First), (two, 1, Slot::Second), (one, 0, Slot::First)];
-    let expected = expected.into_iter().find(|(slot, state, _)| slot == &written[*state]);
-    match (paper.read(&bytes), expected) {
-        (Ok(found), Some((_, state, slot))) => assert_eq!(found, (slot, states[state].clone())),
-        (Err(DiskError::Damaged { .. } | DiskError::NotAStateFile { .. }), None) => {}
-        (read, expected) => panic!("{read:?} where {expected:?} is whole"),
+    tear(&mut bytes[..slot::LENGTH], &written[2], draw);
+    let torn = bytes[..slot::LENGTH].to_vec();
+    burst(&mut bytes[..slot::LENGTH], draw);
+    burst(&mut bytes[slot::LENGTH..], draw);
+    let (one, two) = bytes.split_at(slot::LENGTH);
+    match paper.read(&bytes) {
+        Ok((Slot::First, found)) => assert!(found == states[2] && one == written[2], "{found:?}"),
+        Ok((Slot::Second, found)) => assert!(found == states[1] && two == written[1], "{found:?}"),
+        Err(DiskError::Damaged { .. } | DiskError::NotAStateFile { .. }) => {
+            assert!(one != torn || two != written[1], "a write that was interrupted is no damage");
+        }
+        Err(error) => panic!("{error}"),
     }
     bytes.truncate(usize::from(draw.short()) % FILE_LENGTH);
     assert!(matches!(paper.read(&bytes), Err(DiskError::NotAStateFile { .. })));
 }
 
-/// Writes some of the sectors of this state over what was there, and of one more only the beginning.
+/// Writes some of the sectors of this state over what was there.
 fn tear(slot: &mut [u8], written: &[u8], draw: &mut Draw<'_>) {
-    const SECTOR_LENGTH: usize = 512;
-    let (sectors, torn, length) = (draw.byte(), draw.byte(), usize::from(draw.short()));
-    for (index, (to, from)) in slot.chunks_mut(SECTOR_LENGTH).zip(written.chunks(SECTOR_LENGTH)).enumerate() {
-        let length = match (sectors >> index & 1, usize::from(torn) % 16 == index) {
-            (1, _) => SECTOR_LENGTH,
-            (_, true) => length % SECTOR_LENGTH,
-            (_, false) => 0,
-        };
-        to[..length].copy_from_slice(&from[..length]);
+    let sectors = draw.byte();
+    let pairs = slot.chunks_mut(slot::SECTOR_LENGTH).zip(written.chunks(slot::SECTOR_LENGTH));
+    for (_, (to, from)) in pairs.enumerate().filter(|(index, _)| sectors >> index & 1 == 1) {
+        to.copy_from_slice(from);
     }
 }
 
 /// Flips bits of up to four bytes in a row, which a checksum of 32 bits is sure to notice, as long as they are not in part
 /// its own.
 fn burst(slot: &mut [u8], draw: &mut Draw<'_>) {
-    let at = usize::from(draw.short()) % SLOT_LENGTH;
-    let end = [12, 16, SLOT_LENGTH].into_iter().find(|end| at < *end).unwrap();
+    let at = usize::from(draw.short()) % slot::LENGTH;
+    let sector = at / slot::SECTOR_LENGTH * slot::SECTOR_LENGTH;
+    let sum = if sector == 0 { 12 } else { sector };
+    let end = [sum, sum + 4, sector + slot::SECTOR_LENGTH].into_iter().find(|end| at < *end).unwrap();
     let flips = draw.bytes().iter().take(4);
     slot[at..end].iter_mut().zip(flips).for_each(|(byte, flip)| *byte ^= flip);
 }
@@ -108,7 +109,7 @@ fn forged(paper: &Paper, draw: &mut Draw<'_>) {
             let (said, other) = if newest == Slot::First { (first, second) } else { (second, first) };
             assert_eq!(said.as_ref(), Ok(&record));
             if let Ok(other) = other {
-                assert!(other.sequence < record.sequence || other == record);
+                assert_eq!(other.sequence + 1, record.sequence);
                 assert_eq!(
                     (other.election, other.node, other.disk),
                     (record.election.clone(), record.node, record.disk)
@@ -116,7 +117,9 @@ fn forged(paper: &Paper, draw: &mut Draw<'_>) {
             }
             let again = record.encode(Path::new("state")).unwrap();
             assert_eq!(Record::decode(&again).as_ref(), Ok(&record));
-            assert_eq!(paper.read(&[again.clone(), again].concat()).unwrap(), (Slot::First, record));
+            let before = Record { sequence: record.sequence - 1, ..record.clone() };
+            let before = before.encode(Path::new("state")).unwrap();
+            assert_eq!(paper.read(&[again, before].concat()).unwrap(), (Slot::First, record));
         }
         Err(DiskError::Newer { version: found, .. }) => assert!(found == version && !is_known(version)),
         Err(DiskError::Damaged { .. }) => assert!(is_known(version)),
@@ -137,7 +140,7 @@ fn foreign(paper: &Paper, bytes: &[u8]) {
     filled.resize(FILE_LENGTH, 0);
     if let Ok((slot, _)) = paper.read(&filled) {
         let at = usize::try_from(slot.offset()).unwrap();
-        assert!(unseal(&filled[at..at + SLOT_LENGTH]).is_ok());
+        assert!(unseal(&filled[at..at + slot::LENGTH]).is_ok());
     }
 }
 
@@ -162,6 +165,10 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
         voters: (draw.byte() % 2 == 1).then(|| drawn_voters(draw)),
         log: draw.one_of(&[None, Some(Durability::Fsync), Some(Durability::Memory)]),
         log_lost: draw.one_of(&[false, true]),
+        log_reach: LogReach {
+            segment: draw.number(),
+            last: LeaderSequence { term: Term(draw.number()), counter: draw.number() },
+        },
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) mod message {
         pub(in super::super) index: u64,
         #[prost(message, required, tag = "5")]
         pub(in super::super) after: Number,
+        #[prost(uint64, tag = "6")]
+        pub(in super::super) step: u64,
     }
 
     /// The content of the first page of a snapshot.

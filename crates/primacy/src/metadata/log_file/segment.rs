@@ -5,7 +5,7 @@
 //!   | first page | block | block | … | zeros that are there in advance … |
 //!
 //!   block:  0      4                 8        12                 16
-//!           | mark | header checksum | length | content checksum | content … |
+//!           | mark | header checksum | length | content checksum | content … | end |
 //! ```
 //!
 //! Numbers stand with their highest byte first. The mark is the beginning of the segment's id, a random number that no two
@@ -13,6 +13,10 @@
 //! CRC-32 of the whole id, of where in the file the block begins, of its length and of the content's checksum. So what looks
 //! like a block was written as one to this place of this segment, and is not what another file has left on the disk, and
 //! nothing that a record may contain looks like one.
+//!
+//! The content is combined with the id, byte by byte by exclusive or, and the end is one byte that is not zero. So no sector of a
+//! block has zeros only, whatever the records are, and one that has was not written: a write that a crash has interrupted is
+//! known by that, and not taken for rot. (etcd looks for the same in its write-ahead log, whose records may have such sectors.)
 
 use std::ops::Range;
 
@@ -27,6 +31,10 @@ const MAGIC: Magic = *b"PRIMLOG\x1a";
 /// How much of a block stands before its content, in bytes.
 pub(super) const BLOCK_HEADER_LENGTH: usize = 16;
 const MARK_LENGTH: usize = 4;
+/// The last byte of a block. No flipped bit makes a zero of it.
+const END: u8 = 0xff;
+/// The least that a disk writes at once.
+const SECTOR_LENGTH: usize = 512;
 
 /// The random number of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +45,7 @@ impl SegmentId {
 
     /// The id that is made of these random bytes.
     pub(super) const fn new(mut bytes: [u8; Self::LENGTH]) -> Self {
-        bytes[0] |= 0x80;
+        bytes[0] |= 0x81; // No flipped bit makes a zero of it.
         Self(bytes)
     }
 
@@ -46,19 +54,25 @@ impl SegmentId {
         [a, b, c, d]
     }
 
-    /// What stands before this content at this place.
+    /// Makes a block for this place of the room for its header and of its [finished](finish_content) content.
     ///
     /// # Panics
-    /// If the content has 4 GiB.
-    pub(super) fn block_header(&self, at: u64, content: &[u8]) -> [u8; BLOCK_HEADER_LENGTH] {
+    /// If there is no room for the header, or the content has 4 GiB.
+    pub(super) fn seal_block(&self, at: u64, block: &mut [u8]) {
+        let (header, content) = block.split_at_mut(BLOCK_HEADER_LENGTH);
+        self.mask(content);
         let length = u32::try_from(content.len()).expect("a block is shorter").to_be_bytes();
         let sum = crc32fast::hash(content).to_be_bytes();
-        let mut header = [0; BLOCK_HEADER_LENGTH];
         header[..4].copy_from_slice(&self.mark());
         header[4..8].copy_from_slice(&self.header_checksum(at, length, sum).to_be_bytes());
         header[8..12].copy_from_slice(&length);
         header[12..].copy_from_slice(&sum);
-        header
+    }
+
+    /// Combines all but the last byte with the id, or takes it out again.
+    fn mask(&self, content: &mut [u8]) {
+        let Some((_, masked)) = content.split_last_mut() else { return };
+        masked.iter_mut().zip(self.0.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
     }
 
     fn header_checksum(&self, at: u64, length: [u8; 4], content_sum: [u8; 4]) -> u32 {
@@ -80,6 +94,18 @@ pub(super) struct Header {
     pub(super) index: u64,
     /// The record before its first one.
     pub(super) after: LeaderSequence,
+    /// Its length is a multiple of this.
+    pub(super) step: u64,
+}
+
+/// Puts the end behind the content of a block.
+pub(super) fn finish_content(block: &mut Vec<u8>) {
+    block.push(END);
+}
+
+/// The length of a segment whose last block ends here: the header of the next one has room.
+pub(super) const fn length_for(end: u64, step: u64) -> u64 {
+    (end + BLOCK_HEADER_LENGTH as u64).next_multiple_of(step)
 }
 
 impl Header {
@@ -90,6 +116,7 @@ impl Header {
             id: self.id.0.to_vec(),
             index: self.index,
             after: format::number(self.after),
+            step: self.step,
         };
         page::seal(MAGIC, page::VERSION, &content.encode_to_vec())
     }
@@ -100,11 +127,15 @@ impl Header {
         let header = message::Segment::decode(content).map_err(|error| Wrong::first_page(&error))?;
         let node: NodeId = format::read_node(&header.node).map_err(|error| Wrong::first_page(&error))?;
         let id = format::read_id(&header.id).map_err(|error| Wrong::first_page(&error))?;
+        if header.step == 0 {
+            return Err(Wrong::first_page(&"its length grows by nothing"));
+        }
         Ok(Self {
             owner: Owner { election: header.election, node },
             id: SegmentId::new(id),
             index: header.index,
             after: format::read_number(header.after),
+            step: header.step,
         })
     }
 }
@@ -123,9 +154,17 @@ pub(super) struct Contents {
 /// Takes a segment apart, its first page included.
 ///
 /// One block is under way at a time, and the next one is written only when it is on the disk. So one that is not whole is the
-/// one at which the power went off, whichever of its sectors were written; but if any block was begun after it, it was once
-/// whole, and acknowledged.
-pub(super) fn contents(id: &SegmentId, bytes: &[u8]) -> Result<Contents, Wrong> {
+/// one at which the power went off, if a sector of it was not written; but if any block was begun after it, or all of its sectors
+/// were written, it was once whole, and acknowledged.
+pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong> {
+    let (id, length) = (&header.id, bytes.len());
+    let damaged = |offset: usize, found: String| Err(Wrong::Damaged { offset: offset as u64, found });
+    if length as u64 % header.step != 0 {
+        return damaged(
+            length,
+            format!("it ends, and its length is no multiple of {}: it was cut", header.step),
+        );
+    }
     let mut blocks = Vec::new();
     let mut end = PAGE_LENGTH;
     while let Some(content) = header_at(id, bytes, end).and_then(|header| header.content(bytes, end)) {
@@ -133,24 +172,63 @@ pub(super) fn contents(id: &SegmentId, bytes: &[u8]) -> Result<Contents, Wrong> 
         end = content.end;
     }
     let rest = bytes.get(end..).unwrap_or_default();
+    if rest.len() < BLOCK_HEADER_LENGTH {
+        return damaged(length, "it ends before another block has room: it was cut".to_owned());
+    }
     let torn = rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    if torn > 0
-        && let Some(later) = later_block(id, bytes, end + 1)
-    {
-        let found =
-            format!("no whole block stands there, and one that was written later stands at byte {later}");
-        return Err(Wrong::Damaged { offset: end as u64, found });
+    if torn > 0 {
+        if let Some(later) = later_block(id, bytes, end + 1) {
+            let found =
+                format!("no whole block stands there, and one that was written later stands at byte {later}");
+            return damaged(end, found);
+        }
+        if let Some(found) = rot(id, bytes, end) {
+            return damaged(end, found);
+        }
     }
     Ok(Contents { blocks, end, torn })
 }
 
+/// Why the block there, which is not whole, is not the one at which the power went off.
+fn rot(id: &SegmentId, bytes: &[u8], at: usize) -> Option<String> {
+    let (end, found) = match header_at(id, bytes, at) {
+        Some(header) => {
+            let end = at.saturating_add(BLOCK_HEADER_LENGTH).saturating_add(header.length);
+            if end.saturating_add(BLOCK_HEADER_LENGTH) > bytes.len() {
+                return Some("a block begins there that the file is too short for: it was cut".to_owned());
+            }
+            (end, "a block stands there, all of which was written, and its checksum is wrong")
+        }
+        None => {
+            // A header that goes over into the next sector may end with zeros, and what stands behind it is not zeros only.
+            let end = at + BLOCK_HEADER_LENGTH;
+            let goes_over = at % SECTOR_LENGTH + BLOCK_HEADER_LENGTH > SECTOR_LENGTH;
+            let end = if goes_over { end.next_multiple_of(SECTOR_LENGTH).min(bytes.len()) } else { end };
+            (end, "what stands there is neither a block nor a part of one")
+        }
+    };
+    let mut sectors = bytes.get(at..end)?;
+    let mut length = SECTOR_LENGTH - at % SECTOR_LENGTH;
+    while !sectors.is_empty() {
+        let (sector, rest) = sectors.split_at(length.min(sectors.len()));
+        if sector.iter().all(|&byte| byte == 0) {
+            return None;
+        }
+        (sectors, length) = (rest, SECTOR_LENGTH);
+    }
+    Some(found.to_owned())
+}
+
 /// The records of one block.
 pub(super) fn records(
+    id: &SegmentId,
     bytes: &[u8],
     block: &Range<usize>,
 ) -> Result<Vec<primacy_core::metadata::log::Record>, Wrong> {
-    let content = bytes.get(block.start + BLOCK_HEADER_LENGTH..block.end).unwrap_or_default();
-    format::read_block(content).map_err(|error| Wrong::Damaged {
+    let mut content = bytes.get(block.start + BLOCK_HEADER_LENGTH..block.end).unwrap_or_default().to_vec();
+    id.mask(&mut content);
+    content.pop();
+    format::read_block(&content).map_err(|error| Wrong::Damaged {
         offset: block.start as u64,
         found: format!("the block there has right checksums and wrong records: {error}"),
     })

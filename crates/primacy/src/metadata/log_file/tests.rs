@@ -7,9 +7,12 @@ mod fuzz;
 mod random;
 mod torn;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use primacy_core::election::quorum::HardState;
 use primacy_core::metadata::log::RecordBody;
+use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 
 use super::*;
@@ -28,13 +31,16 @@ impl Dir {
     }
 
     fn open(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
-        LogFile::open(&self.0, "main", a())
+        self.open_with(Limits::default())
     }
 
     /// With so little room that a few records fill a segment, and others a block.
     fn open_small(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
-        let limits = Limits { segment: PAGE_LENGTH as u64 + 600, block: 400, step: 512 };
-        LogFile::open_within(limits, &self.0, "main", a())
+        self.open_with(Limits { segment: PAGE_LENGTH as u64 + 600, block: 400, step: 512 })
+    }
+
+    fn open_with(&self, limits: Limits) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
+        LogFile::open_within(limits, &self.0, "main", a(), &Bounds::none())
     }
 
     fn log(&self) -> PathBuf {
@@ -104,6 +110,14 @@ fn payload(term: u64, counter: u64, bytes: &[u8]) -> Record {
 
 fn snapshot(number: LeaderSequence, state: &[u8]) -> Arc<Snapshot> {
     Arc::new(Snapshot { number, voters: voters(number), state: Arc::from(state) })
+}
+
+/// The block with this content at this place of a segment.
+fn block(id: &SegmentId, at: usize, content: &[u8]) -> Vec<u8> {
+    let mut block = [&[0; BLOCK_HEADER_LENGTH][..], content].concat();
+    segment::finish_content(&mut block);
+    id.seal_block(at as u64, &mut block);
+    block
 }
 
 /// What a log says that was written these things, with nothing to it.
@@ -182,7 +196,7 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
     log.write_many(&[append(begin(2, LeaderSequence::NONE)), append(payload(2, 2, b"x"))]).unwrap();
     let bytes = fs::read(dir.segment(1)).unwrap();
     let header = Header::decode(&bytes).unwrap();
-    assert_eq!(segment::contents(&header.id, &bytes).unwrap().blocks.len(), 1);
+    assert_eq!(segment::contents(&header, &bytes).unwrap().blocks.len(), 1);
     for counter in 3..40 {
         log.write(&append(payload(2, counter, &[1; 100]))).unwrap();
     }
@@ -191,33 +205,38 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
     log.write(&Write::Snapshot(snapshot(number(2, 20), b"s"))).unwrap();
     assert!(dir.files().len() < segments - 2 && !dir.segment(1).exists());
     log.write(&Write::Snapshot(snapshot(number(2, 39), b"s"))).unwrap();
-    assert_eq!(dir.files().keys().collect::<Vec<_>>(), ["snapshot"]);
-    log.write(&append(payload(2, 40, b"y"))).unwrap();
+    // The newest stays: the state file knows its number, and so one that is missing is noticed.
     assert_eq!(dir.files().len(), 2);
+    let newest = log.reach();
+    assert!(dir.segment(newest.segment).exists() && newest.last == number(2, 39));
+    // One from another node stands above all of them; it is followed by a segment of its own.
+    log.write(&Write::Snapshot(snapshot(number(7, 7), b"s"))).unwrap();
+    assert_eq!((dir.files().len(), log.reach().segment), (2, newest.segment + 1));
 }
 
 #[test]
 fn a_damaged_log_is_put_out_of_the_way_and_that_it_is_lost_is_remembered() {
     let dir = Dir::new();
     assert!(!LogFile::exists(&dir.0, "main", a()).unwrap());
-    let aside = || set_log_aside(&dir.0, "main", a());
+    let aside = || repair(&dir.0, "main", a());
     for number in 1..3 {
         let (mut log, ..) = dir.open_small().unwrap();
         if number == 1 {
-            assert!(matches!(aside().unwrap_err(), LogError::Io { action: "find", .. }), "there is no state");
-            disk::StateFile::open(&dir.0, "main", a()).unwrap();
+            assert!(matches!(aside().unwrap_err(), LogError::OthersVote { .. }), "there is no state");
+            let (mut state, _) = disk::StateFile::open(&dir.0, "main", a()).unwrap();
+            state.persist(&HardState { term: Term(2), ..HardState::default() }).unwrap();
         }
         log.write(&Write::Append(vec![begin(2, LeaderSequence::NONE)])).unwrap();
         log.write(&Write::Append(vec![payload(2, 2, b"whole")])).unwrap();
         assert!(matches!(aside().unwrap_err(), LogError::Locked { .. }));
         drop(log);
-        assert_eq!(aside().unwrap(), None, "it is whole");
+        assert_eq!(aside().unwrap(), Repair::Nothing, "it is whole");
         let mut bytes = fs::read(dir.segment(1)).unwrap();
         bytes[PAGE_LENGTH + 20] ^= 1;
         fs::write(dir.segment(1), &bytes).unwrap();
         dir.refused();
         assert!(LogFile::exists(&dir.0, "main", a()).unwrap());
-        let path = aside().unwrap().expect("it is damaged");
+        let Repair::SetAside(path) = aside().unwrap() else { panic!("it is damaged") };
         assert!(!LogFile::exists(&dir.0, "main", a()).unwrap());
         assert_eq!(path, dir.0.join(format!("main@a.log.damaged-{number}")));
         assert_eq!(fs::read(path.join("0000000000000001.segment")).unwrap(), bytes);
@@ -309,7 +328,8 @@ fn a_second_process_of_the_node_is_told_who_holds_the_log() {
     assert!(matches!(error, LogError::Locked { .. }));
     assert!(error.to_string().contains(&format!("the process {}", std::process::id())), "{error}");
     // Another node of the same election has its own log.
-    LogFile::open(&dir.0, "main", NodeId::new("b").unwrap()).unwrap();
+    let b = NodeId::new("b").unwrap();
+    LogFile::open_within(Limits::default(), &dir.0, "main", b, &Bounds::none()).unwrap();
 }
 
 #[test]
@@ -317,7 +337,14 @@ fn another_nodes_or_elections_files_are_refused() {
     for (from, election, node) in [("other@a.log", "other", "a"), ("main@b.log", "main", "b")] {
         for file in ["0000000000000001.segment", "snapshot"] {
             let dir = Dir::new();
-            let (mut theirs, ..) = LogFile::open(&dir.0, election, NodeId::new(node).unwrap()).unwrap();
+            let (mut theirs, ..) = LogFile::open_within(
+                Limits::default(),
+                &dir.0,
+                election,
+                NodeId::new(node).unwrap(),
+                &Bounds::none(),
+            )
+            .unwrap();
             theirs.write(&Write::Append(vec![begin(2, LeaderSequence::NONE), payload(2, 2, b"")])).unwrap();
             theirs.write(&Write::Snapshot(snapshot(number(2, 1), b""))).unwrap();
             drop(dir.open().unwrap());
@@ -463,19 +490,20 @@ fn used(bytes: &[u8]) -> &[u8] {
 fn the_bytes_of_a_segment_are_these() {
     let id = SegmentId::new([0x5a; SegmentId::LENGTH]);
     let owner = Owner { election: "main".into(), node: a() };
-    let header = Header { owner, id, index: 3, after: number(2, 300) };
+    let header = Header { owner, id, index: 3, after: number(2, 300), step: 512 };
     let page = header.encode();
     assert_eq!(page.len(), PAGE_LENGTH);
     let golden = concat!(
         "5052494d4c4f471a",
         "00000001",
-        "d20d4ff0",
-        "00000024",
+        "dff9938e",
+        "00000027",
         "0a046d61696e",
         "120161",
-        "1a10da5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+        "1a10db5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
         "2003",
         "2a05080210ac02",
+        "308004",
     );
     assert_eq!(hex(used(&page)), golden);
     let number = number(5, 2);
@@ -486,13 +514,10 @@ fn the_bytes_of_a_segment_are_these() {
         payload(5, 4, b""),
     ];
     let content = format::message::Block { records: records.iter().map(format::record).collect() };
-    let content = content.encode_to_vec();
-    let block = [&id.block_header(PAGE_LENGTH as u64, &content)[..], &content].concat();
+    let block = block(&id, PAGE_LENGTH, &content.encode_to_vec());
+    // Header and end; between them the content, each byte combined with one of the id.
+    let header_and_end = concat!("db5a5a5a", "39b6057a", "0000006f", "dbb92027", "ff");
     let golden = concat!(
-        "da5a5a5a",
-        "52e5146e",
-        "0000006e",
-        "c0721fea",
         "0a2e08051001",
         "1a280a05080210ac02121f0a040805100112120a0161120d31302e302e302e313a3734303012030a0162",
         "0a2508051002",
@@ -502,12 +527,18 @@ fn the_bytes_of_a_segment_are_these() {
         "0a0608051004",
         "2a00",
     );
-    assert_eq!(hex(&block), golden);
-    let bytes = [page, block, vec![0; 100]].concat();
+    let (last, rest) = block.split_last().unwrap();
+    let (head, masked) = rest.split_at(BLOCK_HEADER_LENGTH);
+    assert_eq!(hex(&[head, &[*last]].concat()), header_and_end);
+    let key = [&[0xdb][..], &[0x5a; 15]].concat();
+    let plain: Vec<u8> = masked.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+    assert_eq!(hex(&plain), golden);
+    let mut bytes = [page, block].concat();
+    bytes.resize(PAGE_LENGTH + 512, 0);
     assert_eq!(Header::decode(&bytes).unwrap(), header);
-    let contents = segment::contents(&id, &bytes).unwrap();
+    let contents = segment::contents(&header, &bytes).unwrap();
     assert_eq!((contents.blocks.len(), contents.torn), (1, 0));
-    assert_eq!(segment::records(&bytes, &contents.blocks[0]).unwrap(), records);
+    assert_eq!(segment::records(&id, &bytes, &contents.blocks[0]).unwrap(), records);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use primacy_core::metadata::message;
 use primacy_core::metadata::voters;
 
 use crate::CampaignError;
-use crate::metadata::log_file::LogFile;
+use crate::metadata::log_file::{Bounds, Limits, LogFile};
 use crate::metadata::{Durability, LogError};
 
 use super::*;
@@ -180,7 +180,7 @@ fn a_node_that_is_sent_a_record_of_a_later_version_ends_and_says_so_and_has_take
         assert!(why.contains(&says) && why.contains("start the newer Primacy here"), "{why}");
         drop(elector);
         let opened = loop {
-            match LogFile::open(&dir, "main", node("a")) {
+            match LogFile::open_within(Limits::default(), &dir, "main", node("a"), &Bounds::none()) {
                 Err(LogError::Locked { .. }) => tokio::task::yield_now().await,
                 opened => break opened,
             }

@@ -45,11 +45,13 @@ fn goes_on(dir: &Dir, files: &Files, stored: &Stored) {
 #[test]
 fn a_crash_between_any_two_steps_of_a_snapshot_leaves_the_old_state_or_the_new_one() {
     // In the middle of the log, at its end, and above it, as it comes from another node.
-    for (install, kept) in [(number(2, 9), true), (number(2, 19), false), (number(50, 50), false)] {
+    for (install, begun) in [(number(2, 9), 0), (number(2, 19), 0), (number(50, 50), 1)] {
         let install = snapshot(install, &[7; 1_000]);
         let (dir, [(before, old), (after, new)]) = around(&install);
         let written = &after["snapshot"];
-        assert_eq!(after.len() > 1, kept);
+        // Above the end of the log a segment goes on after it, and is there before another one is deleted.
+        let new_segments: Vec<_> = after.iter().filter(|(name, _)| !before.contains_key(*name)).collect();
+        assert_eq!(new_segments.len(), begun);
         // While it is written, and before it is renamed.
         for length in [0, 1, PAGE_LENGTH, PAGE_LENGTH + 500, written.len()] {
             let mut files = before.clone();
@@ -59,9 +61,14 @@ fn a_crash_between_any_two_steps_of_a_snapshot_leaves_the_old_state_or_the_new_o
         // After that, each way in which segments can have been deleted: a directory need not keep the order.
         let segments: Vec<&String> = before.keys().filter(|name| !after.contains_key(*name)).collect();
         assert!((1..=8).contains(&segments.len()), "{}", segments.len());
-        for deleted in 0..1_u32 << segments.len() {
+        for (deleted, is_begun) in
+            (0..1_u32 << segments.len()).map(|deleted| (deleted, true)).chain([(0, false)])
+        {
             let mut files = before.clone();
             files.insert("snapshot".to_owned(), written.clone());
+            if is_begun {
+                files.extend(new_segments.iter().map(|(name, bytes)| ((*name).clone(), (*bytes).clone())));
+            }
             for (_, name) in segments.iter().enumerate().filter(|(place, _)| deleted >> place & 1 == 1) {
                 files.remove(*name);
             }
@@ -111,7 +118,7 @@ fn a_crash_while_a_segment_is_made_leaves_the_log_as_it_was() {
     drop(log);
     let before = dir.files();
     let (mut log, ..) = dir.open_small().unwrap();
-    log.begin_segment().unwrap();
+    log.begin_segment(number(2, 6)).unwrap();
     drop(log);
     let after = dir.files();
     let made = &after["0000000000000002.segment"];

@@ -29,7 +29,7 @@ impl Logged {
     fn new(step: u64) -> Self {
         let dir = Dir::new();
         let limits = Limits { step, ..Limits::default() };
-        let (mut log, ..) = LogFile::open_within(limits, &dir.0, "main", a()).unwrap();
+        let (mut log, ..) = dir.open_with(limits).unwrap();
         log.write(&Write::Append(vec![begin(1, LeaderSequence::NONE)])).unwrap();
         Self { dir, log, last: number(1, 1) }
     }

@@ -5,6 +5,9 @@ use primacy_fuzz::Draw;
 
 use super::*;
 
+/// The step of the segments that are made here, which is one sector.
+const STEP: u64 = 512;
+
 #[test]
 fn log_segment() {
     primacy_fuzz::hold("log_segment", |bytes| {
@@ -33,7 +36,13 @@ fn header(draw: &mut Draw<'_>) -> Header {
     let mut id = [0; SegmentId::LENGTH];
     id.iter_mut().zip(draw.bytes()).for_each(|(to, from)| *to = *from);
     let after = drawn_number(draw);
-    Header { owner: owner(draw), id: SegmentId::new(id), index: draw.number(), after }
+    Header { owner: owner(draw), id: SegmentId::new(id), index: draw.number(), after, step: STEP }
+}
+
+/// The header of a segment with this id.
+fn of(id: SegmentId) -> Header {
+    let owner = Owner { election: String::new(), node: a() };
+    Header { owner, id, index: 1, after: LeaderSequence::NONE, step: STEP }
 }
 
 fn owner(draw: &mut Draw<'_>) -> Owner {
@@ -63,11 +72,6 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
     Record { number, body }
 }
 
-/// The block with this content, to stand at the end of these bytes.
-fn block(id: &SegmentId, bytes: &[u8], content: &[u8]) -> Vec<u8> {
-    [&id.block_header(bytes.len() as u64, content)[..], content].concat()
-}
-
 /// Blocks that were written, the last of which may have been torn, and damage to some of them. What is read are the first that
 /// are whole, to the byte; where one was begun after one that is not, all is refused.
 fn damaged_segment(draw: &mut Draw<'_>) {
@@ -79,16 +83,17 @@ fn damaged_segment(draw: &mut Draw<'_>) {
     for _ in 0..=draw.byte() % 4 {
         let records: Vec<Record> = (0..=draw.byte() % 3).map(|_| drawn_record(draw)).collect();
         let content = format::message::Block { records: records.iter().map(format::record).collect() };
-        let block = block(&header.id, &good, &content.encode_to_vec());
+        let block = block(&header.id, good.len(), &content.encode_to_vec());
         blocks.push(good.len()..good.len() + block.len());
         good.extend(block);
         written.push(records);
     }
-    let end = good.len();
-    good.resize(end + usize::from(draw.byte()), 0);
+    let length = segment::length_for(good.len() as u64, STEP) + STEP * u64::from(draw.byte() % 3);
+    good.resize(usize::try_from(length).unwrap(), 0);
     let mut bytes = good.clone();
     let last = blocks.last().unwrap().clone();
-    tear(&mut bytes[last], draw);
+    tear(&mut bytes, &last, draw);
+    let is_torn_only = bytes.clone();
     for block in &blocks {
         burst(&mut bytes[block.clone()], draw);
     }
@@ -99,34 +104,45 @@ fn damaged_segment(draw: &mut Draw<'_>) {
     }
     let same = |range: &Range<usize>| bytes.get(range.clone()) == good.get(range.clone());
     let whole = blocks.iter().take_while(|range| same(range)).count();
-    let header_of = |range: &Range<usize>| range.start..range.start + BLOCK_HEADER_LENGTH;
-    let later = blocks.iter().skip(whole + 1).any(|range| same(&header_of(range)));
     let begins = whole.checked_sub(1).map_or(PAGE_LENGTH, |last| blocks[last].end);
-    match segment::contents(&header.id, &bytes) {
+    match segment::contents(&header, &bytes) {
         Ok(contents) => {
-            assert!(!later, "a block after a broken one was not seen");
             assert_eq!((&contents.blocks[..], contents.end), (&blocks[..whole], begins));
+            assert!(whole + 1 >= blocks.len(), "a block that was acknowledged is not missed");
+            assert!(whole == blocks.len() || has_unwritten(&bytes, &last), "rot is taken for a torn write");
             let rest = bytes[begins..].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
             assert_eq!(contents.torn, rest);
             for (range, records) in contents.blocks.iter().zip(written) {
-                assert_eq!(segment::records(&bytes, range).unwrap(), records);
+                assert_eq!(segment::records(&header.id, &bytes, range).unwrap(), records);
             }
         }
-        Err(Wrong::Damaged { offset, .. }) => assert!(later && offset == begins as u64),
+        Err(Wrong::Damaged { offset, .. }) => {
+            assert!(bytes != is_torn_only, "a write that was interrupted is no damage");
+            assert!(offset == begins as u64 || offset == bytes.len() as u64);
+        }
         Err(wrong) => panic!("{wrong:?}"),
     }
 }
 
-/// Takes some sectors of a block away that were not written yet, and leaves of one the beginning.
-fn tear(block: &mut [u8], draw: &mut Draw<'_>) {
-    const SECTOR_LENGTH: usize = 64;
-    let (missing, torn, length) = (draw.byte(), usize::from(draw.byte()), usize::from(draw.byte()));
-    for (index, sector) in block.chunks_mut(SECTOR_LENGTH).enumerate().take(8) {
-        match (missing >> index & 1, torn == index + 1) {
-            (1, _) => sector.fill(0),
-            (_, true) => sector.iter_mut().skip(length % SECTOR_LENGTH).for_each(|byte| *byte = 0),
-            (_, false) => {}
-        }
+/// The parts of these bytes that are in one sector each.
+fn sectors(range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    const SECTOR_LENGTH: usize = 512;
+    let (start, end) = (range.start, range.end);
+    (start / SECTOR_LENGTH..end.div_ceil(SECTOR_LENGTH))
+        .map(move |sector| (sector * SECTOR_LENGTH).max(start)..((sector + 1) * SECTOR_LENGTH).min(end))
+}
+
+/// Whether a part of the block was not written: a sector, or the one with all of the header, behind which bits may have flipped.
+fn has_unwritten(bytes: &[u8], block: &Range<usize>) -> bool {
+    let header = block.start..block.start + BLOCK_HEADER_LENGTH;
+    sectors(block).chain([header]).any(|part| bytes[part].iter().all(|&byte| byte == 0))
+}
+
+/// Takes some sectors of a block away that were not written yet.
+fn tear(bytes: &mut [u8], block: &Range<usize>, draw: &mut Draw<'_>) {
+    let missing = draw.byte();
+    for (_, sector) in sectors(block).take(8).enumerate().filter(|(index, _)| missing >> index & 1 == 1) {
+        bytes[sector].fill(0);
     }
 }
 
@@ -154,10 +170,12 @@ fn forged_segment(draw: &mut Draw<'_>) {
     }
     let id = SegmentId::new([7; SegmentId::LENGTH]);
     let mut bytes = vec![0; PAGE_LENGTH];
-    bytes.extend(block(&id, &bytes, draw.rest()));
-    let contents = segment::contents(&id, &bytes).unwrap();
-    assert_eq!((contents.blocks.len(), contents.end, contents.torn), (1, bytes.len(), 0));
-    if let Ok(records) = segment::records(&bytes, &contents.blocks[0]) {
+    bytes.extend(block(&id, PAGE_LENGTH, draw.rest()));
+    let end = bytes.len();
+    bytes.resize(usize::try_from(segment::length_for(end as u64, STEP)).unwrap(), 0);
+    let contents = segment::contents(&of(id), &bytes).unwrap();
+    assert_eq!((contents.blocks.len(), contents.end, contents.torn), (1, end, 0));
+    if let Ok(records) = segment::records(&id, &bytes, &contents.blocks[0]) {
         let again = format::message::Block { records: records.iter().map(format::record).collect() };
         assert_eq!(format::read_block(&again.encode_to_vec()), Ok(records));
     }
@@ -167,11 +185,15 @@ fn forged_segment(draw: &mut Draw<'_>) {
 fn foreign_segment(bytes: &[u8]) {
     assert!(Header::decode(bytes).is_err() || bytes.len() >= PAGE_LENGTH);
     let id = SegmentId::new([9; SegmentId::LENGTH]);
-    let bytes = [&[0; PAGE_LENGTH][..], bytes].concat();
-    if let Ok(contents) = segment::contents(&id, &bytes) {
+    let mut bytes = [&[0; PAGE_LENGTH][..], bytes].concat();
+    if bytes.len() as u64 % STEP != 0 {
+        assert!(segment::contents(&of(id), &bytes).is_err());
+    }
+    bytes.resize(usize::try_from(segment::length_for(bytes.len() as u64, STEP)).unwrap(), 0);
+    if let Ok(contents) = segment::contents(&of(id), &bytes) {
         assert!(contents.end + contents.torn <= bytes.len());
         for block in &contents.blocks {
-            let _ = segment::records(&bytes, block);
+            let _ = segment::records(&id, &bytes, block);
         }
     }
 }

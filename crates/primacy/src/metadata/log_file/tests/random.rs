@@ -51,14 +51,27 @@ impl Drawn {
     }
 }
 
-/// Writes a part of a block behind the last one, as a crash leaves it; whether anything of it can be seen.
+/// Writes some sectors of a block behind the last one, as a crash leaves it; whether anything of it can be seen.
 fn tear(log: &mut LogFile, random: &mut Rng) -> bool {
+    const SECTOR_LENGTH: usize = 512;
     let Some(active) = &log.active else { return false };
-    let content: Vec<u8> = (0..100).map(|_| random.next_u64().to_be_bytes()[0]).collect();
-    let mut block = [&active.id.block_header(active.end, &content)[..], &content].concat();
-    block.truncate(usize::try_from(random.up_to(block.len() as u64 - 1)).unwrap());
-    active.file.write_all_at(&block, active.end).unwrap();
-    !block.is_empty()
+    let content: Vec<u8> = (0..1_500).map(|_| random.next_u64().to_be_bytes()[0]).collect();
+    let at = usize::try_from(active.end).unwrap();
+    let block = block(&active.id, at, &content);
+    let length = segment::length_for(active.end + block.len() as u64, active.step).max(active.length);
+    active.file.set_len(length).unwrap();
+    let (first, last) = (at / SECTOR_LENGTH, (at + block.len() - 1) / SECTOR_LENGTH);
+    let missing = first + usize::try_from(random.up_to((last - first) as u64)).unwrap();
+    let mut is_seen = false;
+    for sector in (first..=last).filter(|&sector| sector != missing) {
+        if random.up_to(2) > 0 {
+            let from = (sector * SECTOR_LENGTH).max(at);
+            let to = ((sector + 1) * SECTOR_LENGTH).min(at + block.len());
+            active.file.write_all_at(&block[from - at..to - at], from as u64).unwrap();
+            is_seen = true;
+        }
+    }
+    is_seen
 }
 
 #[test]

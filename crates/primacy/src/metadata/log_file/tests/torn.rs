@@ -1,4 +1,4 @@
-//! Writes that did not come to their end, and damage: the one is cut off, the other refused.
+//! Writes that did not come to their end, and damage: the one is overwritten with zeros, the other refused.
 
 use primacy_core::rng::Rng;
 
@@ -16,20 +16,19 @@ struct Taken {
 impl Taken {
     fn new(count: u64) -> Self {
         let dir = Dir::new();
-        let (mut log, ..) = dir.open().unwrap();
+        let step = 2 * PAGE_LENGTH as u64;
+        let (mut log, ..) = dir.open_with(Limits { step, ..Limits::default() }).unwrap();
         let records = written(&mut log, count);
         drop(log);
-        let mut bytes = fs::read(dir.segment(1)).unwrap();
-        assert_eq!(bytes.len() as u64, STEP);
-        // The rest is zeros like these, and would only take time.
-        bytes.truncate(2 * PAGE_LENGTH);
+        let bytes = fs::read(dir.segment(1)).unwrap();
+        assert_eq!(bytes.len() as u64, step);
         let header = Header::decode(&bytes).unwrap();
-        let contents = segment::contents(&header.id, &bytes).unwrap();
+        let contents = segment::contents(&header, &bytes).unwrap();
         assert_eq!((contents.blocks.len(), contents.torn), (records.len(), 0));
         Self { dir, records, bytes, blocks: contents.blocks }
     }
 
-    /// Opens the log with these bytes, which must say these records and be cut by so many bytes; writes one more record, and
+    /// Opens the log with these bytes, which must say these records and have so many bytes overwritten; writes one more record, and
     /// opens it once more.
     #[track_caller]
     fn opens(&self, bytes: &[u8], records: usize, cut: usize) {
@@ -51,47 +50,89 @@ impl Taken {
 }
 
 #[test]
-fn a_log_that_was_torn_at_any_byte_has_all_that_was_whole_and_nothing_else() {
+fn a_segment_that_was_cut_at_any_byte_is_refused() {
     let taken = Taken::new(4);
     let last = taken.blocks.last().unwrap().end;
-    for length in PAGE_LENGTH..=last {
-        let whole = taken.blocks.iter().filter(|block| block.end <= length).count();
-        let end = whole.checked_sub(1).map_or(PAGE_LENGTH, |last| taken.blocks[last].end);
-        let torn = taken.bytes[end..length].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        // The file ends there, or goes on with the zeros that were there before.
-        taken.opens(&taken.bytes[..length], whole, torn);
-        let mut bytes = taken.bytes[..length].to_vec();
-        bytes.resize(2 * PAGE_LENGTH, 0);
-        taken.opens(&bytes, whole, torn);
-    }
-    // The first page was there before the file had its name: it is not torn, but damaged.
-    for length in [0, 1, 100, PAGE_LENGTH - 1] {
+    for length in (0..=last + 20).chain([taken.bytes.len() - 1]) {
         fs::write(taken.dir.segment(1), &taken.bytes[..length]).unwrap();
-        assert!(matches!(taken.dir.refused(), LogError::Damaged { .. }), "{length}");
+        let error = taken.dir.refused();
+        assert!(matches!(error, LogError::Damaged { .. }), "{length}: {error}");
+        assert!(length < PAGE_LENGTH || error.to_string().contains("it was cut"), "{length}: {error}");
+    }
+    taken.opens(&taken.bytes, taken.records.len(), 0);
+}
+
+/// Also where it ends at a step: the block that stood there says how long it was, and there was always room for another header.
+#[test]
+fn a_segment_that_was_cut_at_a_step_is_refused() {
+    for length in 350..=512 {
+        let dir = Dir::new();
+        let limits = Limits { step: 512, ..Limits::default() };
+        let (mut log, ..) = dir.open_with(limits).unwrap();
+        log.write(&Write::Append(vec![begin(2, LeaderSequence::NONE)])).unwrap();
+        log.write(&Write::Append(vec![payload(2, 2, &vec![7; length])])).unwrap();
+        let records =
+            [begin(2, LeaderSequence::NONE), payload(2, 2, &vec![7; length]), payload(2, 3, &[8; 700])];
+        log.write(&Write::Append(vec![records[2].clone()])).unwrap();
+        drop(log);
+        let bytes = fs::read(dir.segment(1)).unwrap();
+        assert!(bytes.len() >= PAGE_LENGTH + 1_024);
+        let header = Header::decode(&bytes).unwrap();
+        let end = segment::contents(&header, &bytes).unwrap().end;
+        for cut in (PAGE_LENGTH..bytes.len()).step_by(512) {
+            let is_whole = cut >= end + BLOCK_HEADER_LENGTH;
+            assert_eq!(
+                segment::contents(&header, &bytes[..cut]).is_ok(),
+                is_whole,
+                "{length} bytes, cut at {cut}"
+            );
+        }
+        assert_eq!(dir.open_with(limits).unwrap().1.records, records);
     }
 }
 
+/// Were a last block that has rotted taken for one that was not written, a record that was acknowledged would be lost.
 #[test]
-fn a_flipped_byte_is_refused_unless_it_is_in_the_last_block() {
+fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     let taken = Taken::new(2);
-    let (last, end) = (taken.blocks.last().unwrap().clone(), taken.bytes.len());
-    // Of those that are zeros, some do.
-    for at in (0..300).chain(PAGE_LENGTH - 3..last.end + 20).chain([end - 1]) {
-        for flip in [1, 0xff] {
+    let last = taken.blocks.last().unwrap().clone();
+    let mut counts = [0, 0];
+    for at in (0..300).chain(PAGE_LENGTH - 3..last.end + 600).chain([taken.bytes.len() - 1]) {
+        for flip in [1, 0x80, 0xff] {
             let mut bytes = taken.bytes.clone();
             bytes[at] ^= flip;
-            if at < last.start {
+            if at < last.end {
                 fs::write(taken.dir.segment(1), &bytes).unwrap();
                 let error = taken.dir.refused();
                 assert!(matches!(error, LogError::Damaged { .. }), "{at}: {error}");
                 assert!(error.to_string().contains(REPAIR_COMMAND), "{at}: {error}");
-            } else if at < last.end {
-                let torn = used(&bytes).len() - last.start;
-                taken.opens(&bytes, taken.records.len() - 1, torn);
-            } else {
+                counts[0] += 1;
+            } else if at < last.end + BLOCK_HEADER_LENGTH {
+                // No write leaves half of a header in one sector.
+                fs::write(taken.dir.segment(1), &bytes).unwrap();
+                assert!(matches!(taken.dir.refused(), LogError::Damaged { .. }), "{at}");
+            } else if flip == 1 {
                 taken.opens(&bytes, taken.records.len(), at + 1 - last.end);
+                counts[1] += 1;
             }
         }
+    }
+    assert!(counts.iter().all(|&count| count > 500), "{counts:?}");
+}
+
+/// Without it, a record of zeros would look like one that was not written.
+#[test]
+fn no_record_makes_a_sector_of_zeros() {
+    let taken = Taken::new(1);
+    let header = Header::decode(&taken.bytes).unwrap();
+    let at = taken.blocks.last().unwrap().end;
+    let content = format::message::Block { records: vec![format::record(&payload(2, 3, &[0; 2_000]))] };
+    let block = block(&header.id, at, &content.encode_to_vec());
+    for flipped in 0..block.len() {
+        let mut bytes = taken.bytes.clone();
+        bytes[at..at + block.len()].copy_from_slice(&block);
+        bytes[at + flipped] ^= 4;
+        assert!(segment::contents(&header, &bytes).is_err(), "{flipped}");
     }
 }
 
@@ -102,8 +143,7 @@ fn of_a_torn_write_any_sectors_may_have_been_written() {
     let header = Header::decode(&taken.bytes).unwrap();
     let end = taken.blocks.last().unwrap().end;
     let content = format::message::Block { records: vec![format::record(&payload(2, 3, &[0xee; 2_500]))] };
-    let content = content.encode_to_vec();
-    let block = [&header.id.block_header(end as u64, &content)[..], &content].concat();
+    let block = block(&header.id, end, &content.encode_to_vec());
     let mut whole = taken.bytes.clone();
     whole[end..end + block.len()].copy_from_slice(&block);
     let (first, last) = (end / SECTOR_LENGTH, (end + block.len() - 1) / SECTOR_LENGTH);
@@ -115,7 +155,7 @@ fn of_a_torn_write_any_sectors_may_have_been_written() {
             let range = sector * SECTOR_LENGTH..(sector + 1) * SECTOR_LENGTH;
             bytes[range.clone()].copy_from_slice(&whole[range]);
         }
-        let contents = segment::contents(&header.id, &bytes).unwrap();
+        let contents = segment::contents(&header, &bytes).unwrap();
         assert_eq!((contents.blocks.len(), contents.end), (taken.blocks.len(), end), "{written:b}");
         // A few of them as files.
         if written % 16 == 5 {
@@ -149,22 +189,18 @@ fn what_looks_like_a_block_and_was_not_written_there_as_one_is_none() {
     let id = Header::decode(&taken.bytes).unwrap().id;
     let end = taken.blocks.last().unwrap().end;
     let copied = taken.bytes[taken.blocks[3].clone()].to_vec();
-    // The same block once more, at another place; and the beginning of a torn block whose content is blocks, of this segment and
-    // of another one.
-    let mut bytes = taken.bytes.clone();
-    bytes[end..end + copied.len()].copy_from_slice(&copied);
-    taken.opens(&bytes, taken.records.len(), copied.len());
+    // The same block once more, at another place; one of another segment; and the beginning of a block whose content is both.
     let other = SegmentId::new([0x11; SegmentId::LENGTH]);
-    let foreign = [&other.block_header(end as u64, b"x")[..], b"x"].concat();
-    let content = [copied.as_slice(), &foreign, &copied].concat();
-    let mut torn = [&id.block_header(end as u64, &content)[..], &content].concat();
-    *torn.last_mut().unwrap() ^= 1;
-    let mut bytes = taken.bytes.clone();
-    bytes[end..end + torn.len()].copy_from_slice(&torn);
-    taken.opens(&bytes, taken.records.len(), used(&bytes).len() - end);
-    let mut bytes = taken.bytes.clone();
-    bytes[end..end + foreign.len()].copy_from_slice(&foreign);
-    taken.opens(&bytes, taken.records.len(), foreign.len());
+    let foreign = block(&other, end, b"x");
+    let mut of_both = block(&id, end, &[copied.as_slice(), &foreign, &copied].concat());
+    *of_both.last_mut().unwrap() ^= 1;
+    for written in [&copied, &foreign, &of_both] {
+        let mut bytes = taken.bytes.clone();
+        bytes[end..end + written.len()].copy_from_slice(written);
+        fs::write(taken.dir.segment(1), &bytes).unwrap();
+        let error = taken.dir.refused().to_string();
+        assert!(error.contains(&format!("at byte {end}")) && !error.contains("written later"), "{error}");
+    }
 }
 
 #[test]
@@ -178,20 +214,19 @@ fn a_segment_before_the_last_one_is_never_torn() {
     let first = dir.segment(1);
     let header = Header::decode(&fs::read(&first).unwrap()).unwrap();
     let bytes = fs::read(&first).unwrap();
-    let contents = segment::contents(&header.id, &bytes).unwrap();
+    let contents = segment::contents(&header, &bytes).unwrap();
     let (last, end) = (contents.blocks.last().unwrap().clone(), contents.end);
-    for (at, says) in
-        [(last.start, "another segment"), (last.end - 1, "another segment"), (end, "another segment")]
-    {
+    for (at, says) in [(last.start, "damaged"), (last.end - 1, "damaged"), (end + 40, "another segment")] {
         let mut bytes = bytes.clone();
-        bytes.resize(end + 10, 0);
         bytes[at] ^= 1;
         fs::write(&first, &bytes).unwrap();
         let error = dir.refused();
         assert!(matches!(error, LogError::Damaged { .. }) && error.to_string().contains(says), "{error}");
     }
-    // It was cut off exactly between two blocks.
-    fs::write(&first, &bytes[..last.start]).unwrap();
+    // The last block is gone as if it had never been.
+    let mut without = bytes.clone();
+    without[last].fill(0);
+    fs::write(&first, &without).unwrap();
     let error = dir.refused();
     assert!(error.to_string().contains("are missing"), "{error}");
     dir.put(&good);
@@ -213,9 +248,9 @@ fn blocks_with_right_checksums_and_wrong_records_are_damage() {
         b"\xff".to_vec(),
         b"\x0a\x00".to_vec(),
     ] {
-        let mut bytes = taken.bytes[..end].to_vec();
-        bytes.extend(id.block_header(end as u64, &content));
-        bytes.extend(&content);
+        let mut bytes = taken.bytes.clone();
+        let block = block(&id, end, &content);
+        bytes[end..end + block.len()].copy_from_slice(&block);
         fs::write(taken.dir.segment(1), &bytes).unwrap();
         let error = taken.dir.refused();
         assert!(matches!(error, LogError::Damaged { .. }), "{error}");

@@ -1,0 +1,79 @@
+//! The files of one node, which are opened together: its state, and its log where metadata is kept. Each is held against the other.
+
+use std::path::Path;
+
+use primacy_core::NodeId;
+use primacy_core::metadata::log;
+use primacy_core::metadata::replica::Durability;
+
+use crate::disk::{DiskError, StateFile, Stored};
+use crate::metadata::LogError;
+use crate::metadata::log_file::{self, Bounds, Found, Limits, LogFile};
+
+/// A log that is open, and what was found in it.
+#[derive(Debug)]
+pub(super) struct OpenLog {
+    pub(super) log: LogFile,
+    pub(super) stored: log::Stored,
+    pub(super) found: Vec<Found>,
+    /// Whether the log may lack what this node has held.
+    pub(super) log_lost: bool,
+}
+
+/// Opens the state of `node`, or makes it. If it is lost and a log is there, the node comes back as one that has lost its disk.
+///
+/// # Errors
+/// [`OpenError`]; [`LogError::StateLost`] if no other of these `peers` votes.
+pub(super) fn open_state(
+    dir: &Path,
+    election: &str,
+    node: NodeId,
+    peers: impl Iterator<Item = NodeId>,
+) -> Result<(StateFile, Stored), OpenError> {
+    let orphan = log_file::orphan(dir, election, node)?;
+    let remains = orphan.map(|orphan| orphan.remains(node, peers)).transpose()?;
+    Ok(StateFile::open_or_make(dir, election, node, remains)?)
+}
+
+/// Opens the log of `node`, whose state is open.
+///
+/// # Errors
+/// [`OpenError`]
+pub(super) fn open_log(
+    limits: Limits,
+    dir: &Path,
+    (election, node): (&str, NodeId),
+    durability: Durability,
+    (state, stored): (&mut StateFile, &Stored),
+) -> Result<OpenLog, OpenError> {
+    let log_lost = match (stored.log, durability) {
+        // Also where an election goes on that kept none.
+        (None, _) => false,
+        (Some(Durability::Fsync), Durability::Fsync) => {
+            stored.log_lost || !LogFile::exists(dir, election, node)?
+        }
+        // What it held was in its memory, or will be.
+        (Some(Durability::Memory), _) | (Some(Durability::Fsync), Durability::Memory) => true,
+    };
+    if log_lost {
+        // Before an empty one is made, which would look like one that never had more.
+        state.persist_log_lost(true)?;
+    }
+    let bounds = Bounds::of(stored, log_lost);
+    let (log, stored, found) = LogFile::open_within(limits, dir, election, node, &bounds)?;
+    state.persist_log(durability, log_lost)?;
+    state.note_log(log.reach())?;
+    Ok(OpenLog { log, stored, found, log_lost })
+}
+
+/// Why the files of a node cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! The identity of an open file, by which a node notices that its state was removed or replaced while it runs.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::DiskError;
+
+/// Which file a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    number: u64,
+}
+
+impl FileId {
+    /// The one that is open under this name.
+    pub(crate) fn of(path: &Path, file: &File) -> Result<Self, DiskError> {
+        let found = file.metadata().map_err(|error| DiskError::io("look at", path, error))?;
+        Ok(Self { device: found.dev(), number: found.ino() })
+    }
+
+    /// Whether this name still stands for it.
+    pub(crate) fn check(self, path: &Path) -> Result<(), DiskError> {
+        let gone = || DiskError::Gone { path: path.to_owned() };
+        match std::fs::metadata(path) {
+            Ok(found) if (found.dev(), found.ino()) == (self.device, self.number) => Ok(()),
+            Ok(_) => Err(gone()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(gone())
+            }
+            Err(error) => Err(DiskError::io("look at", path, error)),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A log without a state file beside it, a damaged log, and how an operator repairs both.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use primacy_core::election::quorum::Past;
+use primacy_core::metadata::replica::Durability;
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Duration, NodeId, Term};
+
+use super::bounds::Bounds;
+use super::reading::Reading;
+use super::{LogError, LogFile, Owner};
+use crate::config::LOST_PROMISE_MAX;
+use crate::disk::{self, Remains, StateFile};
+
+/// What stands behind the name of a log that was set aside, and before its number.
+const ASIDE: &str = "damaged";
+
+/// A log without a state file: its node has had one, for the log is made after it.
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    /// The directory of the log.
+    path: PathBuf,
+    /// The term of the last record, as far as the log can be read.
+    term: Term,
+    /// The voters that the log states last.
+    voters: Option<Arc<Voters>>,
+}
+
+/// A repair that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The damaged log has this name now; its node gets it again from the others when it is started.
+    SetAside(PathBuf),
+    /// The state of the only voter was made again from its log.
+    StateMade,
+    /// There is nothing to repair.
+    Nothing,
+}
+
+/// Looks for a log without a state file.
+///
+/// # Errors
+/// [`LogError`] if there is one that cannot be looked at.
+pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<Orphan>, LogError> {
+    let name = disk::file_name(election, node)?;
+    let state = fs::metadata(dir.join(format!("{name}.state")));
+    let is_missing = state.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    if !is_missing || !LogFile::exists(dir, election, node)? {
+        return Ok(None);
+    }
+    let path = dir.join(format!("{name}.log"));
+    match Reading::read(&path, &Owner { election: election.to_owned(), node }, &Bounds::none()) {
+        Ok(reading) => {
+            let (term, voters) = (reading.reach().last.term, reading.voters().cloned());
+            Ok(Some(Orphan { path, term, voters }))
+        }
+        Err(LogError::Damaged { .. }) => Ok(Some(Orphan { path, term: Term::default(), voters: None })),
+        Err(error) => Err(error),
+    }
+}
+
+impl Orphan {
+    /// The state with which `node` comes back: as one that has lost its disk, for its votes are lost. The others readmit it.
+    ///
+    /// # Errors
+    /// [`LogError::StateLost`] if no other of these `peers` votes.
+    pub(crate) fn remains(
+        self,
+        node: NodeId,
+        mut peers: impl Iterator<Item = NodeId>,
+    ) -> Result<Remains, LogError> {
+        if self.is_of_the_only_voter(node) || peers.all(|peer| peer == node) {
+            return Err(LogError::StateLost { path: self.path });
+        }
+        tracing::warn!(
+            log = %self.path.display(),
+            "there is a log and no state file beside it: the votes of this node are lost, and it takes no part until all others have \
+             readmitted it (`primacy readmit`)"
+        );
+        Ok(Remains { term: self.term, promise: Duration::ZERO, past: Past::Lost, log_lost: true })
+    }
+
+    fn is_of_the_only_voter(&self, node: NodeId) -> bool {
+        self.voters.as_ref().is_some_and(|voters| voters.members.keys().eq([&node]))
+    }
+}
+
+/// Repairs what a node has on its disk, as far as that is safe. The node must not run. Blocks for a few flushes of the disk.
+///
+/// A damaged log is put out of the way, so that its node gets one again from the others when it is started: what is there keeps
+/// another name. That the log is lost is remembered first. Until the node has it again, it counts for none of the majorities that
+/// hold a record.
+///
+/// The lost state of the only voter is made again from its log, which has a record of each term in which it led.
+///
+/// # Errors
+/// [`LogError`]; everything is where it was.
+pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogError> {
+    let name = disk::file_name(election, node)?;
+    let log = dir.join(format!("{name}.log"));
+    if let Some(orphan) = orphan(dir, election, node)? {
+        if !orphan.is_of_the_only_voter(node) {
+            return Err(LogError::OthersVote { path: orphan.path });
+        }
+        let lock = disk::lock(&log.join("lock"), &log)?;
+        // It voted for itself alone, and told nobody of a term before the record with which that begins was on the disk.
+        let remains =
+            Remains { term: orphan.term, promise: LOST_PROMISE_MAX, past: Past::Recovered, log_lost: false };
+        drop(StateFile::open_or_make(dir, election, node, Some(remains))?);
+        drop(lock);
+        return Ok(Repair::StateMade);
+    }
+    // Nothing is to be made where nothing is.
+    for path in [&log, &dir.join(format!("{name}.state"))] {
+        fs::metadata(path).map_err(|error| LogError::io("find", path, error))?;
+    }
+    let (mut state, stored) = StateFile::open(dir, election, node)?;
+    let lock = disk::lock(&log.join("lock"), &log)?;
+    let bounds = Bounds::of(&stored, stored.log_lost);
+    match Reading::read(&log, &Owner { election: election.to_owned(), node }, &bounds) {
+        Ok(_) => return Ok(Repair::Nothing),
+        Err(LogError::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    state.persist_log(Durability::Fsync, true)?;
+    let aside = (1..u32::MAX).map(|number| dir.join(format!("{name}.log.{ASIDE}-{number}")));
+    let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_else(|| log.clone());
+    fs::rename(&log, &aside).map_err(|error| LogError::io("rename", &log, error))?;
+    disk::sync_dir(dir)?;
+    drop(lock);
+    Ok(Repair::SetAside(aside))
+}
