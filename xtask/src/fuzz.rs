@@ -52,6 +52,8 @@ pub(crate) const SECONDS: u64 = 60;
 const INPUT_SECONDS_MAX: u64 = 60;
 /// How much memory a target may have, in MiB, most of it for the inputs that were found.
 const MEMORY_MAX: u64 = 1_024;
+/// How much one input may have allocated at once, in MiB. What a node reads has fewer bytes by far.
+const ALLOCATION_MAX: u64 = 64;
 /// How much of a failed run's output is shown: its end, where the reason is.
 const COMPLAINT_LINES_MAX: usize = 30;
 
@@ -251,6 +253,7 @@ impl Built {
             format!("-max_total_time={seconds}"),
             format!("-timeout={INPUT_SECONDS_MAX}"),
             format!("-rss_limit_mb={MEMORY_MAX}"),
+            format!("-malloc_limit_mb={ALLOCATION_MAX}"),
             format!("-max_len={}", target.length_max),
             format!("-artifact_prefix={}-", self.found.join(target.name).display()),
             "-print_final_stats=1".to_owned(),

@@ -23,8 +23,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::exit::{Exit, Failure};
+use crate::idle_connections::{Busy, IdleConnections};
 
-/// How many may be connected at a time; the others wait until one of them has gone.
+/// How many may be connected at a time. One more takes the place of the one that has asked nothing for longest.
 const CONNECTIONS_MAX: usize = 32;
 /// How long a client may take for the head of a request, or say nothing.
 const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -70,8 +71,9 @@ impl Server {
             Err(error) => return tracing::error!(%error, "figures cannot be served"),
         };
         let (registry, room) = (Arc::new(registry), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        let idle = IdleConnections::new(room);
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let place = idle.place().await;
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -81,14 +83,21 @@ impl Server {
                 }
             };
             let (registry, elector) = (Arc::clone(&registry), elector.clone());
+            let connection = Arc::new(idle.enter());
             tokio::spawn(async move {
-                let answer = service_fn(|request| answer(request, &registry, elector.as_ref()));
+                let answer = service_fn(async |request| {
+                    let _busy = Busy::with(&connection);
+                    answer(request, &registry, elector.as_ref()).await
+                });
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new())
                     .header_read_timeout(HEADER_TIME)
                     .max_buf_size(HEADER_LENGTH_MAX);
-                // A client that breaks off is its own affair.
-                let _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(stream), answer)).await;
+                tokio::select! {
+                    // A client that breaks off is its own affair.
+                    _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(stream), answer)) => {}
+                    () = connection.evicted() => {}
+                }
                 drop(place);
             });
         }

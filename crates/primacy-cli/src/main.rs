@@ -11,6 +11,7 @@ mod figures;
 mod guardian;
 mod health;
 mod host;
+mod idle_connections;
 mod leftovers;
 mod line_writer;
 mod log;

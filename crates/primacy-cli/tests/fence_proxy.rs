@@ -618,6 +618,20 @@ fn clients_beyond_the_limit_wait_and_silent_ones_are_closed() {
     });
 }
 
+/// `stores/loris.py` of the review: whoever opens more connections than there are places, and says nothing, kept the leader out.
+#[test]
+fn a_client_that_speaks_takes_the_place_of_one_that_says_nothing() {
+    let place = Place::new("proxy-silent");
+    run(async {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&place, &upstream.url(), &["--max-connections", "2"]);
+        // One after the other, they would have their ten seconds each before the last one is accepted.
+        let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(proxy.address).unwrap()).collect();
+        assert_eq!(Client::connect(proxy.address).await.put("/", 7).await.0, 200);
+        drop(silent);
+    });
+}
+
 #[test]
 fn sigterm_lets_requests_end_and_takes_no_new_ones() {
     let place = Place::new("proxy-drain");

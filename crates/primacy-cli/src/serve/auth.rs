@@ -36,6 +36,9 @@ const PURPOSE: &[u8] = b"primacy door token";
 /// How long a user's name and password may be each, in bytes.
 const LOGIN_MAX: usize = 1024;
 
+/// What the password of a user that does not exist is compared with.
+const NO_PASSWORD: &str = "no user has this name";
+
 /// What may be asked without a token: how the node is, and where the others are, and the token itself.
 pub(super) fn is_open(path: &str) -> bool {
     [method::AUTHENTICATE, method::STATUS, method::MEMBER_LIST].contains(&path)
@@ -104,9 +107,11 @@ impl Users {
         if until.is_some_and(|until: u64| now() < until) { Ok(()) } else { Err(Known::INVALID_TOKEN) }
     }
 
+    /// A token for a user. Of a name that is none, as much is compared as of one that is.
     fn log_in(&self, name: &str, password: &str) -> Result<String, Known> {
-        let known = self.passwords.get(name).ok_or(Known::AUTHENTICATION_FAILED)?;
-        if !is_same(known.as_bytes(), password.as_bytes()) {
+        let user = self.passwords.get(name);
+        let known = user.map_or(NO_PASSWORD, String::as_str);
+        if !is_same(known.as_bytes(), password.as_bytes()) || user.is_none() {
             return Err(Known::AUTHENTICATION_FAILED);
         }
         Ok(self.token(now() + TOKEN_LIFE.as_secs()))
@@ -150,7 +155,9 @@ pub(super) async fn authenticate(
     request: api::AuthenticateRequest,
 ) -> Result<api::AuthenticateResponse, Status> {
     let users = services.users.as_ref().ok_or(Known::AUTHENTICATION_NOT_ENABLED)?;
-    let token = users.log_in(&request.name, &request.password)?;
+    let attempt = || users.log_in(&request.name, &request.password);
+    let token =
+        services.throttle.attempt(services.client.address, attempt).ok_or(Known::TOO_MANY_REQUESTS)??;
     Ok(api::AuthenticateResponse { header: Some(services.header_now()), token })
 }
 

@@ -53,7 +53,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn sessions(&self) -> Pending<'_, Result<Vec<SessionId>, BackendError>>;
 
     /// What has happened to some keys from a version on, as far as it is known here: whole versions, until they have `most`
-    /// changes or more.
+    /// changes or more, or enough were looked at for one turn.
     ///
     /// # Errors
     /// [`Refusal::Compacted`] if not all of it is known any more.

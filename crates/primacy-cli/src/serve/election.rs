@@ -162,10 +162,10 @@ async fn observe_until_failure(services: &Services, beginning: &[u8], observer: 
 
 /// The first one that stands in an election where nobody stood; `None` if that is not known any more.
 async fn next_leader(services: &Services, beginning: &[u8], from: Version) -> Option<Entry> {
-    let mut watching = Watching::new(Arc::clone(&services.hub));
+    let mut watching = Watching::of_request(Arc::clone(&services.hub));
     let kinds = Kinds { writes: true, deletions: false };
     let wish = Wish { keys: recipe::keys_below(beginning), previous: Previous::Unwanted, kinds };
-    watching.begin(0, wish, from);
+    watching.begin(0, wish, from).expect("it is not charged");
     match std::future::poll_fn(|context| watching.poll_told(context)).await {
         Told::Changes { changes, .. } => changes.into_iter().find_map(written),
         Told::Compacted { .. } | Told::Leaderless => None,
@@ -181,10 +181,10 @@ fn written(change: Change) -> Option<Entry> {
 
 /// Tells what a leader says, until it is gone.
 async fn follow(services: &Services, key: &[u8], from: Version, observer: &Observer) {
-    let mut watching = Watching::new(Arc::clone(&services.hub));
+    let mut watching = Watching::of_request(Arc::clone(&services.hub));
     let kinds = Kinds { writes: true, deletions: true };
     let wish = Wish { keys: Keys::One(key.into()), previous: Previous::Unwanted, kinds };
-    watching.begin(0, wish, from);
+    watching.begin(0, wish, from).expect("it is not charged");
     while let Told::Changes { changes, version, .. } =
         std::future::poll_fn(|context| watching.poll_told(context)).await
     {

@@ -15,6 +15,8 @@ use primacy::stores::etcd::api::method;
 use primacy::transport::ServerTls;
 use tonic::Code;
 
+use super::client::NodeBudgets;
+
 /// The methods that are counted each for itself: those that are served. Clients can ask for as many others as they like.
 const METHODS: [&str; 22] = [
     method::RANGE,
@@ -71,6 +73,8 @@ pub(super) struct Counts {
     /// Of each method, the last ones of all others: how many requests were answered with each code.
     requests: [[AtomicU64; CODES.len()]; METHODS.len() + 1],
     connections: AtomicU64,
+    /// What requests and answers hold.
+    pub(super) budgets: NodeBudgets,
 }
 
 /// A method, as it is counted.
@@ -158,7 +162,14 @@ impl DoorFigures {
         let help = "How many there may be; more wait";
         let family =
             encoder.encode_descriptor("primacy_door_connections_max", help, None, MetricType::Gauge)?;
-        self.gauge(family, self.connections_max as u64)
+        self.gauge(family, self.connections_max as u64)?;
+        let help = "Bytes that requests and unread answers of clients hold";
+        let name = "primacy_door_held";
+        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
+        for (by, bytes) in ["requests", "answers"].into_iter().zip(self.counts.budgets.taken()) {
+            family.encode_family(&self.labels([("by", by)]))?.encode_gauge(&(bytes as u64))?;
+        }
+        Ok(())
     }
 
     fn of_certificate(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -15,6 +15,8 @@ use primacy_core::metadata::command::{Bytes, Change, Happened, Keys, Previous, V
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::backend::Backend;
+use super::budget::Charge;
+use super::client::Client;
 
 /// How many changes wait for one stream at most, before its watchers fall behind.
 const LINE_CHANGES_MAX: usize = 1024;
@@ -85,6 +87,9 @@ pub(super) struct Waiting {
     /// How many changes are in them, and how many bytes of keys and values.
     changes: usize,
     bytes: usize,
+    /// How many of the bytes are charged, and to whom.
+    charged: usize,
+    charge: Option<Charge>,
     /// Who has fallen behind, and from which version on it was told nothing.
     fallen: Vec<(i64, Version)>,
     pub(super) leaderless: bool,
@@ -92,6 +97,11 @@ pub(super) struct Waiting {
 }
 
 impl Line {
+    /// A line whose changes are charged to a client, as answers that it has not read.
+    pub(super) fn charged_to(client: &Client) -> Self {
+        Self(Mutex::new(Waiting { charge: Some(client.no_answer()), ..Waiting::default() }))
+    }
+
     pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +115,11 @@ impl Line {
         let begun = same_version.into_iter().find(|batch| batch.watcher == watcher);
         if let Some(batch) = begun {
             batch.changes.push(change);
-        } else if waiting.changes >= LINE_CHANGES_MAX || waiting.bytes >= LINE_BYTES_MAX {
+            let _ = waiting.take(bytes);
+        } else if waiting.changes >= LINE_CHANGES_MAX
+            || waiting.bytes >= LINE_BYTES_MAX
+            || !waiting.take(bytes)
+        {
             waiting.fallen.push((watcher, version));
             return false;
         } else {
@@ -125,9 +139,22 @@ impl Waiting {
         Some(batch)
     }
 
+    /// Charges so many bytes more, if they fit.
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.charge.as_ref().is_none_or(|charge| charge.grow(bytes));
+        self.charged += if fits { bytes } else { 0 };
+        fits
+    }
+
     fn forget(&mut self, batch: &Batch) {
+        let bytes = batch.changes.iter().map(bytes_of).sum::<usize>();
         self.changes -= batch.changes.len();
-        self.bytes -= batch.changes.iter().map(bytes_of).sum::<usize>();
+        self.bytes -= bytes;
+        let charged = self.charged.saturating_sub(self.bytes);
+        self.charged -= charged;
+        if let Some(charge) = &self.charge {
+            charge.shrink(charged);
+        }
     }
 
     /// Drops what waits for a watcher that has ended: another one may get its number.

@@ -12,7 +12,7 @@ use primacy_core::{Identity, Incarnation, NodeId};
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
-use super::replicated::whole_versions;
+use super::replicated::{some_versions, whole_versions};
 
 /// The map, with the number of the last request.
 pub(super) struct InMemory {
@@ -90,12 +90,12 @@ impl Backend for InMemory {
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal> {
         let state = &self.state().0;
-        Ok(whole_versions(state.changes(keys, from, previous)?, state.version(), most))
+        some_versions(state, keys, from, previous, most)
     }
 
     fn news(&self, from: Version, previous: Previous, most: NonZeroUsize) -> Result<Changes, Refusal> {
         let state = &self.state().0;
-        Ok(whole_versions(state.news(from, previous)?, state.version(), most))
+        Ok(whole_versions(state.news(from, previous)?, state.version(), state.version(), most))
     }
 
     fn version(&self) -> watch::Receiver<Version> {

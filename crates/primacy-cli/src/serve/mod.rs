@@ -2,13 +2,16 @@
 //!
 //! What is asked and answered is etcd's to the letter, errors with their texts included, because its clients decide by them.
 //! What is not served is answered with `Unimplemented`. Everything that a client may make grow has a limit: [`REQUEST_BYTES_MAX`],
-//! [`OPERATIONS_MAX`], [`WATCHERS_MAX`], [`STREAMS_MAX`], [`CONNECTIONS_MAX`].
+//! [`OPERATIONS_MAX`], [`WATCHERS_MAX`], [`STREAMS_MAX`], [`CONNECTIONS_MAX`], and all of it together the budgets in [`client`].
 //!
 //! A request takes this way: [`Door`] accepts its connection, [`route`] finds out what it asks for and whether it may, one file
 //! for each of etcd's services answers it, and [`Backend`] does what it says.
 
 mod auth;
 mod backend;
+mod body;
+mod budget;
+mod client;
 mod cluster;
 mod convert;
 mod election;
@@ -26,10 +29,13 @@ mod replicated;
 mod route;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod tls;
 mod watch;
 mod watching;
 
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,10 +47,14 @@ use primacy_core::metadata::command::Version;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
+use self::client::Client;
 use self::figures::Counts;
 use self::hub::Hub;
+use self::throttle::Throttle;
+use crate::idle_connections::IdleConnections;
 
 pub(crate) use self::auth::{Users, read_users};
 pub(crate) use self::backend::Backend;
@@ -65,10 +75,25 @@ const OPERATIONS_MAX: usize = 128;
 const WATCHERS_MAX: usize = 100_000;
 
 /// How many requests and streams one connection may have at a time.
-const STREAMS_MAX: u32 = 65_536;
+const STREAMS_MAX: u32 = 1024;
 
-/// How many connections there may be. More wait until one is closed.
-const CONNECTIONS_MAX: usize = 65_536;
+/// How many connections there may be. One more takes the place of one that has not shown a token yet, or waits until one is closed.
+const CONNECTIONS_MAX: usize = 8192;
+
+/// How many bytes of a stream, and of a connection, may have come that were not looked at yet. How many small frames may be among them
+/// follows from the latter.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+
+/// How many bytes the names and values in the head of a request may have.
+const HEAD_BYTES_MAX: u32 = 16 << 10;
+
+/// How long a message may take to come once it was announced, and the same of requests without a token.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
+const OPEN_MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many bytes a message may have in a request without a token, where one is asked for.
+const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
 /// How long a client may take to say its first words, and to show itself with TLS.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -77,8 +102,14 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const PREFACE_LENGTH: usize = 24;
 const PREFACE_LOOK: Duration = Duration::from_millis(20);
 
-/// How many bytes of answers wait in a stream for a client to read them, before no more are made.
-const SEND_BUFFER: usize = 64 << 10;
+/// How many bytes of an answer wait to be sent when the next part is asked for: none, so that a part stays charged until it was sent.
+const SEND_BUFFER: usize = 1;
+
+/// How often it is looked whether a client reads its answers.
+const READ_LOOK: Duration = Duration::from_secs(5);
+
+/// How long a connection that is ended in order may take.
+const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// How often a client that says nothing is asked whether it is there, and how long it may take to answer. A client whose machine
 /// is gone takes its watches and what it waits for with it.
@@ -88,15 +119,25 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(20);
 /// How long the door waits before it accepts again, where the system would not let it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all services need.
+/// What all services need to answer the requests of one connection.
 #[derive(Debug)]
 struct Services {
     hub: Arc<Hub>,
-    users: Option<Users>,
+    users: Option<Arc<Users>>,
+    throttle: Arc<Throttle>,
     counts: Arc<Counts>,
+    client: Arc<Client>,
 }
 
 impl Services {
+    /// Of a connection from this machine, that may do everything.
+    #[cfg(test)]
+    fn on_loopback(hub: Arc<Hub>) -> Arc<Self> {
+        let (counts, throttle) = (Arc::<Counts>::default(), Arc::default());
+        let client = client::on_loopback(&counts.budgets);
+        Arc::new(Self { hub, users: None, throttle, counts, client })
+    }
+
     fn backend(&self) -> &dyn Backend {
         &*self.hub.backend
     }
@@ -125,7 +166,10 @@ fn header(backend: &dyn Backend, version: Version) -> api::ResponseHeader {
 /// Where clients come in.
 pub(crate) struct Door {
     listener: TcpListener,
-    services: Arc<Services>,
+    hub: Arc<Hub>,
+    users: Option<Arc<Users>>,
+    throttle: Arc<Throttle>,
+    counts: Arc<Counts>,
     tls: Option<Arc<ServerTls>>,
     /// How many connections there may be.
     connections: usize,
@@ -142,14 +186,14 @@ impl Door {
     ) -> Self {
         let hub = Arc::new(Hub::new(backend));
         let connections = connections.min(CONNECTIONS_MAX);
-        let services = Services { hub, users, counts: Arc::default() };
-        Self { listener, services: Arc::new(services), tls, connections }
+        let (users, throttle, counts) = (users.map(Arc::new), Arc::default(), Arc::default());
+        Self { listener, hub, users, throttle, counts, tls, connections }
     }
 
     /// Its figures, for the registry of the node of this name.
     pub(crate) fn figures(&self, election: &str, node: &str) -> DoorFigures {
         DoorFigures {
-            counts: Arc::clone(&self.services.counts),
+            counts: Arc::clone(&self.counts),
             connections_max: self.connections,
             tls: self.tls.clone(),
             election: election.to_owned(),
@@ -159,14 +203,14 @@ impl Door {
 
     /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.
     pub(crate) async fn serve(self) {
-        let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.services.hub).run()));
-        let room = Arc::new(Semaphore::new(self.connections));
+        let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.hub).run()));
+        let idle = IdleConnections::new(Arc::new(Semaphore::new(self.connections)));
         loop {
-            let place = Arc::clone(&room).acquire_owned().await.expect("it is never closed");
+            let place = idle.place().await;
             match self.listener.accept().await {
                 Ok((stream, from)) => {
-                    let (services, tls) = (Arc::clone(&self.services), self.tls.clone());
-                    let open = services.counts.open();
+                    let services = Arc::new(self.services(from, &idle));
+                    let (tls, open) = (self.tls.clone(), self.counts.open());
                     tokio::spawn(async move {
                         if let Err(error) = connection(stream, services, tls).await {
                             debug!(%from, %error, "a client's connection ended");
@@ -179,6 +223,16 @@ impl Door {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
+        }
+    }
+
+    fn services(&self, from: SocketAddr, idle: &Arc<IdleConnections>) -> Services {
+        Services {
+            hub: Arc::clone(&self.hub),
+            users: self.users.clone(),
+            throttle: Arc::clone(&self.throttle),
+            counts: Arc::clone(&self.counts),
+            client: Client::new(from.ip(), &self.counts.budgets, idle.enter()),
         }
     }
 }
@@ -206,15 +260,22 @@ async fn connection(
 ) -> Result<(), Failed> {
     // Answers are small, and somebody waits for each.
     stream.set_nodelay(true)?;
-    match tls {
-        None => {
-            tokio::time::timeout(HANDSHAKE_MAX, preface(&stream)).await??;
-            answer(stream, services).await
+    let client = Arc::clone(&services.client);
+    let answering = async {
+        match tls {
+            None => {
+                timeout(HANDSHAKE_MAX, preface(&stream)).await??;
+                answer(stream, services).await
+            }
+            Some(tls) => {
+                let stream = timeout(HANDSHAKE_MAX, tls::accept(&tls, stream)).await??;
+                answer(stream, services).await
+            }
         }
-        Some(tls) => {
-            let stream = tokio::time::timeout(HANDSHAKE_MAX, tls::accept(&tls, stream)).await??;
-            answer(stream, services).await
-        }
+    };
+    tokio::select! {
+        ended = answering => ended,
+        () = client.evicted() => Err("closed to make room for another connection".into()),
     }
 }
 
@@ -233,13 +294,33 @@ async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     services: Arc<Services>,
 ) -> Result<(), Failed> {
+    let client = Arc::clone(&services.client);
     let service = hyper::service::service_fn(move |request| route::answer(Arc::clone(&services), request));
     let mut server = http2::Builder::new(TokioExecutor::new());
     server
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(HEAD_BYTES_MAX)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PROBE_INTERVAL)
         .keep_alive_timeout(PROBE_PATIENCE);
-    Ok(server.serve_connection(TokioIo::new(stream), service).await?)
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut looks = interval(READ_LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = looks.tick() => {
+                if client.does_not_read() {
+                    return Err("the client does not read its answers".into());
+                }
+            }
+            () = client.had_enough() => {
+                connection.as_mut().graceful_shutdown();
+                return Ok(timeout(GOODBYE_MAX, connection).await??);
+            }
+        }
+    }
 }

@@ -166,13 +166,13 @@ pub(super) async fn wait_for_those_before(
 
 /// Waits until an entry that was there at that version is deleted, or may have been.
 async fn gone(hub: &Arc<Hub>, entry: &Entry, seen_at: Version) {
-    let mut watching = Watching::new(Arc::clone(hub));
+    let mut watching = Watching::of_request(Arc::clone(hub));
     let wish = Wish {
         keys: Keys::One(entry.key().into()),
         previous: Previous::Unwanted,
         kinds: Kinds { writes: false, deletions: true },
     };
-    watching.begin(0, wish, seen_at.next());
+    watching.begin(0, wish, seen_at.next()).expect("it is not charged");
     match std::future::poll_fn(|context| watching.poll_told(context)).await {
         Told::Changes { .. } | Told::Compacted { .. } | Told::Leaderless => {}
     }

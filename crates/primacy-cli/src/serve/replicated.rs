@@ -9,7 +9,7 @@ use primacy::{LeaderSequence, NodeId};
 use primacy_core::metadata::command::{
     Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
-use primacy_core::metadata::state::Size;
+use primacy_core::metadata::state::{Size, State};
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
@@ -86,9 +86,27 @@ fn index_of(number: LeaderSequence) -> u64 {
     number.term.0 << COUNTER_BITS | number.counter
 }
 
-/// Whole versions, until they have so many changes or more: see [`Backend::changes`].
+/// How many versions are looked at for one watcher at a time, so that others get their turn however long the history is.
+const LOOKED_AT_MAX: u64 = 4096;
+
+/// What has happened to some keys: see [`Backend::changes`].
+pub(super) fn some_versions(
+    state: &State,
+    keys: &Keys,
+    from: Version,
+    previous: Previous,
+    most: NonZeroUsize,
+) -> Result<Changes, Refusal> {
+    let version = state.version();
+    let through = version.min(Version(from.0.saturating_add(LOOKED_AT_MAX)));
+    let changes = state.changes_in(keys, from..through.next(), previous)?;
+    Ok(whole_versions(changes, through, version, most))
+}
+
+/// Whole versions up to `through`, until they have so many changes or more.
 pub(super) fn whole_versions(
     changes: impl Iterator<Item = Change>,
+    through: Version,
     version: Version,
     most: NonZeroUsize,
 ) -> Changes {
@@ -103,7 +121,7 @@ pub(super) fn whole_versions(
         }
         list.push(change);
     }
-    Changes { list, through: version, version }
+    Changes { list, through, version }
 }
 
 impl From<MapError> for BackendError {
@@ -161,12 +179,12 @@ impl Backend for Replicated {
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal> {
         let state = self.map.state();
-        Ok(whole_versions(state.changes(keys, from, previous)?, state.version(), most))
+        some_versions(&state, keys, from, previous, most)
     }
 
     fn news(&self, from: Version, previous: Previous, most: NonZeroUsize) -> Result<Changes, Refusal> {
         let state = self.map.state();
-        Ok(whole_versions(state.news(from, previous)?, state.version(), most))
+        Ok(whole_versions(state.news(from, previous)?, state.version(), state.version(), most))
     }
 
     fn version(&self) -> watch::Receiver<Version> {

@@ -5,7 +5,7 @@ use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use primacy::stores::etcd::api::method;
 use prost::Message;
@@ -15,33 +15,58 @@ use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::body::{AnswerBody, RequestBody};
+use super::budget::Charge;
+use super::client::Client;
 use super::errors::{Known, not_served};
 use super::figures::Counts;
-use super::{MESSAGE_BYTES_MAX, Services, auth, cluster, election, kv, lease, lock, maintenance, watch};
+use super::{
+    MESSAGE_BYTES_MAX, MESSAGE_PATIENCE, OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE, Services, auth,
+    cluster, election, kv, lease, lock, maintenance, watch,
+};
 
 /// The metadata with which a client asks to be told when there is no leader, instead of waiting.
 const HAS_LEADER: &str = "hasleader";
 
-type HttpRequest = http::Request<Incoming>;
+/// The header that says how messages are compressed.
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+type HttpRequest = http::Request<RequestBody<Incoming>>;
 type HttpResponse = http::Response<Body>;
+
+/// A request that is answered.
+struct Admitted {
+    /// Of its stream and its messages.
+    charge: Arc<Charge>,
+    wants_leader: bool,
+    /// Why all in it is refused, if it is: a watch that may not be is told so in its stream, as etcd does it.
+    refusal: Option<Known>,
+    /// Whether it is without a token where one is asked for.
+    is_open: bool,
+}
 
 /// Answers a request.
 pub(super) async fn answer(
     services: Arc<Services>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Infallible> {
+    request: http::Request<Incoming>,
+) -> Result<http::Response<AnswerBody>, Infallible> {
     let (counts, asked) = (Arc::clone(&services.counts), Counts::method(request.uri().path()));
-    let mut response = match admit(&services, &request) {
-        Ok(()) => dispatch(services, request).await,
-        Err(status) => status.into_http(),
+    let client = Arc::clone(&services.client);
+    let (mut response, charge) = match admit(&services, &request) {
+        Ok(admitted) => {
+            let charge = Arc::clone(&admitted.charge);
+            (dispatch(services, admitted.receive(request), &admitted).await, Some(charge))
+        }
+        Err(status) => (status.into_http(), None),
     };
+    let answer = response.extensions_mut().remove::<Arc<Charge>>();
     let headers = response.headers_mut();
     if let Some(text) = headers.get("grpc-message").and_then(too_long) {
         headers.insert("grpc-status", HeaderValue::from_static("8"));
         headers.insert("grpc-message", text);
     }
     counts.answered(asked, headers);
-    Ok(response)
+    Ok(response.map(|body| AnswerBody::new(body, client, charge, answer)))
 }
 
 /// What etcd's own library says to a message that is too long, in place of what this one says.
@@ -59,18 +84,39 @@ fn percent_free(text: &str) -> String {
 }
 
 /// Whether the request may be answered at all.
-fn admit(services: &Services, request: &HttpRequest) -> Result<(), Status> {
-    if wants_leader(request.headers()) && !services.hub.may_have_leader() {
+fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admitted, Status> {
+    let (path, wants_leader) = (request.uri().path(), wants_leader(request.headers()));
+    if wants_leader && !services.hub.may_have_leader() {
         return Err(Known::NO_LEADER.into());
     }
-    let path = request.uri().path();
-    // A watch that may not be is told so in its stream, as etcd does it.
-    if path == method::WATCH || auth::is_open(path) {
-        return Ok(());
-    }
-    match &services.users {
-        None => Ok(()),
-        Some(users) => users.check(request.headers()).map_err(Status::from),
+    let token = services.users.as_ref().map_or(Ok(()), |users| users.check(request.headers()));
+    let (refusal, is_open) = match token {
+        Ok(()) => (None, false),
+        Err(_) if auth::is_open(path) => (None, true),
+        Err(known) if path == method::WATCH => (Some(known), true),
+        Err(known) => {
+            services.client.note_open();
+            return Err(known.into());
+        }
+    };
+    let charge = if is_open { services.client.begin_open() } else { services.client.begin_admitted() }?;
+    Ok(Admitted { charge: Arc::new(charge), wants_leader, refusal, is_open })
+}
+
+impl Admitted {
+    /// The request, with its messages charged and bounded. Of its head only that is kept which the library looks at.
+    fn receive(&self, request: http::Request<Incoming>) -> HttpRequest {
+        let (mut head, body) = request.into_parts();
+        let encoding = head.headers.remove(ENCODING);
+        head.headers = encoding.map(|encoding| (ENCODING, encoding)).into_iter().collect();
+        let (message_max, patience) = match self.is_open {
+            true => (OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE),
+            false => (MESSAGE_BYTES_MAX, MESSAGE_PATIENCE),
+        };
+        // A stream of a client that has shown a token may be opened before there is something to ask.
+        let is_due = self.is_open || ![method::WATCH, method::LEASE_KEEP_ALIVE].contains(&head.uri.path());
+        let body = RequestBody::new(body, Arc::clone(&self.charge), message_max, patience, is_due);
+        http::Request::from_parts(head, body)
     }
 }
 
@@ -79,55 +125,63 @@ fn wants_leader(headers: &HeaderMap) -> bool {
     headers.get(HAS_LEADER).is_some_and(|value| value.as_bytes() == b"true")
 }
 
-async fn dispatch(services: Arc<Services>, request: HttpRequest) -> HttpResponse {
+async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admitted) -> HttpResponse {
+    let (wants_leader, refusal) = (admitted.wants_leader, admitted.refusal);
+    let client = &Arc::clone(&services.client);
     let path = request.uri().path();
     match path {
-        method::PUT => unary(request, |put| kv::put(services, put)).await,
-        method::RANGE => unary(request, |range| kv::range(services, range)).await,
-        method::TXN => unary(request, |txn| kv::txn(services, txn)).await,
-        method::DELETE_RANGE => unary(request, |range| kv::delete_range(services, range)).await,
-        method::COMPACT => unary(request, |compaction| kv::compact(services, compaction)).await,
+        method::PUT => unary(client, request, |put| kv::put(services, put)).await,
+        method::RANGE => unary(client, request, |range| kv::range(services, range)).await,
+        method::TXN => unary(client, request, |txn| kv::txn(services, txn)).await,
+        method::DELETE_RANGE => unary(client, request, |range| kv::delete_range(services, range)).await,
+        method::COMPACT => unary(client, request, |compaction| kv::compact(services, compaction)).await,
         method::LEASE_KEEP_ALIVE => {
-            let wants_leader = wants_leader(request.headers());
             streaming(request, |sessions| lease::keep_alive(services, sessions, wants_leader)).await
         }
-        method::LEASE_GRANT => unary(request, |grant| lease::grant(services, grant)).await,
-        method::LEASE_REVOKE => unary(request, |revoke| lease::revoke(services, revoke)).await,
-        method::LEASE_TIME_TO_LIVE => unary(request, |session| lease::time_to_live(services, session)).await,
-        method::LEASE_LEASES => unary(request, |all| lease::leases(services, all)).await,
+        method::LEASE_GRANT => unary(client, request, |grant| lease::grant(services, grant)).await,
+        method::LEASE_REVOKE => unary(client, request, |revoke| lease::revoke(services, revoke)).await,
+        method::LEASE_TIME_TO_LIVE => {
+            unary(client, request, |session| lease::time_to_live(services, session)).await
+        }
+        method::LEASE_LEASES => unary(client, request, |all| lease::leases(services, all)).await,
         method::WATCH => {
-            let wants_leader = wants_leader(request.headers());
-            let refusal = services.users.as_ref().and_then(|users| users.check(request.headers()).err());
             streaming(request, |wishes| watch::watch(services, wishes, wants_leader, refusal)).await
         }
-        method::CAMPAIGN => unary(request, |campaign| election::campaign(services, campaign)).await,
-        method::PROCLAIM => unary(request, |proclaim| election::proclaim(services, proclaim)).await,
-        method::LEADER => unary(request, |leader| election::leader(services, leader)).await,
+        method::CAMPAIGN => unary(client, request, |campaign| election::campaign(services, campaign)).await,
+        method::PROCLAIM => unary(client, request, |proclaim| election::proclaim(services, proclaim)).await,
+        method::LEADER => unary(client, request, |leader| election::leader(services, leader)).await,
         method::OBSERVE => {
-            let wants_leader = wants_leader(request.headers());
             server_streaming(request, |leader| election::observe(services, leader, wants_leader)).await
         }
-        method::RESIGN => unary(request, |resign| election::resign(services, resign)).await,
-        method::LOCK => unary(request, |take| lock::lock(services, take)).await,
-        method::UNLOCK => unary(request, |give| lock::unlock(services, give)).await,
-        method::STATUS => unary(request, |ask| maintenance::status(services, ask)).await,
-        method::ALARM => unary(request, |ask| maintenance::alarm(services, ask)).await,
-        method::MEMBER_LIST => unary(request, |ask| cluster::member_list(services, ask)).await,
-        method::AUTHENTICATE => unary(request, |login| auth::authenticate(services, login)).await,
+        method::RESIGN => unary(client, request, |resign| election::resign(services, resign)).await,
+        method::LOCK => unary(client, request, |take| lock::lock(services, take)).await,
+        method::UNLOCK => unary(client, request, |give| lock::unlock(services, give)).await,
+        method::STATUS => unary(client, request, |ask| maintenance::status(services, ask)).await,
+        method::ALARM => unary(client, request, |ask| maintenance::alarm(services, ask)).await,
+        method::MEMBER_LIST => unary(client, request, |ask| cluster::member_list(services, ask)).await,
+        method::AUTHENTICATE => unary(client, request, |login| auth::authenticate(services, login)).await,
         unknown => not_served(unknown).into_http(),
     }
 }
 
 /// A function that is called once, as one of the services that the library wants.
-struct Once<F>(Option<F>);
+struct Once<F> {
+    function: Option<F>,
+    /// Whom its answer is charged to.
+    client: Option<Arc<Client>>,
+}
 
 impl<F> Once<F> {
     fn of(function: F) -> Self {
-        Self(Some(function))
+        Self { function: Some(function), client: None }
+    }
+
+    fn charged_to(client: &Arc<Client>, function: F) -> Self {
+        Self { function: Some(function), client: Some(Arc::clone(client)) }
     }
 
     fn take(&mut self) -> F {
-        self.0.take().expect("it is called once")
+        self.function.take().expect("it is called once")
     }
 }
 
@@ -135,13 +189,23 @@ impl<Q, A, F, T> UnaryService<Q> for Once<F>
 where
     F: FnOnce(Q) -> T,
     T: Future<Output = Result<A, Status>> + Send + 'static,
+    A: Message,
 {
     type Response = A;
     type Future = Pin<Box<dyn Future<Output = Result<Response<A>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let answering = (self.take())(request.into_inner());
-        Box::pin(async move { answering.await.map(Response::new) })
+        let client = self.client.take();
+        Box::pin(async move {
+            let answer = answering.await?;
+            let bytes = answer.encoded_len();
+            let mut response = Response::new(answer);
+            if let Some(client) = client {
+                response.extensions_mut().insert(Arc::new(client.charge_answer(bytes)?));
+            }
+            Ok(response)
+        })
     }
 }
 
@@ -185,14 +249,14 @@ where
 }
 
 /// One question, one answer.
-async fn unary<Q, A, F, T>(request: HttpRequest, answer: F) -> HttpResponse
+async fn unary<Q, A, F, T>(client: &Arc<Client>, request: HttpRequest, answer: F) -> HttpResponse
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
     F: FnOnce(Q) -> T,
     T: Future<Output = Result<A, Status>> + Send + 'static,
 {
-    grpc().unary(Once::of(answer), request).await
+    grpc().unary(Once::charged_to(client, answer), request).await
 }
 
 /// One question, many answers.

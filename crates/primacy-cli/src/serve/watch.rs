@@ -53,6 +53,7 @@ pub(super) struct Answers {
     wishes: Option<Streaming<api::WatchRequest>>,
     watching: Watching,
     refusal: Option<Known>,
+    has_answered: bool,
     /// What is to be answered before anything that happens.
     controls: VecDeque<api::WatchResponse>,
     /// By the numbers of the watchers.
@@ -72,7 +73,12 @@ impl Stream for Answers {
                 return Poll::Ready(Some(Err(status)));
             }
             if let Some(control) = this.controls.pop_front() {
+                this.has_answered = true;
                 return Poll::Ready(Some(Ok(control)));
+            }
+            // A client without a token has nothing more to hear here, and is not to keep the stream.
+            if this.refusal.is_some() && this.has_answered {
+                return Poll::Ready(None);
             }
             match this.watching.poll_told(context) {
                 Poll::Ready(Told::Changes { watcher, version, changes }) => {
@@ -107,7 +113,7 @@ impl Answers {
         wants_leader: bool,
         refusal: Option<Known>,
     ) -> Self {
-        let mut watching = Watching::new(Arc::clone(&services.hub));
+        let mut watching = Watching::new(Arc::clone(&services.hub), &services.client);
         if wants_leader {
             watching.warn();
         }
@@ -116,6 +122,7 @@ impl Answers {
             wishes,
             watching,
             refusal,
+            has_answered: false,
             controls: VecDeque::new(),
             manners: HashMap::new(),
             progress_asked: false,
@@ -208,7 +215,7 @@ impl Answers {
             // Long forgotten.
             Err(_) => Version(0),
         };
-        let begun = self.watching.begin(create.watch_id, wish, from);
+        let begun = self.watching.begin(create.watch_id, wish, from).map_err(Known::in_full)?;
         begun.ok_or_else(|| "mvcc: duplicate watch ID provided on the WatchStream".to_owned())
     }
 
@@ -303,8 +310,7 @@ mod tests {
         let backend: Arc<InMemory> = Arc::clone(&map);
         let hub = Arc::new(Hub::new(backend));
         tokio::spawn(Arc::clone(&hub).run());
-        let mut answers =
-            Answers::new(Arc::new(Services { hub, users: None, counts: Arc::default() }), None, false, None);
+        let mut answers = Answers::new(Services::on_loopback(hub), None, false, None);
         for (key, progress_notify) in [("a", true), ("b", true), ("a", false)] {
             let create = api::WatchCreateRequest { key: key.into(), progress_notify, ..Default::default() };
             answers.take_wish(api::WatchRequest { request: Some(api::WatchUnion::Create(create)) });

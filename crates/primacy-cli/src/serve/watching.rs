@@ -7,10 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use primacy_core::metadata::command::{Change, Happened, Refusal, Version};
+use primacy_core::metadata::command::{Change, Happened, Keys, Refusal, Version};
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::budget::Charge;
+use super::client::Client;
 use super::errors::Known;
 use super::hub::{Hub, Line, Wish};
 
@@ -19,6 +21,12 @@ const CATCH_UP_MAX: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// How many bytes of entries, unless one version has more.
 const CATCH_UP_BYTES_MAX: usize = 1 << 20;
+
+/// How many turns those who are behind get before others than this stream do.
+const TURNS_MAX: usize = 32;
+
+/// How many bytes a watcher counts for besides its key, which is kept twice.
+const WATCHER_BYTES: usize = 512;
 
 /// Something to tell.
 #[derive(Debug)]
@@ -36,12 +44,15 @@ struct Watcher {
     wish: Wish,
     /// The next version that it has not been told of; `None` if the hub tells it.
     behind: Option<Version>,
+    _charge: Option<Charge>,
 }
 
 /// The watchers of one stream.
 #[derive(Debug)]
 pub(super) struct Watching {
     hub: Arc<Hub>,
+    /// Whom they are charged to; `None` where there is one watcher, of a request that is charged itself.
+    client: Option<Arc<Client>>,
     line: Arc<Line>,
     watchers: BTreeMap<i64, Watcher>,
     /// Who is behind, in the order in which they get their turn.
@@ -52,10 +63,19 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    pub(super) fn new(hub: Arc<Hub>) -> Self {
-        let line = Arc::default();
-        let (watchers, turns) = (BTreeMap::new(), VecDeque::new());
-        Self { hub, line, watchers, turns, next: 0, anxious: None }
+    /// Those of a stream that its client fills.
+    pub(super) fn new(hub: Arc<Hub>, client: &Arc<Client>) -> Self {
+        Self::on_line(hub, Line::charged_to(client), Some(Arc::clone(client)))
+    }
+
+    /// Those of a request that needs one.
+    pub(super) fn of_request(hub: Arc<Hub>) -> Self {
+        Self::on_line(hub, Line::default(), None)
+    }
+
+    fn on_line(hub: Arc<Hub>, line: Line, client: Option<Arc<Client>>) -> Self {
+        let (line, watchers, turns) = (Arc::new(line), BTreeMap::new(), VecDeque::new());
+        Self { hub, client, line, watchers, turns, next: 0, anxious: None }
     }
 
     /// Wants to be told when there is no leader.
@@ -66,7 +86,10 @@ impl Watching {
     }
 
     /// Watches from a version on, under a number that must be free, or, if it is 0, under one that is; `None` if it is not.
-    pub(super) fn begin(&mut self, number: i64, wish: Wish, from: Version) -> Option<i64> {
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`] if its client holds too much already.
+    pub(super) fn begin(&mut self, number: i64, wish: Wish, from: Version) -> Result<Option<i64>, Known> {
         let number = if number == 0 {
             while self.watchers.contains_key(&self.next) {
                 self.next += 1;
@@ -77,16 +100,19 @@ impl Watching {
             number
         };
         if self.watchers.contains_key(&number) {
-            return None;
+            return Ok(None);
         }
+        let bytes = WATCHER_BYTES + 2 * bytes_of(&wish.keys);
+        let charge = self.client.as_ref().map(|client| client.charge_request(bytes)).transpose()?;
         // Who has missed nothing is told from here on, also if it gets its turn only when the first of that is compacted.
         let known = Version(from.0.saturating_sub(1));
         let is_behind = !self.hub.admit(&self.line, number, &wish, from, known);
         if is_behind {
             self.turns.push_back(number);
         }
-        self.watchers.insert(number, Watcher { wish, behind: is_behind.then_some(from) });
-        Some(number)
+        let behind = is_behind.then_some(from);
+        self.watchers.insert(number, Watcher { wish, behind, _charge: charge });
+        Ok(Some(number))
     }
 
     /// Ends a watcher; whether there was one of this number.
@@ -107,6 +133,7 @@ impl Watching {
 
     /// What is to be told next.
     pub(super) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Told> {
+        let mut turns = 0;
         loop {
             let (batch, fallen) = {
                 let mut waiting = self.line.waiting();
@@ -130,6 +157,11 @@ impl Watching {
                 }
                 continue;
             }
+            if turns == TURNS_MAX && !self.turns.is_empty() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            turns += 1;
             let Some(number) = self.turns.pop_front() else { return Poll::Pending };
             if let Some(told) = self.catch_up(number) {
                 return Poll::Ready(told);
@@ -140,36 +172,27 @@ impl Watching {
     /// Gives one that is behind its turn: something to tell it, if there is.
     fn catch_up(&mut self, number: i64) -> Option<Told> {
         let watcher = self.watchers.get_mut(&number)?;
-        let mut from = watcher.behind?;
-        loop {
-            let wish = &watcher.wish;
-            match self.hub.backend.changes(&wish.keys, from, wish.previous, CATCH_UP_MAX) {
-                Ok(found) => {
-                    let (list, through) = cut(found.list, found.through);
-                    let changes: Vec<Change> =
-                        list.into_iter().filter(|change| wish.kinds.contain(change)).collect();
-                    from = from.max(through.next());
-                    let is_complete = through >= found.version;
-                    if is_complete && self.hub.admit(&self.line, number, wish, from, through) {
-                        watcher.behind = None;
-                    } else {
-                        watcher.behind = Some(from);
-                    }
-                    if !changes.is_empty() {
-                        if watcher.behind.is_some() {
-                            self.turns.push_back(number);
-                        }
-                        return Some(Told::Changes { watcher: number, version: found.version, changes });
-                    }
-                    // If it is not behind any more, the hub tells it.
-                    watcher.behind?;
-                }
-                Err(refusal) => {
-                    self.watchers.remove(&number);
-                    return Some(Told::Compacted { watcher: number, compacted: compacted(refusal) });
-                }
+        let (from, wish) = (watcher.behind?, &watcher.wish);
+        let found = match self.hub.backend.changes(&wish.keys, from, wish.previous, CATCH_UP_MAX) {
+            Ok(found) => found,
+            Err(refusal) => {
+                self.watchers.remove(&number);
+                return Some(Told::Compacted { watcher: number, compacted: compacted(refusal) });
             }
+        };
+        let (list, through) = cut(found.list, found.through);
+        let changes: Vec<Change> = list.into_iter().filter(|change| wish.kinds.contain(change)).collect();
+        let from = from.max(through.next());
+        let is_complete = through >= found.version;
+        // If it is not behind any more, the hub tells it.
+        if is_complete && self.hub.admit(&self.line, number, wish, from, through) {
+            watcher.behind = None;
+        } else {
+            watcher.behind = Some(from);
+            self.turns.push_back(number);
         }
+        let version = found.version;
+        (!changes.is_empty()).then_some(Told::Changes { watcher: number, version, changes })
     }
 
     /// The version up to which all watchers have been told all, if they have: the one that the map has now, for whoever asks may know that
@@ -178,6 +201,14 @@ impl Watching {
         // In this order: what is handed on after it does not matter.
         let told = self.hub.hand_all_on();
         (self.turns.is_empty() && self.line.waiting().is_empty()).then_some(told)
+    }
+}
+
+/// How many bytes the keys of a watcher have.
+fn bytes_of(keys: &Keys) -> usize {
+    match keys {
+        Keys::One(key) | Keys::From(key) => key.len(),
+        Keys::Between(first, end) => first.len() + end.len(),
     }
 }
 
@@ -241,7 +272,7 @@ impl<A> WhileLed<A> {
         wants_leader: bool,
     ) -> Self {
         let leaderless = wants_leader.then(|| {
-            let mut watching = Watching::new(Arc::clone(hub));
+            let mut watching = Watching::of_request(Arc::clone(hub));
             watching.warn();
             watching
         });
@@ -274,7 +305,7 @@ impl Drop for Watching {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Command, Keys, Operation, Previous, Replace, Write};
+    use primacy_core::metadata::command::{Command, Operation, Previous, Replace, Write};
     use primacy_core::metadata::state::State;
 
     use super::super::backend::Backend;
@@ -299,7 +330,7 @@ mod tests {
 
     fn watching(map: &Arc<InMemory>) -> Watching {
         let backend: Arc<InMemory> = Arc::clone(map);
-        Watching::new(Arc::new(Hub::new(backend)))
+        Watching::of_request(Arc::new(Hub::new(backend)))
     }
 
     /// What is told next, if it is told at once: to whom, and how many changes; `None` where there is something else.
@@ -318,7 +349,7 @@ mod tests {
     fn who_gets_the_number_of_one_that_was_behind_is_not_told_what_waited_for_it() {
         let map = Arc::new(InMemory::new(State::new(), 0));
         let mut watching = watching(&map);
-        assert_eq!(watching.begin(7, wish("a"), map.now().next()), Some(7));
+        assert_eq!(watching.begin(7, wish("a"), map.now().next()), Ok(Some(7)));
         assert_eq!(told(&mut watching), None, "nothing has happened; from here on the hub tells it");
         // More than its stream has room for.
         for _ in 0..5000 {
@@ -331,7 +362,7 @@ mod tests {
             "it learns that it is behind, and most is yet to be told"
         );
         assert!(watching.end(7));
-        assert_eq!(watching.begin(7, wish("b"), map.now().next()), Some(7));
+        assert_eq!(watching.begin(7, wish("b"), map.now().next()), Ok(Some(7)));
         assert_eq!(told(&mut watching), None);
         write(&map, "b");
         hand_on(&watching, &map);
@@ -343,7 +374,7 @@ mod tests {
     fn who_keeps_up_is_not_told_that_what_it_has_not_heard_of_was_compacted() {
         let map = Arc::new(InMemory::new(State::new(), 0));
         let mut watching = watching(&map);
-        watching.begin(1, wish("a"), map.now().next());
+        watching.begin(1, wish("a"), map.now().next()).unwrap();
         assert_eq!(told(&mut watching), None);
         write(&map, "a");
         let version = write(&map, "a");
@@ -351,13 +382,13 @@ mod tests {
         hand_on(&watching, &map);
         assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((1, 1))]);
         // Nor is one that has not had its turn yet.
-        watching.begin(3, wish("a"), map.now().next());
+        watching.begin(3, wish("a"), map.now().next()).unwrap();
         let version = write(&map, "a");
         map.write(Command::Compact(write(&map, "b")));
         hand_on(&watching, &map);
         assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((3, 1))]);
         // Who asks only now is told that it is gone.
-        watching.begin(2, wish("a"), Version(version.0 - 1));
+        watching.begin(2, wish("a"), Version(version.0 - 1)).unwrap();
         let next = watching.poll_told(&mut Context::from_waker(std::task::Waker::noop()));
         assert!(matches!(next, Poll::Ready(Told::Compacted { watcher: 2, .. })), "{next:?}");
     }
@@ -366,10 +397,10 @@ mod tests {
     fn a_stream_that_ends_takes_all_its_watches_with_it_and_no_others() {
         let map = Arc::new(InMemory::new(State::new(), 0));
         let hub = watching(&map).hub.clone();
-        let mut streams = [0, 1].map(|_| Watching::new(Arc::clone(&hub)));
+        let mut streams = [0, 1].map(|_| Watching::of_request(Arc::clone(&hub)));
         for stream in &mut streams {
             for key in ["a", "a", "b"] {
-                stream.begin(0, wish(key), map.now().next());
+                stream.begin(0, wish(key), map.now().next()).unwrap();
             }
             assert_eq!(told(stream), None);
         }

@@ -9,6 +9,7 @@
 //! a while longer, so that who follows the map from change to change, and has not been told of it yet, misses nothing.
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 use super::command::Version;
 use super::entry::Entry;
@@ -167,11 +168,17 @@ impl History {
         linked.into_iter().flatten().find(|older| older.version > version)
     }
 
-    /// The changes of one key that are not before this version, the newest first.
-    pub(super) fn of_key(&self, trail: Trail, from: Version) -> impl Iterator<Item = &Record> {
-        let newest = self.record(trail.newest());
-        core::iter::successors(newest, |record| self.record(record.older.into()))
-            .take_while(move |record| record.version >= from)
+    /// The changes of one key in these versions, the newest first.
+    pub(super) fn of_key(&self, trail: Trail, versions: Range<Version>) -> impl Iterator<Item = &Record> {
+        let later = self.first_after(trail, Version(versions.end.0.saturating_sub(1)));
+        let newest = later.map_or_else(|| trail.newest(), |later| later.older.into());
+        core::iter::successors(self.record(newest), |record| self.record(record.older.into()))
+            .take_while(move |record| record.version >= versions.start)
+    }
+
+    /// All changes in these versions, the oldest first.
+    pub(super) fn between(&self, versions: Range<Version>) -> impl Iterator<Item = &Record> {
+        self.since(versions.start).take_while(move |record| record.version < versions.end)
     }
 
     /// All changes that are not before this version, the oldest first.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::borrow::Borrow;
 use core::cmp;
 use core::num::NonZeroU64;
-use core::ops::Bound;
+use core::ops::{Bound, Range};
 
 use super::command::{
     Bounds, By, Change, Direction, Found, Happened, Keys, Limits, Order, Previous, Read, Refusal, SessionId,
@@ -288,22 +288,22 @@ impl Map {
         Ok(())
     }
 
-    /// The changes of some keys from a version on, in order.
+    /// The changes of some keys in these versions, in order. No more is looked at than happened in them, however long the history is.
     pub(super) fn changes<'a>(
         &'a self,
         keys: &'a Keys,
-        from: Version,
+        versions: Range<Version>,
         previous: Previous,
     ) -> Result<Box<dyn Iterator<Item = Change> + 'a>, Refusal> {
-        self.check_kept(from)?;
+        self.check_kept(versions.start)?;
         if let Keys::One(key) = keys {
             let trail = self.slots.get(&**key).map_or(Trail::default(), |slot| slot.trail);
-            let mut records = self.history.of_key(trail, from).collect::<Vec<&Record>>();
+            let mut records = self.history.of_key(trail, versions).collect::<Vec<&Record>>();
             records.reverse();
             return Ok(Box::new(records.into_iter().map(move |record| self.change(record, previous))));
         }
         let is_meant = |record: &&Record| keys.contain(record.named().key());
-        let records = self.history.since(from).filter(is_meant);
+        let records = self.history.between(versions).filter(is_meant);
         Ok(Box::new(records.map(move |record| self.change(record, previous))))
     }
 

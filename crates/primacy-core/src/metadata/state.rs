@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::command::{
     Answer, Applied, Change, Command, Found, Keys, Limits, Operation, Outcome, Previous, Read, Refusal,
@@ -188,7 +189,20 @@ impl State {
         from: Version,
         previous: Previous,
     ) -> Result<Box<dyn Iterator<Item = Change> + 'a>, Refusal> {
-        self.map.changes(keys, from, previous)
+        self.changes_in(keys, from..self.version().next(), previous)
+    }
+
+    /// The same in these versions. It takes no longer than what happened in them asks for, however long the history is.
+    ///
+    /// # Errors
+    /// [`Refusal::Compacted`], if not all of them are known any more.
+    pub fn changes_in<'a>(
+        &'a self,
+        keys: &'a Keys,
+        versions: Range<Version>,
+        previous: Previous,
+    ) -> Result<Box<dyn Iterator<Item = Change> + 'a>, Refusal> {
+        self.map.changes(keys, versions, previous)
     }
 
     /// What happened to all keys from a version on, in order, for who was told all before it: also what was compacted meanwhile, as

@@ -30,10 +30,7 @@ fn door_request() {
     primacy_fuzz::hold("door_request", move |bytes| {
         let Some((&kind, message)) = bytes.split_first() else { return };
         let hub = Arc::new(Hub::new(Arc::new(InMemory::new(state.clone(), requests))));
-        let door = Asked {
-            runtime: &runtime,
-            services: Arc::new(Services { hub, users: None, counts: Arc::default() }),
-        };
+        let door = Asked { runtime: &runtime, services: Services::on_loopback(hub) };
         door.answer(kind, message);
     });
 }

@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use super::body::{Part, Progress, Relay, Upload};
 use super::headers;
 use super::upstream::{Link, Upstream};
+use crate::idle_connections::Busy;
 
 /// What an exchange needs.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct Exchange {
     pub(super) idle: Duration,
     /// The client's connection counts until this is gone.
     pub(super) slot: Arc<OwnedSemaphorePermit>,
+    /// The client's connection is not closed to make room for another one until this is gone.
+    pub(super) busy: Option<Arc<Busy>>,
 }
 
 /// Why there is no answer of the service.
@@ -62,8 +65,8 @@ impl Exchange {
     pub(super) async fn run(self, request: Request<Upload>, answer: Answer) {
         self.carry_out(request, answer).await;
         // Only now: from here on, the requests of newer tokens may be sent.
-        let Self { admitted, slot, .. } = self;
-        drop((admitted, slot));
+        let Self { admitted, slot, busy, .. } = self;
+        drop((admitted, slot, busy));
     }
 
     async fn carry_out(&self, request: Request<Upload>, mut answer: Answer) {

@@ -18,6 +18,7 @@ use super::body::{Progress, Relay, Upload};
 use super::exchange::{Exchange, Failed};
 use super::headers;
 use super::upstream::Upstream;
+use crate::idle_connections::Busy;
 
 /// Passes the requests of one client's connection on.
 #[derive(Clone, Debug)]
@@ -58,6 +59,7 @@ impl Forward {
         let exchange = Exchange {
             upstream: self.upstream,
             admitted: head.extensions.remove::<Admitted>(),
+            busy: head.extensions.remove::<Arc<Busy>>(),
             progress,
             idle: self.idle,
             slot: self.slot,

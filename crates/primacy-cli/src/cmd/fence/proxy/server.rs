@@ -24,6 +24,7 @@ use super::tally::Tally;
 use super::told::{Event, Told};
 use super::upstream::Upstream;
 use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
+use crate::idle_connections::{Busy, Evictable, IdleConnections};
 use crate::signals::Signals;
 
 /// How long a client may take to send the head of a request; also of the next one on the same connection.
@@ -72,11 +73,13 @@ impl Server {
         ending: &watch::Sender<bool>,
         told: &Told,
     ) {
-        // The semaphore is never closed.
-        while let Ok(slot) = Arc::clone(slots).acquire_owned().await {
+        let idle = IdleConnections::new(Arc::clone(slots));
+        loop {
+            let slot = idle.place().await;
             match listener.accept().await {
                 Ok((stream, client)) => {
-                    tokio::spawn(self.connection(stream, client, slot, ending.subscribe()));
+                    let idle = idle.enter();
+                    tokio::spawn(self.connection(stream, client, (slot, idle), ending.subscribe()));
                 }
                 // That client has gone again.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
@@ -93,7 +96,7 @@ impl Server {
         &self,
         stream: TcpStream,
         client: SocketAddr,
-        slot: OwnedSemaphorePermit,
+        (slot, idle): (OwnedSemaphorePermit, Evictable),
         mut ending: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + 'static {
         prepare(&stream, self.idle);
@@ -103,9 +106,11 @@ impl Server {
             client: client.ip(),
             slot: Arc::new(slot),
         });
-        let tally = self.tally.clone();
-        let service = service_fn(move |request| {
+        let (tally, idle) = (self.tally.clone(), Arc::new(idle));
+        let evicted = Arc::clone(&idle);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let (mut service, tally) = (service.clone(), tally.clone());
+            request.extensions_mut().insert(Arc::new(Busy::with(&idle)));
             async move { serve(&mut service, request, &tally).await }
         });
         let mut builder = Builder::new();
@@ -121,6 +126,7 @@ impl Server {
             tokio::select! {
                 // What a client does wrong on its connection concerns nobody else.
                 _ = connection.as_mut() => return,
+                () = evicted.evicted() => return,
                 _ = ending.wait_for(|ending| *ending) => {}
             }
             connection.as_mut().graceful_shutdown();

@@ -1,0 +1,222 @@
+//! The bodies of requests and of answers, with what they hold charged to their client.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+use super::budget::Charge;
+use super::client::{Client, WaitsForReader};
+use super::errors::Known;
+use super::{Failed, MESSAGE_BYTES_MAX};
+
+/// How many bytes stand before each message: whether it is compressed, and its length.
+const PREFIX_LENGTH: usize = 5;
+
+/// How many bytes of an answer are handed on at a time.
+const PART: usize = 16 << 10;
+
+/// How many bytes of an answer are handed on last, when all before were sent. What is smaller is handed on at once. So no more than this
+/// waits to be sent once an answer is done and its charge given back.
+const LAST_PART: usize = 512;
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct RequestBody<B> {
+    body: B,
+    charge: Arc<Charge>,
+    /// The longest message, and how long one may take to come.
+    message_max: usize,
+    patience: Duration,
+    /// The prefix of the message that is being received, as far as it is here, and how much of the message is to come.
+    prefix: Vec<u8>,
+    left: usize,
+    /// Whether the first message has not come and must. Later ones need not begin.
+    is_due: bool,
+    /// How many bytes are charged for messages: as many as the longest so far has, for the decoder keeps its buffer.
+    charged: usize,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> RequestBody<B> {
+    /// A body with messages of at most so many bytes, each of which has to come within a time. The first message is waited for no longer
+    /// than that, if it must come.
+    pub(super) fn new(
+        body: B,
+        charge: Arc<Charge>,
+        message_max: usize,
+        patience: Duration,
+        is_due: bool,
+    ) -> Self {
+        let (prefix, left, charged, deadline) = (Vec::with_capacity(PREFIX_LENGTH), 0, 0, None);
+        Self { body, charge, message_max, patience, prefix, left, is_due, charged, deadline }
+    }
+
+    /// Follows the messages in what was received, and charges each when its length is known.
+    fn receive(&mut self, mut data: &[u8]) -> Result<(), Status> {
+        while !data.is_empty() {
+            if self.prefix.len() < PREFIX_LENGTH {
+                let (now, later) = data.split_at(data.len().min(PREFIX_LENGTH - self.prefix.len()));
+                self.prefix.extend(now);
+                data = later;
+                let [_, a, b, c, d] = self.prefix[..] else { return Ok(()) };
+                self.begin(usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX))?;
+            } else {
+                let now = data.len().min(self.left);
+                self.left -= now;
+                data = &data[now..];
+            }
+            if self.left == 0 && self.prefix.len() == PREFIX_LENGTH {
+                self.prefix.clear();
+                self.is_due = false;
+                self.deadline = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, length: usize) -> Result<(), Status> {
+        if length > self.message_max && self.message_max < MESSAGE_BYTES_MAX {
+            let max = self.message_max;
+            let text = format!("grpc: received message larger than max ({length} vs. {max})");
+            return Err(Status::resource_exhausted(text));
+        }
+        // The decoder refuses what is longer than any message, and does not wait for it.
+        let length = length.min(MESSAGE_BYTES_MAX);
+        let more = length.saturating_sub(self.charged);
+        if !self.charge.grow(more) {
+            return Err(Known::TOO_MANY_REQUESTS.into());
+        }
+        self.charged += more;
+        self.left = length;
+        Ok(())
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Failed>,
+{
+    type Data = Bytes;
+    type Error = Failed;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
+        let this = self.get_mut();
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+            if this.is_due || !this.prefix.is_empty() {
+                let patience = this.patience;
+                let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
+                ready!(deadline.as_mut().poll(context));
+                let late = Status::deadline_exceeded("the message was not received in time");
+                return Poll::Ready(Some(Err(late.into())));
+            }
+            return Poll::Pending;
+        };
+        let received = match frame {
+            Some(Ok(frame)) => frame
+                .data_ref()
+                .map_or(Ok(()), |data| this.receive(data))
+                .map(|()| frame)
+                .map_err(Failed::from),
+            Some(Err(error)) => Err(error.into()),
+            None => return Poll::Ready(None),
+        };
+        Poll::Ready(Some(received))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+/// The body of an answer. It hands on a part at a time, the next one when the one before was sent.
+#[derive(Debug)]
+pub(super) struct AnswerBody {
+    body: tonic::body::Body,
+    client: Arc<Client>,
+    /// Of the stream and its request.
+    _request: Option<Arc<Charge>>,
+    /// Of the whole answer, where it was charged when it was made.
+    answer: Option<Arc<Charge>>,
+    /// Of what was taken from the body, where the answer was not.
+    taken: Charge,
+    rest: Bytes,
+    waits: Option<WaitsForReader>,
+    is_cut_off: bool,
+}
+
+impl AnswerBody {
+    pub(super) fn new(
+        body: tonic::body::Body,
+        client: Arc<Client>,
+        request: Option<Arc<Charge>>,
+        answer: Option<Arc<Charge>>,
+    ) -> Self {
+        let taken = client.no_answer();
+        let (rest, waits, is_cut_off) = (Bytes::new(), None, false);
+        Self { body, client, _request: request, answer, taken, rest, waits, is_cut_off }
+    }
+
+    fn next_part(&mut self) -> Frame<Bytes> {
+        self.waits = Some(self.client.wait_for_reader());
+        let length = self.rest.len();
+        let part = if length <= LAST_PART {
+            std::mem::take(&mut self.rest)
+        } else {
+            // A copy, so that the last part does not keep all the others.
+            let part = self.rest.split_to(PART.min(length - LAST_PART));
+            if self.rest.len() <= LAST_PART {
+                self.rest = Bytes::copy_from_slice(&self.rest);
+            }
+            Bytes::copy_from_slice(&part)
+        };
+        Frame::data(part)
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        this.waits = None;
+        if !this.rest.is_empty() {
+            return Poll::Ready(Some(Ok(this.next_part())));
+        }
+        this.taken.clear();
+        if this.is_cut_off {
+            return Poll::Ready(None);
+        }
+        let frame = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            other => return Poll::Ready(other),
+        };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(other) => return Poll::Ready(Some(Ok(other))),
+        };
+        if this.answer.is_none() && !this.taken.grow(data.len()) {
+            this.is_cut_off = true;
+            let (head, ()) = Status::from(Known::TOO_MANY_REQUESTS).into_http().into_parts();
+            return Poll::Ready(Some(Ok(Frame::trailers(head.headers))));
+        }
+        this.rest = data;
+        Poll::Ready(Some(Ok(this.next_part())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && (self.is_cut_off || self.body.is_end_stream())
+    }
+}

@@ -1,0 +1,140 @@
+//! Bytes in flight: how many a connection and a node may hold for clients, and the charges against that.
+//!
+//! Everything that a client makes the node hold is charged before it is held, and given back when it is dropped: a stream, the
+//! message of a request, a watcher with its keys, changes that wait for a watcher, an answer that was not read yet. A charge that does
+//! not fit is refused, and the request with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A number of bytes, and how many of them are taken.
+#[derive(Debug)]
+pub(super) struct Budget {
+    most: usize,
+    taken: AtomicUsize,
+    /// Whether a single charge may exceed it while nothing else is taken.
+    one_may_exceed: bool,
+}
+
+impl Budget {
+    pub(super) const fn new(most: usize) -> Self {
+        Self { most, taken: AtomicUsize::new(0), one_may_exceed: false }
+    }
+
+    /// A budget in which one charge may be of any size while it is the only one: an answer may be longer than all budgets.
+    pub(super) const fn of_answers(most: usize) -> Self {
+        Self { most, taken: AtomicUsize::new(0), one_may_exceed: true }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |taken: usize| {
+            let sum = taken.saturating_add(bytes);
+            (sum <= self.most || (self.one_may_exceed && taken == 0)).then_some(sum)
+        };
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// How many bytes are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// The budgets that one charge counts against: that of a connection and that of the node.
+#[derive(Clone, Debug)]
+pub(super) struct Purse([Arc<Budget>; 2]);
+
+impl Purse {
+    pub(super) fn new(of_connection: Budget, of_node: &Arc<Budget>) -> Self {
+        Self([Arc::new(of_connection), Arc::clone(of_node)])
+    }
+
+    /// A charge of nothing, to be [grown](Charge::grow).
+    pub(super) fn nothing(&self) -> Charge {
+        Charge { purse: self.clone(), bytes: AtomicUsize::new(0) }
+    }
+
+    /// A charge of so many bytes, if they fit.
+    pub(super) fn charge(&self, bytes: usize) -> Option<Charge> {
+        let charge = self.nothing();
+        charge.grow(bytes).then_some(charge)
+    }
+}
+
+/// Bytes that are taken until this is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    purse: Purse,
+    bytes: AtomicUsize,
+}
+
+impl Charge {
+    /// Takes so many bytes more; `false`, and nothing is taken, if they do not fit.
+    #[must_use]
+    pub(super) fn grow(&self, bytes: usize) -> bool {
+        let Purse([connection, node]) = &self.purse;
+        if !connection.take(bytes) {
+            return false;
+        }
+        if !node.take(bytes) {
+            connection.give_back(bytes);
+            return false;
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives so many bytes back, which were taken.
+    pub(super) fn shrink(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.purse.0.iter().for_each(|budget| budget.give_back(bytes));
+    }
+
+    /// Gives all back.
+    pub(super) fn clear(&self) {
+        self.shrink(self.bytes.load(Ordering::Relaxed));
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_counts_against_both_budgets_until_it_is_dropped() {
+        let node = Arc::new(Budget::new(100));
+        let [first, second] = [(); 2].map(|()| Purse::new(Budget::new(60), &node));
+        let held = first.charge(60).unwrap();
+        assert!(first.charge(1).is_none(), "the connection's is spent");
+        assert!(
+            second.charge(41).is_none(),
+            "the node's is spent, and nothing of the connection's was taken"
+        );
+        let other = second.charge(40).unwrap();
+        assert!(!other.grow(1));
+        held.shrink(20);
+        assert!(other.grow(20));
+        drop((held, other));
+        assert_eq!(node.taken(), 0);
+    }
+
+    #[test]
+    fn a_single_answer_may_exceed_the_budget_of_answers() {
+        let node = Arc::new(Budget::of_answers(100));
+        let purse = Purse::new(Budget::of_answers(10), &node);
+        let large = purse.charge(1000).unwrap();
+        assert!(purse.charge(1).is_none());
+        drop(large);
+        assert!(purse.charge(1).is_some());
+    }
+}

@@ -1,0 +1,257 @@
+//! One connection of a client: what it may hold, whether it has shown a token, and which of its answers wait to be read.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::budget::{Budget, Charge, Purse};
+use super::errors::Known;
+use super::throttle::Bucket;
+use crate::idle_connections::Evictable;
+
+/// The bytes that the requests of all clients may hold: their streams, messages and watchers.
+const NODE_REQUEST_BYTES_MAX: usize = 128 << 20;
+
+/// The same of one connection.
+const CONNECTION_REQUEST_BYTES_MAX: usize = 64 << 20;
+
+/// The bytes of answers that all clients together have not read, and of changes that wait for their watchers. A single answer may
+/// have more.
+const NODE_ANSWER_BYTES_MAX: usize = 128 << 20;
+
+/// The same of one connection.
+const CONNECTION_ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// The bytes that requests without a token may hold, where a token is asked for.
+const NODE_OPEN_BYTES_MAX: usize = 64 << 20;
+const CONNECTION_OPEN_BYTES_MAX: usize = 640 << 10;
+
+/// How many requests without a token a connection may make at once before it is closed, if it has never shown one, and how often it may
+/// make one more.
+const OPEN_REQUESTS_MAX: u32 = 64;
+const OPEN_REQUESTS_REFILL: Duration = Duration::from_millis(500);
+
+/// How many bytes a stream counts for, with its task and buffers.
+const STREAM_BYTES: usize = 8 << 10;
+
+/// The same without a token: with all that the client may send before it is looked at.
+const OPEN_STREAM_BYTES: usize = 72 << 10;
+
+/// How long a client may leave a part of an answer unread before its connection is closed.
+pub(super) const READ_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What all connections of a node share.
+#[derive(Debug)]
+pub(super) struct NodeBudgets {
+    requests: Arc<Budget>,
+    answers: Arc<Budget>,
+    open: Arc<Budget>,
+}
+
+impl Default for NodeBudgets {
+    fn default() -> Self {
+        Self {
+            requests: Arc::new(Budget::new(NODE_REQUEST_BYTES_MAX)),
+            answers: Arc::new(Budget::of_answers(NODE_ANSWER_BYTES_MAX)),
+            open: Arc::new(Budget::new(NODE_OPEN_BYTES_MAX)),
+        }
+    }
+}
+
+impl NodeBudgets {
+    /// How many bytes the requests, and the answers to them, hold.
+    pub(super) fn taken(&self) -> [usize; 2] {
+        [self.requests.taken() + self.open.taken(), self.answers.taken()]
+    }
+}
+
+/// One connection of a client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) address: IpAddr,
+    requests: Purse,
+    answers: Purse,
+    open: Purse,
+    place: Evictable,
+    /// Whether it has shown a token, or needs none.
+    is_admitted: AtomicBool,
+    open_requests: Mutex<Bucket>,
+    /// It has made too many requests without a token.
+    has_had_enough: Notify,
+    unread: Mutex<Unread>,
+}
+
+/// Since when parts of answers wait to be read, in the order in which they were made.
+#[derive(Debug, Default)]
+struct Unread {
+    next: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+impl Client {
+    pub(super) fn new(address: IpAddr, node: &NodeBudgets, place: Evictable) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            requests: Purse::new(Budget::new(CONNECTION_REQUEST_BYTES_MAX), &node.requests),
+            answers: Purse::new(Budget::of_answers(CONNECTION_ANSWER_BYTES_MAX), &node.answers),
+            open: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.open),
+            place,
+            is_admitted: AtomicBool::new(false),
+            open_requests: Mutex::default(),
+            has_had_enough: Notify::new(),
+            unread: Mutex::default(),
+        })
+    }
+
+    /// Notes a request whose token is right, or that needs none because none is asked for: the charge for its stream.
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`].
+    pub(super) fn begin_admitted(&self) -> Result<Charge, Known> {
+        if !self.is_admitted.swap(true, Ordering::Relaxed) {
+            self.place.set_busy();
+        }
+        self.requests.charge(STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
+    }
+
+    /// Notes a request without a token where one is asked for: the charge for its stream.
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`].
+    pub(super) fn begin_open(&self) -> Result<Charge, Known> {
+        self.note_open();
+        self.open.charge(OPEN_STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
+    }
+
+    /// Notes a request without a token, which may have been refused.
+    pub(super) fn note_open(&self) {
+        if self.is_admitted.load(Ordering::Relaxed) {
+            return;
+        }
+        let (mut requests, now) =
+            (self.open_requests.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        if requests.is_spent(now, OPEN_REQUESTS_MAX, OPEN_REQUESTS_REFILL) {
+            self.has_had_enough.notify_one();
+        } else {
+            requests.spend(now, OPEN_REQUESTS_REFILL);
+        }
+    }
+
+    /// Charges something that a request keeps here.
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`].
+    pub(super) fn charge_request(&self, bytes: usize) -> Result<Charge, Known> {
+        self.requests.charge(bytes).ok_or(Known::TOO_MANY_REQUESTS)
+    }
+
+    /// Charges an answer.
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`].
+    pub(super) fn charge_answer(&self, bytes: usize) -> Result<Charge, Status> {
+        self.answers.charge(bytes).ok_or_else(|| Known::TOO_MANY_REQUESTS.into())
+    }
+
+    /// A charge of nothing for answers.
+    pub(super) fn no_answer(&self) -> Charge {
+        self.answers.nothing()
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Unread> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a part of an answer waits to be read, until what is returned is dropped.
+    pub(super) fn wait_for_reader(self: &Arc<Self>) -> WaitsForReader {
+        let mut unread = self.unread();
+        let number = unread.next;
+        unread.next += 1;
+        unread.since.insert(number, Instant::now());
+        WaitsForReader { client: Arc::clone(self), number }
+    }
+
+    /// Whether a part of an answer was not read for too long.
+    pub(super) fn does_not_read(&self) -> bool {
+        self.unread().since.first_key_value().is_some_and(|(_, since)| since.elapsed() > READ_PATIENCE)
+    }
+
+    /// Returns when the connection is to be ended in order: it has made too many requests without a token.
+    pub(super) async fn had_enough(&self) {
+        self.has_had_enough.notified().await;
+    }
+
+    /// Returns when the connection has to make room for another one.
+    pub(super) async fn evicted(&self) {
+        self.place.evicted().await;
+    }
+}
+
+/// A part of an answer that the client has not read.
+#[derive(Debug)]
+pub(super) struct WaitsForReader {
+    client: Arc<Client>,
+    number: u64,
+}
+
+impl Drop for WaitsForReader {
+    fn drop(&mut self) {
+        self.client.unread().since.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+pub(super) fn on_loopback(node: &NodeBudgets) -> Arc<Client> {
+    let places = Arc::new(tokio::sync::Semaphore::new(1));
+    let place = crate::idle_connections::IdleConnections::new(places).enter();
+    Client::new(std::net::Ipv4Addr::LOCALHOST.into(), node, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_an_answer_unread_is_noticed() {
+        let client = on_loopback(&NodeBudgets::default());
+        let first = client.wait_for_reader();
+        tokio::time::advance(READ_PATIENCE).await;
+        let second = client.wait_for_reader();
+        assert!(!client.does_not_read());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(client.does_not_read());
+        drop(first);
+        assert!(!client.does_not_read(), "the other one has not waited for long");
+        drop(second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_token_ends_after_so_many_requests_and_one_with_a_token_goes_on() {
+        let node = NodeBudgets::default();
+        let has_had_enough = async |client: &Client| {
+            tokio::time::timeout(Duration::from_secs(1), client.had_enough()).await.is_ok()
+        };
+        for shows_token in [false, true] {
+            let client = on_loopback(&node);
+            if shows_token {
+                drop(client.begin_admitted().unwrap());
+            }
+            for _ in 0..OPEN_REQUESTS_MAX {
+                drop(client.begin_open().unwrap());
+            }
+            assert!(!has_had_enough(&client).await);
+            // Two more, in the second that was waited.
+            for _ in 0..3 {
+                drop(client.begin_open());
+            }
+            assert_eq!(has_had_enough(&client).await, !shows_token);
+        }
+        assert_eq!(node.taken(), [0, 0]);
+    }
+}

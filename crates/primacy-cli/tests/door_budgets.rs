@@ -1,0 +1,252 @@
+//! What clients can make a node hold: each attack leaves the memory of the real process within a bound, and others are answered.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+#[path = "support/door.rs"]
+mod asking;
+
+use std::convert::Infallible;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use asking::Asked;
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use primacy_stores::etcd::api::{self, method};
+use prost::Message;
+use support::{Node, PATIENCE, Place, peers, strings};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+const MIB: u64 = 1 << 20;
+
+/// What a message is announced with.
+fn prefixed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap();
+    [&[0], &length.to_be_bytes()[..], message].concat()
+}
+
+/// A body of which some is sent, and then nothing more comes, and no end.
+struct Unfinished(Option<Bytes>);
+
+impl Body for Unfinished {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+    }
+}
+
+/// A connection that asks as it likes.
+struct Attacker(SendRequest<Unfinished>);
+
+impl Attacker {
+    /// Of each answer, so many bytes are taken before it is read.
+    async fn connect(address: &str, window: u32) -> Self {
+        let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let mut client = http2::Builder::new(TokioExecutor::new());
+        client.initial_stream_window_size(window);
+        let (attacker, connection) = client.handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        Self(attacker)
+    }
+
+    /// Begins a request that does not end; what comes of it.
+    fn begin(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
+        let request = Request::post(format!("http://x{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Unfinished(Some(body.into())))
+            .unwrap();
+        let mut attacker = self.0.clone();
+        async move {
+            attacker.ready().await?;
+            attacker.send_request(request).await
+        }
+    }
+}
+
+/// A node that answers clients.
+struct Served {
+    _place: Place,
+    node: Node,
+    address: String,
+}
+
+impl Served {
+    fn start(test: &str, users: bool) -> Self {
+        Self::start_within(test, &[], users)
+    }
+
+    fn start_within(test: &str, within: &[&str], users: bool) -> Self {
+        let place = Place::new(test);
+        let mut args = strings(&["node", "--json", "--election", "e", "--node", "a", "--serve", "0"]);
+        args.extend(strings(&["--peers", &peers(&["a"]), "--state-dir", "a"]));
+        if users {
+            fs::write(place.path("users"), "u:right\n").unwrap();
+            fs::set_permissions(place.path("users"), fs::Permissions::from_mode(0o600)).unwrap();
+            args.extend(strings(&["--serve-users", "users"]));
+        }
+        let node = Node::start_within(&place, &strings(within), "a", &args);
+        let address = node.told.wait_for_event("serving_clients")["address"].as_str().unwrap().to_owned();
+        Self { _place: place, node, address }
+    }
+
+    async fn ask(&self) -> Asked {
+        Asked::new(&self.address).await
+    }
+
+    /// How much memory it has now, and has had at the most.
+    fn memory(&self) -> (u64, u64) {
+        let pid = self.node.supervisor().as_raw_nonzero();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+        };
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+
+    fn grew_by_less_than(&self, before: u64, bound: u64) {
+        let most = self.memory().1;
+        assert!(most < before + bound, "from {} MiB to {} MiB", before / MIB, most / MIB);
+    }
+}
+
+async fn log_in(asked: &Asked, password: &str) -> Result<api::AuthenticateResponse, (Code, String)> {
+    let login = api::AuthenticateRequest { name: "u".into(), password: password.into() };
+    asked.ask(method::AUTHENTICATE, &login).await
+}
+
+/// `stores/unauth_mem.py` of the review: 800 messages of which all but the last byte came took 1.5 GB.
+#[tokio::test(flavor = "multi_thread")]
+async fn unfinished_messages_without_a_token_take_no_memory() {
+    let served = Served::start("budget-unfinished", true);
+    let asked = served.ask().await;
+    log_in(&asked, "right").await.unwrap();
+    let before = served.memory().0;
+    let mut message = prefixed(&vec![b'x'; 1_900_000]);
+    message.pop();
+    let mut ended = tokio::task::JoinSet::new();
+    for path in [method::AUTHENTICATE, method::WATCH, method::PUT] {
+        let attacker = Attacker::connect(&served.address, 1 << 16).await;
+        for _ in 0..250 {
+            ended.spawn(attacker.begin(path, message.clone()));
+        }
+    }
+    // All are refused, or their connection is closed: none is held.
+    let refused = tokio::time::timeout(PATIENCE, async { while ended.join_next().await.is_some() {} });
+    refused.await.expect("every request is ended");
+    served.grew_by_less_than(before, 64 * MIB);
+    log_in(&asked, "right").await.unwrap();
+}
+
+/// `stores/brute.py` of the review: 27,200 passwords in five seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn passwords_are_tried_a_few_at_a_time() {
+    let served = Served::start("budget-guesses", true);
+    let mut asked = served.ask().await;
+    let (mut tried, mut throttled) = (0, 0);
+    let began = std::time::Instant::now();
+    for guess in 0..500 {
+        // A connection that only guesses is closed at some time.
+        if guess % 50 == 0 {
+            asked = served.ask().await;
+        }
+        match log_in(&asked, &format!("guess{guess}")).await.unwrap_err() {
+            (Code::InvalidArgument, _) => tried += 1,
+            (Code::ResourceExhausted, _) => throttled += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    let most = 10 + 1 + began.elapsed().as_secs() / 2;
+    assert!(tried <= most && tried >= 10 && throttled > 0, "{tried} were tried and {throttled} not");
+    // Who knows the password is let in when a try has come back.
+    let let_in = async {
+        while log_in(&asked, "right").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, let_in).await.expect("the right password is accepted");
+}
+
+/// `stores/grow.py` of the review: 300 answers of 4 MB that are not read took 1.2 GB.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_not_read_are_bounded() {
+    let served = Served::start("budget-unread", false);
+    let asked = served.ask().await;
+    for key in 0..4 {
+        let put = api::PutRequest { key: vec![key], value: vec![b'x'; 1_000_000], ..Default::default() };
+        let _: api::PutResponse = asked.ask(method::PUT, &put).await.unwrap();
+    }
+    let before = served.memory().0;
+    let all = api::RangeRequest { key: vec![0], range_end: vec![0], ..Default::default() };
+    // With a window of one byte the answer is begun, and not read.
+    for window in [0, 1] {
+        let attacker = Attacker::connect(&served.address, window).await;
+        let mut answers = tokio::task::JoinSet::new();
+        for _ in 0..300 {
+            let answer = attacker.begin(method::RANGE, prefixed(&all.encode_to_vec()));
+            answers.spawn(async {
+                if let Ok(answer) = answer.await {
+                    // It is neither read nor dropped.
+                    let () = std::future::pending().await;
+                    drop(answer);
+                }
+            });
+        }
+        // Others are answered meanwhile, with small answers.
+        for _ in 0..20 {
+            let one = api::RangeRequest { key: b"none".to_vec(), ..Default::default() };
+            let _: api::RangeResponse = asked.ask(method::RANGE, &one).await.unwrap();
+        }
+    }
+    served.grew_by_less_than(before, 200 * MIB);
+}
+
+/// The other half of `stores/grow.py`: 200 watchers whose keys have 1.9 MB each.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_watchers_are_counted() {
+    let served = Served::start("budget-watchers", false);
+    let asked = served.ask().await;
+    let create =
+        |key: Vec<u8>| api::WatchUnion::Create(api::WatchCreateRequest { key, ..Default::default() });
+    let before = served.memory().0;
+    let mut watches = asked.watches(create(b"short".to_vec())).await;
+    assert!(!watches.answer().await.unwrap().canceled);
+    let mut refused = 0;
+    for number in 0..200 {
+        watches.wish(create([format!("k{number:05}").as_bytes(), &[b'y'; 1_900_000]].concat())).await;
+        refused += u32::from(watches.answer().await.unwrap().canceled);
+    }
+    assert!(refused > 150, "{refused} were refused");
+    served.grew_by_less_than(before, 160 * MIB);
+}
+
+/// Connections that show no token keep nobody out: the next one takes the place of the oldest.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_a_token_do_not_keep_clients_out() {
+    // It has places for 200.
+    let served = Served::start_within("budget-silent", &["prlimit", "--nofile=400"], true);
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(Attacker::connect(&served.address, 1 << 16).await);
+    }
+    let let_in = async { log_in(&served.ask().await, "right").await };
+    tokio::time::timeout(PATIENCE, let_in).await.expect("there is room for one more").unwrap();
+}
