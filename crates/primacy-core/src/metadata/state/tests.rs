@@ -89,6 +89,14 @@ fn compare(state: &State, twin: &Twin, drawn: &mut Drawn) {
             for previous in [Previous::Unwanted, Previous::Wanted] {
                 let told = state.changes(&keys, Version(version), previous).map(Iterator::collect);
                 assert_eq!(told, twin.changes(&keys, Version(version), previous), "{keys:?} {version}");
+                // Those of the next few versions are the beginning of it.
+                let few = Version(version)..Version(version + 3);
+                let begins = told.map(|mut all: Vec<Change>| {
+                    all.retain(|change| few.contains(&change.version));
+                    all
+                });
+                let told = state.changes_in(&keys, few.clone(), previous).map(Iterator::collect);
+                assert_eq!(told, begins, "{keys:?} {few:?}");
             }
         }
         let read = drawn.read();
