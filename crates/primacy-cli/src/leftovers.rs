@@ -54,9 +54,10 @@ struct Leftover {
 const OTHER_USERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl NodeMark {
-    /// For `node` in `election`; `place` tells apart elections of the same name that are held elsewhere.
+    /// For `node` in `election`; `place` tells apart elections of the same name that are held elsewhere, and can be
+    /// guessed from the mark.
     pub(crate) fn new(election: &str, node: &str, place: &[u8]) -> Self {
-        // The place may be a URL with a password, and environments can be read: only its hash (FNV-1a) is shown.
+        // It may be long, and may have any bytes: its hash (FNV-1a) is shown.
         let hash = place.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });

@@ -19,6 +19,7 @@ mod memory;
 mod notify;
 mod orphans;
 mod pauses;
+mod printable;
 mod process_tree;
 mod program;
 mod quota;
@@ -34,10 +35,12 @@ mod size;
 mod start_error;
 mod supervisor;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use primacy::stores::login::without_logins;
 
 use crate::entry::layers::{self, Sources, Stop};
 use crate::exit::{Exit, Failure};
@@ -93,7 +96,7 @@ fn main() -> ExitCode {
         return guardian::main(args);
     }
     if verb.as_ref().is_some_and(|verb| verb == "health-check") {
-        return health::keeper::main(args);
+        return health::keeper::main();
     }
     if verb.is_some_and(|verb| verb == "bench-child") {
         return cmd::bench::child::main(args);
@@ -103,7 +106,15 @@ fn main() -> ExitCode {
         Ok((cli, sources)) => act(&cli.verb, &sources),
         Err(Stop::Clap(error)) => {
             // Help and version are no errors. Where nothing can be printed, the exit code must do.
-            let _ = error.print();
+            let said = error.to_string();
+            match without_logins(&said) {
+                Cow::Owned(shown) if error.use_stderr() && shown != said => {
+                    line_writer::write_last_words(shown.trim_end());
+                }
+                Cow::Owned(_) | Cow::Borrowed(_) => {
+                    let _ = error.print();
+                }
+            }
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }
         Err(Stop::Failure(failure)) => Err(failure),
@@ -113,7 +124,8 @@ fn main() -> ExitCode {
         Err(Failure { exit, message }) if message.is_empty() => exit.into(),
         Err(Failure { exit, message }) => {
             // Standard error may be full or closed; the exit code says it all the same.
-            line_writer::write_last_words(&format!("primacy: {message}"));
+            let message = without_logins(&message);
+            line_writer::write_last_words(&format!("primacy: {}", printable::printable(&message)));
             exit.into()
         }
     }

@@ -255,7 +255,8 @@ fn a_password_in_a_policy_may_be_in_the_environment_only() {
     let (code, said) = checked(&format!("split-brain = \"lease:{url}\"\n"), "");
     assert_eq!(code, Some(78), "{said}");
     assert!(
-        said.contains("has a password") && said.contains("write --split-brain lease:env:ELECTION_URL"),
+        said.contains("has a password or a token")
+            && said.contains("write --split-brain lease:env:ELECTION_URL"),
         "{said}"
     );
 }

@@ -50,6 +50,7 @@ mod joint;
 pub mod kubernetes;
 #[cfg(feature = "network")]
 mod location;
+pub mod login;
 pub mod mark;
 pub mod memory;
 #[cfg(feature = "nats")]
@@ -66,6 +67,7 @@ pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod register;
+pub mod replaced_files;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod sessions;

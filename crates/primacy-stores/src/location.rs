@@ -2,6 +2,7 @@
 //!
 //! Other than in the URLs of the web, there may be several hosts. `%XX` stands for a byte, everywhere but in a host.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
@@ -17,6 +18,8 @@ pub(crate) struct Location {
     /// Without the slash at its beginning and those at its end.
     pub(crate) path: String,
     settings: Vec<(String, String)>,
+    /// The names of the settings that were asked for. No other one is shown: it may be a part of a password.
+    known: BTreeSet<&'static str>,
     form: &'static str,
 }
 
@@ -38,6 +41,12 @@ impl Location {
         let rest = rest.strip_prefix("//").ok_or_else(|| malformed("behind the scheme come two slashes"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') || query.contains('@') {
+            return Err(malformed(
+                "an `@` stands behind the host: in the name of a user and in a password write %2F for `/`, %3F for `?`, %23 for `#` and \
+                 %40 for `@`, and %40 for one that is in a path or a setting",
+            ));
+        }
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, authority),
@@ -62,12 +71,14 @@ impl Location {
             hosts: hosts.collect::<Result<_, _>>()?,
             path: decode(path.trim_end_matches('/'))?,
             settings: settings.collect::<Result<_, OpenError>>()?,
+            known: BTreeSet::new(),
             form,
         })
     }
 
     /// The value of a setting; each is asked for once, and what is left at the end is [unknown](Self::finish).
-    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
+        self.known.insert(name);
         let found = self.settings.iter().position(|(known, _)| known == name)?;
         Some(self.settings.remove(found).1)
     }
@@ -77,13 +88,13 @@ impl Location {
     /// # Errors
     /// [`OpenError::Malformed`] if there is one more, which nobody knows.
     pub(crate) fn finish(&self) -> Result<(), OpenError> {
-        match self.settings.first() {
-            None => Ok(()),
-            Some((name, _)) => {
-                let shown: String = name.chars().filter(|letter| !letter.is_control()).take(40).collect();
-                Err(self.malformed(format!("it has no setting `{shown}`, or it was given twice")))
-            }
-        }
+        let Some((name, _)) = self.settings.first() else { return Ok(()) };
+        let known: Vec<&str> = self.known.iter().copied().collect();
+        Err(self.malformed(match known.iter().find(|known| *known == name) {
+            Some(twice) => format!("the setting `{twice}` was given twice"),
+            None if known.is_empty() => "it has a setting, and this store has none".to_owned(),
+            None => format!("it has a setting that is none of this store's, which are {}", known.join(", ")),
+        }))
     }
 
     /// An error about this URL. `why` must show no part of it that could hold a password.
@@ -98,7 +109,10 @@ impl Host {
             Some(rest) => {
                 let (name, rest) =
                     rest.split_once(']').ok_or("an address that begins with `[` ends with `]`")?;
-                (name, rest.strip_prefix(':'))
+                match rest.strip_prefix(':') {
+                    None if !rest.is_empty() => return Err("behind `]` comes `:PORT` or nothing".to_owned()),
+                    port => (name, port),
+                }
             }
             None => match text.split_once(':') {
                 Some((name, port)) => (name, Some(port)),
@@ -152,8 +166,9 @@ mod tests {
         let hosts: Vec<_> = whole.hosts.iter().map(|host| host.authority(9)).collect();
         assert_eq!(hosts, ["a:1", "[::1]:2", "c:9"]);
         assert_eq!(whole.path, "some/path x");
-        assert!(whole.finish().unwrap_err().to_string().contains("`ca`"));
+        assert!(whole.finish().unwrap_err().to_string().contains("this store has none"));
         assert_eq!(whole.take("ca").as_deref(), Some("/tmp/ca.pem"));
+        assert!(whole.finish().unwrap_err().to_string().contains("which are ca;"));
         assert_eq!(whole.take("flag").as_deref(), Some(""));
         assert_eq!(whole.take("ca"), None);
         assert_eq!(whole.finish(), Ok(()));
@@ -170,6 +185,9 @@ mod tests {
             "host",
             "//u:secret@h:99999",
             "//u:secret@[::1",
+            "//u:secret@[::1]junk:5",
+            "//u:12/secret@h",
+            "//u:12?secret@h",
             "//u:secret@ho st",
             "//u:secret@a/%ff",
             "//u:%ff@a",

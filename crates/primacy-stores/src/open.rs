@@ -272,7 +272,11 @@ fn find(url: &str) -> Result<(&'static Store, &str), OpenError> {
         None => {
             // It will be shown. Where there is none, what stands before the first colon may be a user and a password.
             let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-            let scheme = if is_scheme { scheme.to_owned() } else { String::new() };
+            let scheme = if is_scheme && (rest.starts_with("//") || !rest.contains('@')) {
+                scheme.to_owned()
+            } else {
+                String::new()
+            };
             Err(OpenError::UnknownScheme { scheme })
         }
     }
@@ -306,7 +310,7 @@ impl fmt::Display for OpenError {
             Self::Malformed { form, why } => write!(f, "{why}; write {form}"),
             Self::UnknownScheme { scheme } => {
                 match scheme.as_str() {
-                    "" => f.write_str("a store is named by a URL, and this one has no scheme")?,
+                    "" => f.write_str("a store is named by a URL, and this one has no scheme of a store")?,
                     scheme => write!(f, "there is no store `{scheme}:`")?,
                 }
                 f.write_str("; the stores are ")?;
@@ -345,7 +349,7 @@ mod tests {
         let unknown = refusal("mysql://root:secret@host").await.to_string();
         assert!(unknown.contains("`mysql:`") && unknown.contains("memory:NAME"), "{unknown}");
         assert!(!unknown.contains("secret"), "{unknown}");
-        for none in ["no scheme", "secret@host:5432/db", "\u{1b}[2J:x"] {
+        for none in ["no scheme", "secret@host:5432/db", "secret:p@host", "\u{1b}[2J:x"] {
             assert!(refusal(none).await.to_string().contains("has no scheme"), "{none:?}");
         }
         // One that was written into the wrong place.

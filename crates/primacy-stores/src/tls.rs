@@ -3,13 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::location::Location;
 use crate::open::OpenError;
 use crate::passing;
+use crate::replaced_files::FromFiles;
 
 /// Which files protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,14 +48,47 @@ impl Files {
         self.ca.is_some() || self.identity.is_some()
     }
 
-    /// What a client connects with. Always with ring, whatever other provider the program has.
+    /// What a client connects with. Always with ring, whatever other provider the program has. The files are read again when they have
+    /// changed: each handshake goes by what is in them then, and none resumes an earlier session, which was judged by what was.
     ///
     /// # Errors
     /// [`OpenError::Refused`] for a file that cannot be read or holds no certificate, no key, or one that does not fit.
     pub(crate) fn client(&self) -> Result<ClientConfig, OpenError> {
+        let files = self.clone();
+        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
+        let paths = self.ca.iter().chain(identity).cloned().collect();
+        let load = move || Credentials::load(&files).map(Arc::new);
+        let credentials = Arc::new(Reread(FromFiles::open("the certificates of a store", paths, load)?));
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| OpenError::Refused { why: error.to_string() })?;
+        // The verifier is that of the library; only which authorities it trusts is looked up each time.
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::clone(&credentials) as _);
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(_) => builder.with_client_cert_resolver(credentials),
+        };
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// What is in the files.
+#[derive(Debug)]
+struct Credentials {
+    /// `None` where there is no authority at all, as on a system without certificates.
+    verifier: Option<Arc<WebPkiServerVerifier>>,
+    identity: Option<Arc<CertifiedKey>>,
+}
+
+impl Credentials {
+    fn load(files: &Files) -> Result<Self, OpenError> {
         let refused = |why: String| OpenError::Refused { why };
         let mut roots = RootCertStore::empty();
-        match &self.ca {
+        match &files.ca {
             Some(path) => {
                 for certificate in certificates(path)? {
                     let added = roots.add(certificate);
@@ -62,21 +100,71 @@ impl Files {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| refused(error.to_string()))?.with_root_certificates(roots);
-        match &self.identity {
-            None => Ok(builder.with_no_client_auth()),
-            Some((cert, key)) => {
-                let chain = certificates(cert)?;
-                let named = |error: pem::Error| {
-                    of_pem(format!("{} holds no private key: {error}", key.display()), &error)
-                };
-                let private = PrivateKeyDer::from_pem_file(key).map_err(named)?;
-                let fits = builder.with_client_auth_cert(chain, private);
-                fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))
-            }
-        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().ok();
+        let Some((cert, key)) = &files.identity else { return Ok(Self { verifier, identity: None }) };
+        let chain = certificates(cert)?;
+        let named =
+            |error: pem::Error| of_pem(format!("{} holds no private key: {error}", key.display()), &error);
+        let private = PrivateKeyDer::from_pem_file(key).map_err(named)?;
+        let fits = CertifiedKey::from_der(chain, private, &provider());
+        let fits =
+            fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))?;
+        Ok(Self { verifier, identity: Some(Arc::new(fits)) })
+    }
+}
+
+/// The credentials as they are at each handshake.
+#[derive(Debug)]
+struct Reread(FromFiles<Arc<Credentials>>);
+
+impl Reread {
+    fn verifier(&self) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
+        self.0.current().verifier.clone().ok_or_else(|| CertificateError::UnknownIssuer.into())
+    }
+}
+
+impl ServerCertVerifier for Reread {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.verifier()?.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &provider().signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &provider().signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ResolvesClientCert for Reread {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.current().identity.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 

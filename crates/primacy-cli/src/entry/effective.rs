@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args as _;
 use primacy::config::{PROMISE, Venue, default_state_dir};
 use primacy::core::election::seniority::SEEDS_MAX;
+use primacy::stores::login::without_logins;
 use primacy::{Algorithm, Timers};
 use serde_json::{Map, Value, json};
 
@@ -110,7 +111,9 @@ fn may_be_secret(key: &str, text: &str) -> bool {
 fn without_secret(url: &str, source: &Source) -> String {
     match source {
         Source::Environment { variable } if !url.starts_with("env:") => format!("env:{variable}"),
-        Source::Environment { .. } | Source::CommandLine | Source::File { .. } => url.to_owned(),
+        Source::Environment { .. } | Source::CommandLine | Source::File { .. } => {
+            without_logins(url).into_owned()
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod effective;
 mod file;
 pub(crate) mod layers;
+mod mark_secret;
 mod membership;
 pub(crate) mod opening;
 pub(crate) mod place;

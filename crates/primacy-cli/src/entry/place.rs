@@ -11,12 +11,14 @@ use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
 use primacy::metadata::LogError;
 
+use primacy::stores::login::has_login;
 use primacy::stores::{OpenError, ReadError, SessionError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 
 use super::Entry;
 use super::layers::{Source, Sources};
+use super::mark_secret;
 use super::opening::{Opening, enter_when_open};
 use crate::control;
 use crate::exit::{Exit, Failure};
@@ -156,11 +158,16 @@ impl Place {
         }
     }
 
-    /// The mark by which what this node has started is recognised.
+    /// The mark by which what this node has started is recognised. Environments can be read, and the URL of a store may have a
+    /// password: so such a place is told by a secret of the state directory, without which nothing can be tried. Where there is no
+    /// such directory, the mark is of this process, and no later one knows it.
     pub(crate) fn mark(&self, election: &str, node: NodeId) -> NodeMark {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let place = match self {
-            Self::Store { url, .. } => url.clone().into_bytes(),
+            Self::Store { url, dir, .. } => {
+                let secret = dir.as_deref().and_then(|dir| mark_secret::of_directory(dir).ok());
+                mark_secret::sign(&secret.unwrap_or_else(mark_secret::draw), url)
+            }
             Self::Local(dir) | Self::Peers(_, dir) => absolute(dir).as_os_str().as_bytes().to_vec(),
         };
         NodeMark::new(election, node.as_str(), &place)
@@ -209,9 +216,9 @@ fn resolve(key: &str, before: &str, url: &str, source: Option<&Source>) -> Resul
             (format!("--{key}"), "every user of this machine can read command lines")
         }
     };
-    if has_password(url) {
+    if has_login(url) {
         return Err(usage(format!(
-            "the URL of {what} has a password, and {readers}: put the URL into the environment, as ELECTION_URL for \
+            "the URL of {what} has a password or a token, and {readers}: put the URL into the environment, as ELECTION_URL for \
              example, and write --{key} {before}env:ELECTION_URL"
         )));
     }
@@ -237,13 +244,6 @@ pub(crate) fn between_processes(url: String) -> Result<String, Failure> {
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(url)
-}
-
-fn has_password(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else { return false };
-    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let in_user = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    in_user || path.to_ascii_lowercase().contains("password=")
 }
 
 /// The store of those who name none: a file of this user on this machine. Each election has its own, since only the
@@ -300,19 +300,4 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
         ConnectError::Thread(_) => Exit::System,
     };
     Failure::new(exit, error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_in_a_url_is_seen() {
-        for url in ["etcd://u:secret@host", "postgres://u:p@h/db?x=1", "postgres://h/db?password=secret"] {
-            assert!(has_password(url), "{url}");
-        }
-        for url in ["sqlite:/a:b@c.db", "etcd://host:2379", "postgres://user@host:5432/db", "memory:a@b:c"] {
-            assert!(!has_password(url), "{url}");
-        }
-    }
 }

@@ -21,10 +21,16 @@ pub(crate) struct Program {
     pub(crate) args: Vec<OsString>,
 }
 
+/// The variable with the shell command of a hook or a check, which every user could read in an argument.
+pub(crate) const SCRIPT: &str = "PRIMACY_SCRIPT";
+
+/// Runs what is in that variable, without it.
+pub(crate) const RUN_SCRIPT: &str = r#"eval "unset PRIMACY_SCRIPT; $PRIMACY_SCRIPT""#;
+
 impl Program {
-    /// The program that runs a shell command.
-    pub(crate) fn shell(script: &str) -> Self {
-        Self { file: "/bin/sh".into(), args: vec!["sh".into(), "-c".into(), script.into()] }
+    /// The program that runs the shell command in the variable [`SCRIPT`].
+    pub(crate) fn shell() -> Self {
+        Self { file: "/bin/sh".into(), args: vec!["sh".into(), "-c".into(), RUN_SCRIPT.into()] }
     }
 }
 

@@ -440,7 +440,7 @@ impl Guardian {
             return self.drain(Stopping::Leftovers);
         }
         let Some(script) = self.duty.on_elected.clone() else { return self.start_job() };
-        if let Some(pid) = self.start(&Program::shell(&script), Stage::Preparing, &[]) {
+        if let Some(pid) = self.start(&Program::shell(), Stage::Preparing, &[(job::SCRIPT, script)]) {
             tracing::debug!(term, pid = pid.as_raw_nonzero().get(), "hook started");
         }
     }
@@ -595,8 +595,8 @@ impl Guardian {
             // A hook that is told that the lead is lost may run on after it; it still has an end.
             drained => ("lost", drained),
         };
-        let env = [("PRIMACY_LEAD", lead.to_owned())];
-        if self.start(&Program::shell(&script), Stage::Parting { kill_at }, &env).is_some() {
+        let env = [("PRIMACY_LEAD", lead.to_owned()), (job::SCRIPT, script)];
+        if self.start(&Program::shell(), Stage::Parting { kill_at }, &env).is_some() {
             self.wire.say(&Report::Parting { term });
         } else {
             self.let_go();

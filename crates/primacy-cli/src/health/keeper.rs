@@ -7,7 +7,6 @@
 //! Their connection is the keeper's standard input. The keeper says over it how the command ended, when nothing is left of
 //! it; and when the node closes it, for lack of patience or by dying, the keeper ends everything at once.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -23,7 +22,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
-use crate::guardian::job::bind_to_parent;
+use crate::guardian::job::{RUN_SCRIPT, SCRIPT, bind_to_parent};
 use crate::process_tree::{Ended, end_descendants};
 use crate::readable::readable;
 use crate::signals;
@@ -61,11 +60,12 @@ impl Run {
         // This very program, also when its file has been replaced or removed since. In a group of its own: what the
         // terminal sends is for the node.
         let mut keeper = Command::new("/proc/self/exe");
-        keeper.arg0("primacy").arg("health-check").arg(command).process_group(0);
+        keeper.arg0("primacy").arg("health-check").process_group(0);
         keeper.stdin(OwnedFd::from(theirs)).stdout(write.try_clone()?).stderr(write);
         for variable in crate::entry::VARIABLES.iter().chain(crate::notify::VARIABLES) {
             keeper.env_remove(variable);
         }
+        keeper.env(SCRIPT, command);
         let child = keeper.spawn();
         // It holds the keeper's ends.
         drop(keeper);
@@ -151,11 +151,11 @@ fn described(ended: Ended, output: &str) -> String {
     if output.is_empty() { how } else { format!("{how}, and said: {output}") }
 }
 
-/// Runs the keeper: `primacy health-check CMD`, which only a node starts.
-pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+/// Runs the keeper: `primacy health-check`, which only a node starts. The command is in the environment.
+pub(crate) fn main() -> ExitCode {
     let node = io::stdin();
-    let kept = args.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
-    let said = match kept.and_then(|command| keep(&command, &node)) {
+    let given = std::env::var_os(SCRIPT).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
+    let said = match given.and_then(|_| keep(&node)) {
         Ok(ended) => Said::Ended(ended),
         Err(error) => Said::NotStarted(error.to_string()),
     };
@@ -172,12 +172,12 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Runs the command until it ends or nobody asks any more, and ends all that is left of it.
-fn keep(command: &OsString, node: &io::Stdin) -> io::Result<Ended> {
+fn keep(node: &io::Stdin) -> io::Result<Ended> {
     // Before anything is started that it must be there to end.
     signals::outlive()?;
     set_child_subreaper(Some(getpid()))?;
     let mut shell = Command::new("/bin/sh");
-    shell.arg("-c").arg(command).stdin(Stdio::null()).process_group(0);
+    shell.arg0("sh").arg("-c").arg(RUN_SCRIPT).stdin(Stdio::null()).process_group(0);
     bind_to_parent(&mut shell, Signal::KILL);
     let pid = Pid::from_child(&shell.spawn()?);
     let pidfd = pidfd_open(pid, PidfdFlags::empty());

@@ -6,6 +6,7 @@ use primacy_conformance::{LAWS, Outcome, SESSION_LAWS};
 use self::store::laws;
 use crate::{Column, to_be_tried};
 
+mod rotation;
 mod store;
 mod watching;
 

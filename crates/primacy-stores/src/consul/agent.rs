@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use crate::attempts;
 use crate::background::{self, Aborted};
 use crate::location::Host;
+use crate::replaced_files::FromFiles;
 
 /// How long a connection may take, TLS included. An agent stands on the same machine, or near.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -40,7 +41,7 @@ pub(super) struct Agents {
     hosts: Vec<Host>,
     default_port: u16,
     tls: Option<Arc<ClientConfig>>,
-    token: Option<HeaderValue>,
+    token: Token,
     /// The agent that is asked first.
     current: AtomicUsize,
     idle: Mutex<Vec<(usize, Connection)>>,
@@ -73,6 +74,25 @@ struct Connection {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// What agents are shown.
+#[derive(Debug)]
+pub(super) enum Token {
+    /// As it was when the store was opened, if there is one.
+    Fixed(Option<HeaderValue>),
+    /// As it is in a file.
+    File(Arc<FromFiles<HeaderValue>>),
+}
+
+impl Token {
+    /// As it is now.
+    pub(super) fn current(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Fixed(token) => token.clone(),
+            Self::File(file) => Some(file.current()),
+        }
+    }
+}
+
 /// Sees to it that a request that is given up is tried with the next agent.
 struct Turn<'a> {
     agents: &'a Agents,
@@ -81,7 +101,7 @@ struct Turn<'a> {
 }
 
 impl Agents {
-    pub(super) fn new(hosts: Vec<Host>, tls: Option<Arc<ClientConfig>>, token: Option<HeaderValue>) -> Self {
+    pub(super) fn new(hosts: Vec<Host>, tls: Option<Arc<ClientConfig>>, token: Token) -> Self {
         let default_port = if tls.is_some() { super::url::TLS_PORT } else { super::url::PORT };
         Self { hosts, default_port, tls, token, current: AtomicUsize::new(0), idle: Mutex::default() }
     }
@@ -152,7 +172,7 @@ impl Agents {
     fn request(&self, agent: usize, question: &Question) -> Result<Request<Full<Bytes>>, http::Error> {
         let mut request = Request::builder().method(question.method.clone()).uri(&question.target);
         request = request.header(HOST, self.address(agent)).header(CONTENT_TYPE, "application/json");
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token.current() {
             request = request.header("x-consul-token", token);
         }
         request.body(Full::new(Bytes::from(question.body.clone())))

@@ -1,11 +1,12 @@
 //! From a URL to an election in Consul.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 
-use super::agent::Agents;
+use super::agent::{Agents, Token};
 use super::api::{Api, LOCK_FLAG};
 use super::queue::Queue;
 use super::session::{Pool, User};
@@ -15,6 +16,7 @@ use crate::background;
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::passing;
+use crate::replaced_files::FromFiles;
 use crate::sessions::SessionError;
 use crate::shared::Shared;
 use crate::tls::Files;
@@ -118,27 +120,40 @@ fn key(prefix: &str, election: &str) -> String {
 }
 
 /// What agents are shown. No text of an error shows it.
-fn token(file: Option<&str>) -> Result<Option<HeaderValue>, OpenError> {
-    let refused = |why: String| OpenError::Refused { why };
-    let token = match file {
+fn token(file: Option<&str>) -> Result<Token, OpenError> {
+    match file {
         Some(path) => {
-            let read = std::fs::read_to_string(path);
-            Some(read.map_err(|error| {
-                passing::of_file(format!("{path}, which should hold a token: {error}"), &error)
-            })?)
+            let path = PathBuf::from(path);
+            let paths = vec![path.clone()];
+            let read = FromFiles::open("the token of Consul", paths, move || read_token(&path))?;
+            Ok(Token::File(Arc::new(read)))
         }
-        None => std::env::var(TOKEN_VARIABLE).ok(),
+        None => {
+            let token = std::env::var(TOKEN_VARIABLE).ok().map(|token| token.trim().to_owned());
+            let token = token.filter(|token| !token.is_empty());
+            Ok(Token::Fixed(token.map(|token| header(&token)).transpose()?))
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<HeaderValue, OpenError> {
+    let refused = |why: String| OpenError::Refused { why };
+    let named = |error: std::io::Error| {
+        passing::of_file(format!("{}, which should hold a token: {error}", path.display()), &error)
     };
-    let Some(token) = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()) else {
-        return match file {
-            Some(path) => Err(refused(format!("{path} should hold a token, and is empty"))),
-            None => Ok(None),
-        };
-    };
-    let mut header = HeaderValue::try_from(token)
-        .map_err(|_| refused("the token has letters that no token of Consul's has".to_owned()))?;
+    let text = std::fs::read_to_string(path).map_err(named)?;
+    match text.trim() {
+        "" => Err(refused(format!("{} should hold a token, and is empty", path.display()))),
+        token => header(token),
+    }
+}
+
+fn header(token: &str) -> Result<HeaderValue, OpenError> {
+    let mut header = HeaderValue::try_from(token).map_err(|_| OpenError::Refused {
+        why: "the token has letters that no token of Consul's has".to_owned(),
+    })?;
     header.set_sensitive(true);
-    Ok(Some(header))
+    Ok(header)
 }
 
 /// Opens `consul://HOST/PREFIX`, and looks at the election's key, so that what cannot work is said now.
@@ -221,7 +236,7 @@ mod tests {
             ("//h/a?lock-delay=5", "lock-delay"),
             ("//h/a?tls=maybe", "tls"),
             ("//h/a?tls=false&ca=x", "tls"),
-            ("//h/a?token=secret", "`token`"),
+            ("//h/a?token=secret", "none of this store's, which are ca, cert"),
             ("//h/a?token-file=/no/such/file", "/no/such/file"),
         ] {
             let told = told(rest);
@@ -238,7 +253,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("primacy-consul-token-{}", std::process::id()));
         let name = path.to_str().unwrap();
         std::fs::write(&path, " s3cret\n").unwrap();
-        let found = token(Some(name)).unwrap().unwrap();
+        let found = token(Some(name)).unwrap().current().unwrap();
         assert_eq!(found.to_str().unwrap(), "s3cret");
         let place = parse(&format!("//h/a?token-file={name}")).unwrap();
         assert!(!format!("{place:?} {found:?}").contains("s3cret"));

@@ -144,7 +144,7 @@ mod tests {
             ("//u:secret@h?tls=false&ca=x", "`tls=false`"),
             ("//u:secret@h?recipe=x", "`recipe`"),
             ("//u@h", "password"),
-            ("//u:secret@h?color=red", "`color`"),
+            ("//u:secret@h?color=red", "none of this store's"),
             ("//u:secret@h?ca=/no/such/file", "/no/such/file"),
         ] {
             let error = parse(rest).err().unwrap().to_string();

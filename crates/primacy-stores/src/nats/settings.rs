@@ -141,7 +141,7 @@ mod tests {
             ("//u:secret@a?tls=maybe", "`tls`"),
             ("//u:secret@a/b.c", "bucket"),
             ("//u:secret@a/b/c", "bucket"),
-            ("//u:secret@a?replicas=3", "`replicas`"),
+            ("//u:secret@a?replicas=3", "none of this store's"),
         ] {
             let error = Settings::parse(wrong).unwrap_err().to_string();
             assert!(error.contains(said) && !error.contains("secret"), "{error}");

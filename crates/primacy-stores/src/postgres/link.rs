@@ -15,7 +15,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Socket};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage, Socket};
 
 use super::batch::Queue;
 use super::pooler;
@@ -445,8 +445,8 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let config: &Config = &server.config;
-    let (client, connection) = config.connect(tls).await.map_err(|error| refusal::of_opening(&error))?;
+    let (client, connection) =
+        server.config().connect(tls).await.map_err(|error| refusal::of_opening(&error))?;
     let (living, lives) = watch::channel(());
     let end = Arc::new(OnceLock::new());
     let noted = Arc::clone(&end);

@@ -7,17 +7,17 @@ use std::path::PathBuf;
 const FILE_LENGTH_MAX: u64 = 1024 * 1024;
 
 /// Who logs in where.
-#[derive(Debug)]
-pub(super) struct Login<'a> {
-    pub(super) host: &'a str,
+#[derive(Clone, Debug)]
+pub(super) struct Login {
+    pub(super) host: String,
     pub(super) port: u16,
-    pub(super) database: Option<&'a str>,
-    pub(super) user: Option<&'a str>,
+    pub(super) database: Option<String>,
+    pub(super) user: Option<String>,
 }
 
 /// The password of a login, if there is one: from `PGPASSWORD`, or else from the file `PGPASSFILE`, or `.pgpass` at home. As
 /// by PostgreSQL's own programs, a file that others may read is ignored.
-pub(super) fn find(login: &Login<'_>) -> Option<String> {
+pub(super) fn find(login: &Login) -> Option<String> {
     if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
         return Some(password);
     }
@@ -33,16 +33,16 @@ pub(super) fn find(login: &Login<'_>) -> Option<String> {
 
 /// The first line whose fields are those of the login: `HOST:PORT:DATABASE:USER:PASSWORD`, where `*` fits all, and a
 /// backslash makes the next letter an ordinary one.
-fn search(text: &str, login: &Login<'_>) -> Option<String> {
+fn search(text: &str, login: &Login) -> Option<String> {
     let port = login.port.to_string();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     for fields in lines.map(fields) {
         let [host, at, database, user, password] = fields.as_slice() else { continue };
         let fits = |field: &str, value: Option<&str>| field == "*" || Some(field) == value;
-        if fits(host, Some(login.host))
+        if fits(host, Some(&login.host))
             && fits(at, Some(&port))
-            && fits(database, login.database)
-            && fits(user, login.user)
+            && fits(database, login.database.as_deref())
+            && fits(user, login.user.as_deref())
         {
             return Some(password.clone());
         }
@@ -71,7 +71,10 @@ mod tests {
     fn the_first_line_that_fits_has_the_password() {
         let text = "# host:port\nother:*:*:*:no\nshort:line\n\
                     db:5432:app:us\\:er:p\\\\w\\:d\n*:*:*:*:any\n";
-        let login = |host, user| Login { host, port: 5432, database: Some("app"), user };
+        let login = |host: &str, user: Option<&str>| {
+            let (host, user) = (host.to_owned(), user.map(str::to_owned));
+            Login { host, port: 5432, database: Some("app".to_owned()), user }
+        };
         assert_eq!(search(text, &login("db", Some("us:er"))).as_deref(), Some("p\\w:d"));
         assert_eq!(search(text, &login("db", None)).as_deref(), Some("any"));
         assert_eq!(search("db:1:app:u:p", &login("db", Some("u"))), None);

@@ -8,7 +8,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::password;
+use super::password::{self, Login};
 use crate::location::Location;
 use crate::open::OpenError;
 use crate::tls::Files;
@@ -51,7 +51,9 @@ pub(super) struct Settings {
 pub(super) struct Server {
     /// Its host and port, for people.
     pub(super) name: String,
-    pub(super) config: Config,
+    config: Config,
+    /// Whose password is looked up with each connection, where the URL has none: files of passwords may be replaced.
+    login: Option<Login>,
 }
 
 impl Settings {
@@ -110,19 +112,26 @@ impl Settings {
         let mut servers = Vec::new();
         for (host, port) in hosts {
             let mut config = common.clone();
-            let login = password::Login {
-                host: match &host {
-                    Host::Tcp(name) => name,
-                    Host::Unix(_) => "localhost",
-                },
-                port,
-                database: if location.path.is_empty() { user.as_deref() } else { Some(&location.path) },
-                user: user.as_deref(),
+            let login = match &location.password {
+                Some(password) => {
+                    config.password(password);
+                    None
+                }
+                None => Some(Login {
+                    host: match &host {
+                        Host::Tcp(name) => name.clone(),
+                        Host::Unix(_) => "localhost".to_owned(),
+                    },
+                    port,
+                    database: if location.path.is_empty() {
+                        user.clone()
+                    } else {
+                        Some(location.path.clone())
+                    },
+                    user: user.clone(),
+                }),
             };
-            if let Some(password) = location.password.clone().or_else(|| password::find(&login)) {
-                config.password(password);
-            }
-            servers.push(Server::new(config, host, port));
+            servers.push(Server { login, ..Server::new(config, host, port) });
         }
         Ok(Self { recipe, owner, ..Self::new(servers, schema, &files)? })
     }
@@ -151,7 +160,7 @@ impl Settings {
                 (Some(host), _) => servers.push(Server::new(one, host, port)),
                 (None, Some(address)) => {
                     one.port(port);
-                    servers.push(Server { name: format!("{address}:{port}"), config: one });
+                    servers.push(Server { name: format!("{address}:{port}"), config: one, login: None });
                 }
                 (None, None) => {}
             }
@@ -195,7 +204,16 @@ impl Server {
                 format!("{}/.s.PGSQL.{port}", directory.display())
             }
         };
-        Self { name, config }
+        Self { name, config, login: None }
+    }
+
+    /// What to connect with now.
+    pub(super) fn config(&self) -> Config {
+        let mut config = self.config.clone();
+        if let Some(password) = self.login.as_ref().and_then(password::find) {
+            config.password(password);
+        }
+        config
     }
 }
 
@@ -296,7 +314,7 @@ mod tests {
             ("//u:secret@h/db?sslmode=disable&ca=/x", "nothing to use"),
             ("//u:secret@/db", "names no host"),
             ("//u:secret@h/db?host=/there", "for a unix socket"),
-            ("//u:secret@h/db?timeout=3", "`timeout`"),
+            ("//u:secret@h/db?timeout=3", "none of this store's"),
             ("//u:secret@h/db?recipe=lock", "`recipe`"),
             ("//u:secret@h/db?ca=/no/such/file", "/no/such/file"),
         ] {

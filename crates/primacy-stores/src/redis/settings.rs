@@ -143,7 +143,7 @@ mod tests {
             ("//:secret@a?db=-1", "`db`"),
             ("//:secret@a?tls=maybe", "`tls`"),
             ("//:secret@a?tls=off&ca=/x", "unused"),
-            ("//:secret@a?timeout=3", "`timeout`"),
+            ("//:secret@a?timeout=3", "none of this store's"),
             ("//u@a", "USER:PASSWORD"),
         ] {
             let error = Settings::parse(wrong).unwrap_err().to_string();

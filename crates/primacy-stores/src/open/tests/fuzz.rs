@@ -104,7 +104,12 @@ fn path(rest: &str) {
 fn harmless(refused: &OpenError, url: &str, of: impl Fn(&str) -> OpenError) {
     let told = refused.to_string();
     assert!(!told.contains(char::is_control), "{told:?}");
-    let other = url.split_once(':').map_or("another".to_owned(), |(scheme, _)| format!("{scheme}:another"));
+    let other = url.split_once(':').map_or("another".to_owned(), |(scheme, rest)| {
+        // Where there are no slashes, what stands before the colon may be a user's name.
+        let begins = if rest.starts_with("//") { "//" } else { "" };
+        let ends = if rest.contains('@') { "@host" } else { "" };
+        format!("{scheme}:{begins}another{ends}")
+    });
     assert_eq!(told, of(&other).to_string());
 }
 

@@ -1,10 +1,9 @@
 //! What is made of files that may be replaced at any time, and is made anew when they have changed, or could not be read before.
 
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use primacy_stores::replaced_files::{Stamp, stamps};
 use rustls::pki_types::UnixTime;
 
 use super::{CertificateStatus, TlsError, trouble, wall_time};
@@ -49,16 +48,6 @@ struct State<T> {
     replacements_refused: u64,
     /// Why the files as they are now are not what is in use.
     refused: Option<String>,
-}
-
-/// By what a file is seen to have changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    place: (u64, u64),
-    length: u64,
-    written: (i64, i64),
-    /// A file that was moved here keeps the time at which it was written, and not this one.
-    changed: (i64, i64),
 }
 
 impl<T: OfFiles> Replaceable<T> {
@@ -140,21 +129,5 @@ impl<T: OfFiles> State<T> {
             tracing::warn!("{certificate} was not replaced, and the one before stays in use: {refused}");
             self.refused = Some(refused);
         }
-    }
-}
-
-fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
-    paths.iter().map(|path| Stamp::of(path).ok()).collect()
-}
-
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
-        Ok(Self {
-            place: (metadata.dev(), metadata.ino()),
-            length: metadata.len(),
-            written: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
     }
 }

@@ -10,6 +10,7 @@ mod table;
 
 use hyper::Method;
 use primacy::stores::Check;
+use primacy::stores::login::has_login;
 
 use crate::cmd::store::block_on;
 use crate::entry::layers::Sources;
@@ -53,7 +54,11 @@ impl Resource {
         if text.starts_with("http://") || text.starts_with("https://") {
             return service::Service::parse(text, method).map(Self::Service).map_err(|why| usage(&why));
         }
-        let (given, table) = match text.split_once('#') {
+        // A `#` may also be in a password; where there is none, the last one stands before the table.
+        if has_login(text) {
+            resolve_url("resource", text, &Sources::default())?;
+        }
+        let (given, table) = match text.rsplit_once('#') {
             Some((given, table)) => (given, Some(table)),
             None => (text, None),
         };
@@ -113,7 +118,10 @@ mod tests {
             assert_eq!(failure.exit, Exit::Usage, "{text}: {}", failure.message);
         }
         assert!(wrong("sqlite:/tmp/x").message.contains("#TABLE"));
-        assert!(wrong("postgres://u:secret@h/d#t").message.contains("password"));
+        for url in ["postgres://u:secret@h/d#t", "postgres://u:p#secret@h/d#t"] {
+            let message = wrong(url).message;
+            assert!(message.contains("password") && !message.contains("secret"), "{message}");
+        }
     }
 
     #[test]

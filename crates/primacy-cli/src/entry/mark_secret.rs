@@ -1,0 +1,76 @@
+//! The secret of a state directory, by which marks in environments name a store without giving its URL away.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use tokio_rustls::rustls::crypto::tls13::OkmBlock;
+
+/// The file, which only its owner may read.
+const FILE: &str = "mark-secret";
+
+/// How many bytes it has.
+const LENGTH: usize = 32;
+
+type Secret = [u8; LENGTH];
+
+/// A secret that nobody else has.
+pub(super) fn draw() -> Secret {
+    let mut secret = [0; LENGTH];
+    getrandom::fill(&mut secret).expect("the system has random numbers");
+    secret
+}
+
+/// The secret of a directory, which is made with it if need be.
+///
+/// # Errors
+/// What the system says; also if there is something else under its name.
+pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
+    let path = dir.join(FILE);
+    match read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        read => return read,
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let secret = draw();
+    let new = dir.join(format!("{FILE}.{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let made =
+        file.write_all(&secret).and_then(|()| file.sync_all()).and_then(|()| fs::hard_link(&new, &path));
+    let _ = fs::remove_file(&new);
+    match made {
+        // Another process of this user was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(&path),
+        made => made.map(|()| secret),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Secret> {
+    let bytes = fs::read(path)?;
+    bytes.try_into().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it has another length"))
+}
+
+/// What stands for a text in public, and tells nothing of it to those who have not the secret: HMAC with SHA-256, which TLS has anyway.
+pub(super) fn sign(secret: &Secret, text: &str) -> Vec<u8> {
+    let hmac = TLS13_AES_128_GCM_SHA256.tls13().expect("it is one of version 1.3").hkdf_provider;
+    hmac.hmac_sign(&OkmBlock::new(secret), text.as_bytes()).as_ref().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_stays_and_each_directory_has_its_own() {
+        let dirs = ["a", "b"]
+            .map(|name| std::env::temp_dir().join(format!("primacy-mark-{}-{name}", std::process::id())));
+        let [first, second] = dirs.each_ref().map(|dir| of_directory(dir).unwrap());
+        assert_eq!(of_directory(&dirs[0]).unwrap(), first);
+        assert_ne!(first, second);
+        assert_ne!(sign(&first, "postgres://u:p@h"), sign(&second, "postgres://u:p@h"));
+        assert_eq!(fs::read_dir(&dirs[0]).unwrap().count(), 1, "nothing else is left");
+        dirs.iter().for_each(|dir| fs::remove_dir_all(dir).unwrap());
+    }
+}

@@ -1,0 +1,145 @@
+//! A login in the URL of a store is in no output, whatever odd characters it has, and is refused where others could read it.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::process::Output;
+
+use primacy_core::rng::Rng;
+use support::{Node, Place, peers, stderr, stdout, strings};
+
+/// Letters that are in nothing that the command prints.
+const LETTERS: [&str; 6] = ["Q", "X", "Z", "7", "9", "3"];
+const ODD: [&str; 14] = ["#", "?", "@", "/", "%", ":", "&", "=", "%23", "%zz", ",", "[", "]", "\u{e9}"];
+const SCHEMES: [&str; 7] = ["postgres", "etcd", "redis", "nats", "zookeeper", "consul", "mysql"];
+
+/// A URL with a login, and the parts of that.
+fn draw(rng: &mut Rng) -> (String, Vec<String>) {
+    let mut pick = |from: &[&'static str]| from[usize::try_from(rng.up_to(from.len() as u64 - 1)).unwrap()];
+    let parts: Vec<String> = (0..3).map(|_| (0..5).map(|_| pick(&LETTERS)).collect()).collect();
+    let scheme = pick(&SCHEMES);
+    // The name of a user alone is no secret with PostgreSQL.
+    let colon = if scheme == "postgres" { ":" } else { pick(&[":", ""]) };
+    let login = format!("{}{colon}{}{}{}", parts[0], parts[1], pick(&ODD), parts[2]);
+    // Nothing listens there.
+    (format!("{scheme}://{login}@127.0.0.1:1/d"), parts)
+}
+
+fn said(output: &Output) -> String {
+    stdout(output) + &stderr(output)
+}
+
+/// Each verb that takes a URL; `URL` stands for it.
+const VERBS: [&[&str]; 12] = [
+    &["config", "check", "--election", "e", "--on", "URL"],
+    &["config", "print", "--election", "e", "--on", "URL"],
+    &["config", "check", "--election", "e", "--node", "a", "--peers", "URL"],
+    &[
+        "config",
+        "check",
+        "--election",
+        "e",
+        "--node",
+        "a",
+        "--peers",
+        "a=h:1",
+        "--by",
+        "bully",
+        "--confirm",
+        "URL",
+    ],
+    &["run", "--election", "e", "--on", "URL", "--", "true"],
+    &["node", "--election", "e", "--on", "URL"],
+    &["init", "--election", "e", "--on", "URL"],
+    &["who", "--election", "e", "--on", "URL"],
+    &["resign", "--election", "e", "--on", "URL"],
+    &["doctor", "--election", "e", "--on", "URL"],
+    &["doctor", "--resource", "URL#t"],
+    &["fence", "install", "--on", "URL", "--election", "e", "--table", "t"],
+];
+
+#[test]
+fn no_part_of_a_login_is_printed_by_any_verb() {
+    let place = Place::new("logins");
+    let mut rng = Rng::new(26);
+    for round in 0..4 {
+        for verb in VERBS {
+            let (url, parts) = draw(&mut rng);
+            let args: Vec<String> = verb.iter().map(|word| word.replace("URL", &url)).collect();
+            let output = place.output(&args);
+            assert!(!output.status.success(), "{round} {args:?}");
+            let said = said(&output);
+            for part in &parts {
+                assert!(!said.contains(part), "of {url}, {verb:?} says: {said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
+    let place = Place::new("logins-hidden");
+    let mut rng = Rng::new(27);
+    for round in 0..8 {
+        let (url, parts) = draw(&mut rng);
+        let hidden = |said: &str, how: &str| {
+            for part in &parts {
+                assert!(!said.contains(part), "of {url}, {how} it is said: {said}");
+            }
+        };
+        fs::write(place.path("node.toml"), format!("election = \"e\"\non = {url:?}\n")).unwrap();
+        let output = place.output(&["config", "check", "--config", "node.toml"]);
+        assert!(!output.status.success(), "{round} {url}: {}", said(&output));
+        hidden(&said(&output), "in a file");
+        let environment = |verb: &[&str]| place.command(verb).env("PRIMACY_ON", &url).output().unwrap();
+        for verb in [["config", "print", "--election", "e"], ["config", "check", "--election", "e"]] {
+            hidden(&said(&environment(&verb)), "in a variable");
+        }
+        let who = ["who", "--election", "e", "--on", "env:PRIMACY_ON"];
+        hidden(&said(&environment(&who)), "in a variable");
+        let output = place.command(&["config", "check"]).env("PRIMACY_PEERS", &url).output().unwrap();
+        hidden(&said(&output), "in the wrong variable");
+    }
+}
+
+/// The mark of a job is in its environment, which others may be shown.
+#[test]
+fn the_mark_of_a_job_does_not_depend_on_the_url_alone() {
+    let place = Place::new("logins-mark");
+    let url = format!("sqlite:{}", place.text("election.db"));
+    let mark = |dir: &str| {
+        let args = ["run", "--election", "e", "--node", "a", "--on", &url, "--state-dir", dir, "--"];
+        let output = place.output(&[&args[..], &["sh", "-c", "echo $PRIMACY_JOB"]].concat());
+        let mark = stdout(&output).trim().to_owned();
+        assert!(mark.starts_with("e/a/"), "{mark} {}", stderr(&output));
+        mark.rsplit_once('/').unwrap().0.to_owned()
+    };
+    let (first, again, elsewhere) = (mark("one"), mark("one"), mark("two"));
+    assert_eq!(first, again, "a later life of the node knows what is its own");
+    assert_ne!(first, elsewhere);
+}
+
+/// Command lines can be read by every user.
+#[test]
+fn the_text_of_a_check_and_of_a_hook_is_in_no_command_line() {
+    let place = Place::new("logins-check");
+    fs::write(
+        place.path("node.toml"),
+        "election = \"e\"\nhealth = \"echo QXZ > checked; while :; do sleep 1; done\"\nhealth-interval = \"20s\"\n",
+    )
+    .unwrap();
+    let args = strings(&["node", "--config", "node.toml", "--node", "a", "--peers", &peers(&["a"])]);
+    let node = Node::start(&place, "a", &args);
+    support::wait_until("the check", || place.path("checked").exists());
+    let lines: Vec<String> = place
+        .alive()
+        .iter()
+        .filter_map(|process| fs::read(format!("/proc/{}/cmdline", process.pid)).ok())
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .collect();
+    assert!(lines.iter().any(|line| line.starts_with("sh\0")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("QXZ")), "{lines:?}");
+    drop(node);
+}

@@ -1,0 +1,156 @@
+//! Logins in the URLs of stores: finding them, and leaving them out of what is shown.
+//!
+//! The parser of each store is told what stands where in its URL. These functions are not: they must find a login also in a URL that
+//! is written wrongly, for example with a `/`, `?`, `#` or `@` in a password that was not written as `%XX`.
+
+use std::borrow::Cow;
+
+/// The stores whose URLs may name a user alone, which is no secret. Elsewhere what stands alone before the `@` may be a token.
+const USER_ALONE: [&str; 1] = ["postgres"];
+
+/// The stores on this machine, whose URLs have a path and no login.
+const LOCAL: [&str; 2] = ["file", "sqlite"];
+
+/// What the name of a setting contains whose value is a secret.
+const SECRET_NAMES: [&str; 5] = ["password", "passwd", "pwd", "secret", "token"];
+
+/// What stands in place of a login where it is said how a URL is written.
+const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
+
+/// Whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user where
+/// such a name is no secret.
+#[must_use]
+pub fn has_login(url: &str) -> bool {
+    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+    let (scheme, rest) = match rest.split_once("://") {
+        // One that was written into the wrong place.
+        Some((before, rest)) => (before.rsplit(':').next().unwrap_or_default(), rest),
+        None => (scheme, rest.strip_prefix("//").unwrap_or(rest)),
+    };
+    let is_plain = |user: &str| {
+        let is_plain = |letter: char| letter.is_alphanumeric() || "-_.%".contains(letter);
+        USER_ALONE.contains(&scheme) && user.chars().all(is_plain)
+    };
+    if !LOCAL.contains(&scheme) && rest.rsplit_once('@').is_some_and(|(login, _)| !is_plain(login)) {
+        return true;
+    }
+    let settings = rest.split(['?', '&', '#', '/']).filter_map(|setting| setting.split_once('='));
+    settings.into_iter().any(|(name, _)| {
+        let name = name.to_lowercase();
+        SECRET_NAMES.iter().any(|secret| name.contains(secret))
+    })
+}
+
+/// A text without the logins of the URLs in it. Where a URL ends is not known, so all up to the last `@` before a space or the end of
+/// the line is left out.
+#[must_use]
+pub fn without_logins(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") || !text.contains(['@', '=']) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for word in text.split_inclusive(char::is_whitespace) {
+        let Some((before, rest)) = word.split_once("://") else {
+            shown.push_str(word);
+            continue;
+        };
+        let (login, rest) = match rest.rsplit_once('@') {
+            Some((login, rest)) if !PLACEHOLDERS.contains(&login) => (Some(login), rest),
+            Some(_) | None => (None, rest),
+        };
+        shown.push_str(before);
+        shown.push_str("://");
+        shown.push_str(if login.is_some() { "***@" } else { "" });
+        let secret =
+            SECRET_NAMES.iter().filter_map(|name| Some(rest.to_lowercase().find(name)? + name.len()));
+        // Lower case may be longer than upper case, in letters that are in no name of a setting.
+        match secret.min().and_then(|end| rest.get(..end)) {
+            Some(until) if rest[until.len()..].starts_with('=') => {
+                shown.push_str(until);
+                shown.push_str("=***");
+                shown.extend(word.chars().last().filter(|last| last.is_whitespace()));
+            }
+            Some(_) | None => shown.push_str(rest),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+#[cfg(feature = "network")]
+mod tests {
+    use primacy_core::rng::Rng;
+
+    use super::*;
+    use crate::location::Location;
+
+    #[test]
+    fn a_login_is_seen_wherever_it_stands() {
+        for url in [
+            "etcd://u:secret@host",
+            "postgres://u:p@h/db?x=1",
+            "postgres://h/db?password=secret",
+            "postgres://app:p#s3cret@h/d",
+            "postgres://app:p/s3cret@h/d",
+            "postgres://app:p?s3cret@h/d",
+            "nats://TOKEN@h/b",
+            "redis://TOKEN@h",
+            "memory:etcd://user:secret@host",
+            "sqlite:postgres://user:secret@host",
+            "etcd://h/p?Token=x",
+        ] {
+            assert!(has_login(url), "{url}");
+        }
+        for url in [
+            "sqlite:/a:b@c.db",
+            "sqlite:///a@b.db",
+            "file:/srv/a@b",
+            "etcd://host:2379",
+            "postgres://user@host:5432/db?schema=x",
+            "s3://bucket/prefix?region=eu",
+            "memory:name",
+            "env:NAME",
+        ] {
+            assert!(!has_login(url), "{url}");
+        }
+    }
+
+    /// A login that is drawn, of letters that are in no text of this program, and the marks by which it would be known.
+    fn draw(rng: &mut Rng) -> (String, Vec<String>) {
+        let pick = |rng: &mut Rng, from: &[&'static str]| {
+            from[usize::try_from(rng.up_to(from.len() as u64 - 1)).unwrap()]
+        };
+        let mark =
+            |rng: &mut Rng| (0..4).map(|_| pick(rng, &["Q", "X", "Z", "7", "9", "3"])).collect::<String>();
+        let marks: Vec<String> = (0..3).map(|_| mark(rng)).collect();
+        let odd = ["#", "?", "@", "/", "%", ":", "&", "=", "%23", "%zz", ",", "[", "]", "é", "\\", "'", "\""];
+        let [first, second] = [pick(rng, &odd), pick(rng, &odd)];
+        let user = pick(rng, &["app:", "", ":"]);
+        (format!("{user}{}{first}{}{second}{}", marks[0], marks[1], marks[2]), marks)
+    }
+
+    #[test]
+    fn no_part_of_a_login_is_in_an_error_or_in_a_text_without_logins() {
+        let mut rng = Rng::new(0x5eed);
+        for _ in 0..20_000 {
+            let (login, marks) = draw(&mut rng);
+            let url = format!("etcd://{login}@host:2379/prefix?ca=/x&what=1");
+            assert!(has_login(&url), "{url}");
+            let shown = without_logins(&url).into_owned();
+            let parsed = Location::parse(url.split_once(':').unwrap().1, "etcd://HOST/PREFIX");
+            let said = match &parsed {
+                Ok(location) => {
+                    format!("{location:?} {} {:?}", location.finish().unwrap_err(), location.hosts)
+                }
+                Err(error) => error.to_string(),
+            };
+            for mark in &marks {
+                assert!(!shown.contains(mark), "{url} is shown as {shown}");
+                assert!(!said.contains(mark), "of {url} it is said: {said}");
+            }
+        }
+        assert_eq!(without_logins("write x://USER:PASSWORD@HOST"), "write x://USER:PASSWORD@HOST");
+        let text = "x://a?password=b c 'y://u:p@h' d\nz";
+        assert_eq!(without_logins(text), "x://a?password=*** c 'y://***@h' d\nz");
+    }
+}
