@@ -300,7 +300,8 @@ fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 
-fn parent_of(pid: Pid) -> Option<Pid> {
+/// The parent of a process, if it is there.
+pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     parse_pid(&stat_field(pid, 4)?)
 }
 

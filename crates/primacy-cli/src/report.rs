@@ -11,6 +11,7 @@ use primacy::clock;
 use serde::Serialize;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter, write_to_stderr};
+use crate::printable::printable;
 use crate::process_tree::Ended;
 
 /// The number of a leadership, as it is told.
@@ -261,7 +262,7 @@ impl Form {
         if let Event::Ended { reason, .. } = event {
             return Some(format!("primacy: {}\n", reason.as_ref()?));
         }
-        text(event, &self.node).map(|text| format!("primacy[{}]: {text}\n", self.node))
+        text(event, &self.node).map(|text| format!("primacy[{}]: {}\n", self.node, printable(&text)))
     }
 
     fn json_line(&self, event: &impl Serialize) -> String {

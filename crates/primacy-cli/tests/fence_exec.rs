@@ -84,6 +84,24 @@ fn a_job_of_run_needs_to_name_neither_its_election_nor_its_token() {
     assert_eq!(place.output(&late).status.code(), Some(76));
 }
 
+/// The outer one waits for the end of all that its command has started, and the inner one would wait for the outer one.
+#[test]
+fn a_command_within_one_on_the_same_file_is_told_so_and_does_not_wait_for_itself() {
+    let place = Place::new("exec-nested");
+    let inner = |file: &str| {
+        format!("{} fence exec --state {file} --election e --token 9 -- touch ran-{file}", support::primacy())
+    };
+    let nested = run(&place, "9", &inner("e.fence"));
+    assert_eq!(nested.status.code(), Some(75), "{}", stderr(&nested));
+    assert!(stderr(&nested).contains("this would wait for itself"), "{}", stderr(&nested));
+    assert!(!place.path("ran-e.fence").exists());
+    // Also where the descriptor is not inherited; and another file is another matter.
+    let closed = run(&place, "9", &format!("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; {}", inner("e.fence")));
+    assert_eq!(closed.status.code(), Some(75), "{}", stderr(&closed));
+    let other = run(&place, "9", &inner("other.fence"));
+    assert!(other.status.success() && place.path("ran-other.fence").exists(), "{}", stderr(&other));
+}
+
 #[test]
 fn what_is_wrong_is_said_before_anything_is_run_or_remembered() {
     let place = Place::new("exec-wrong");

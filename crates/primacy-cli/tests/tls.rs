@@ -153,3 +153,31 @@ fn what_is_wrong_with_the_files_is_said_before_the_node_takes_part() {
     assert!(said.contains("--tls-key needs --tls-certificate FILE"), "{said}");
     assert!(said.contains("--tls-key needs --tls-ca FILE"), "{said}");
 }
+
+/// The certificates of a cluster name it, and so those of another one under the same authority are of no use there.
+#[test]
+fn a_certificate_of_another_cluster_of_the_same_authority_is_refused() {
+    let place = Place::new("tls-clusters");
+    let peers = peers(&["a", "b", "c"]);
+    let authority = Authority::new();
+    replace(&place, "ca.pem", &authority.pem);
+    let start = |name: &str| Node::start(&place, name, &args(&place, name, &peers, &options(&place, name)));
+    let nodes = ["a", "b"].map(|name| {
+        authority.issue(&place, name, &format!("{name}.primacy.e"), NOW);
+        start(name)
+    });
+    wait_until("the election", || nodes.iter().any(Node::leads));
+    authority.issue(&place, "c", "c.primacy.other", NOW);
+    let wrong = place.output(&args(&place, "c", &peers, &options(&place, "c")));
+    assert_eq!(wrong.status.code(), Some(78), "{}", stderr(&wrong));
+    // Nor is one that names no cluster.
+    authority.issue(&place, "c", "c", NOW);
+    let c = start("c");
+    wait_until("the refusal", || {
+        let refusals = ["a", "b"].map(|name| peer(&place, name, "c")["refusal"]["text"].to_string());
+        refusals.iter().any(|text| text.contains("c.primacy.e"))
+    });
+    authority.issue(&place, "c", "c.primacy.e", NOW);
+    wait_until("c to follow", || who(&place, "c")["leader"].is_object());
+    drop(c);
+}

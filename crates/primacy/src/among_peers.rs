@@ -161,7 +161,7 @@ pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
         let permitted = found.and_then(|found| security.permits_peer(node, found.into_iter().flatten()));
         problems.extend(permitted.err().map(ConnectError::from));
     }
-    let opened = security.open(me, others.iter().map(|&(node, _)| node), Sides::Both);
+    let opened = security.open(me, &config.cluster, others.iter().map(|&(node, _)| node), Sides::Both);
     problems.extend(opened.err().map(|error| ConnectError::from(TransportError::from(error))));
     problems
 }

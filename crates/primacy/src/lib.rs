@@ -45,7 +45,7 @@ pub use leadership::{Leadership, Lost, WorkGuard, describe};
 pub use members::{Members, Membership};
 pub use observer::{Change, Observer};
 pub use operator::{AskError, Kept};
-pub use peers::Peers;
+pub use peers::{Peers, host_and_port};
 pub use primacy_core::detector::Detection;
 pub use primacy_core::election::Algorithm;
 pub use primacy_core::election::quorum::Safety;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use primacy_core::NodeId;
@@ -43,19 +44,35 @@ impl Peers {
     }
 }
 
+/// The host and the port of an address `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6 address in brackets; `None` for
+/// what is none.
+#[must_use]
+pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        // What is behind the `%` names an interface.
+        Some(bare) => bare.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()),
+        None => {
+            !host.is_empty() && host.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
+        }
+    };
+    // A sign is none of a port.
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|&port| port != 0 && is_port)?;
+    is_host.then_some((host, port))
+}
+
 impl FromStr for Peers {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut peers: BTreeMap<NodeId, String> = BTreeMap::new();
         for entry in text.split(',').map(str::trim) {
-            let wrong = || ConfigError::Peer { entry: entry.to_owned() };
+            // A URL that was written into the wrong place may have a password.
+            let shown = if text.contains("://") { "a URL" } else { entry };
+            let wrong = || ConfigError::Peer { entry: shown.to_owned() };
             let (name, address) = entry.split_once('=').ok_or_else(wrong)?;
-            let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
-            let port: u16 = port.parse().map_err(|_| wrong())?;
-            if host.is_empty() || port == 0 {
-                return Err(wrong());
-            }
+            host_and_port(address).ok_or_else(wrong)?;
             let node =
                 NodeId::new(name).map_err(|error| ConfigError::Node { name: name.to_owned(), error })?;
             if let Some((&first, _)) = peers.iter().find(|(_, known)| *known == address) {
@@ -91,7 +108,24 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in ["", "a", "a=", "a=host", "a=:1", "a=host:0", "a=host:70000", "a=h:1,,b=h:2", "=h:1"] {
+        for text in [
+            "",
+            "a",
+            "a=",
+            "a=host",
+            "a=:1",
+            "a=host:0",
+            "a=host:70000",
+            "a=h:1,,b=h:2",
+            "=h:1",
+            "a=[::1]junk:5",
+            "a=[::1:5",
+            "a=::1:5",
+            "a=[h]:5",
+            "a=h h:5",
+            "a=u@h:5",
+            "a=h:+5",
+        ] {
             assert!(text.parse::<Peers>().is_err(), "{text:?}");
         }
         let twice = "a=h:1,a=h:2".parse::<Peers>();

@@ -13,6 +13,7 @@ use crate::control::{self, Answer, Leader, Node, What, Who};
 use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
+use crate::printable::printable;
 
 /// The options that all operator's verbs share.
 #[derive(Debug, Args)]
@@ -207,13 +208,13 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
     }
 }
 
-/// Prints a line, at once.
+/// Prints a line, at once, without what a terminal would obey.
 ///
 /// # Errors
 /// [`Exit::Signal`] of SIGPIPE, and without a word, if nobody reads any more.
 pub(super) fn print(line: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    let written = writeln!(stdout, "{}", printable(line)).and_then(|()| stdout.flush());
     written.map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Failure::new(Exit::Signal(Signal::PIPE.as_raw()), "")

@@ -1,9 +1,10 @@
 //! The settings of a node that keeps metadata with the others, and serves clients.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use primacy::host_and_port;
 use primacy::metadata::Durability;
 
 use super::parse_listen;
@@ -98,15 +99,10 @@ impl Serving {
 
 /// Where something is reached: a host and a port, and no address that stands for all of a machine.
 fn parse_reached(text: &str) -> Result<String, String> {
-    let is_reached = text.rsplit_once(':').is_some_and(|(host, port)| {
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let is_host = match bare {
-            Some(bare) => {
-                bare.parse().is_ok_and(|address: Ipv6Addr| !address.to_canonical().is_unspecified())
-            }
-            None => !host.is_empty() && host != "0.0.0.0" && !host.contains([':', '/', '@', ' ', '[', ']']),
-        };
-        is_host && port.parse().is_ok_and(|port: u16| port > 0)
+    let is_reached = host_and_port(text).is_some_and(|(host, _)| {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        bare.parse().is_ok_and(|address: IpAddr| !address.to_canonical().is_unspecified())
+            || bare.parse::<IpAddr>().is_err()
     });
     if is_reached {
         return Ok(text.to_owned());
@@ -125,8 +121,19 @@ mod tests {
         for right in ["a:1", "a.example.com:2379", "10.0.0.1:2379", "[fd00::1]:2379"] {
             assert_eq!(parse_reached(right), Ok(right.to_owned()));
         }
-        let wrong =
-            ["", "a", ":1", "a:0", "a:70000", "http://a:1", "0.0.0.0:1", "[::]:1", "fd00::1:2379", "a/b:1"];
+        let wrong = [
+            "",
+            "a",
+            ":1",
+            "a:0",
+            "a:70000",
+            "http://a:1",
+            "0.0.0.0:1",
+            "[::]:1",
+            "[::1]junk:1",
+            "fd00::1:2379",
+            "a/b:1",
+        ];
         for wrong in wrong {
             assert!(parse_reached(wrong).is_err(), "{wrong:?}");
         }

@@ -39,6 +39,7 @@ use tokio::sync::{mpsc, watch};
 use crate::codec::Frame;
 pub use crate::codec::Word;
 use crate::handshake::{DiskId, Hello, PeerDisk, Voters};
+use crate::peers::host_and_port;
 
 use dial::Link;
 pub use state::{Counters, PeerRefusal, PeerStatus};
@@ -463,8 +464,7 @@ async fn check_peer(node: NodeId, address: &str, config: &MeshConfig) -> Result<
 
 /// Whether a peer's address can be understood.
 pub(crate) fn check_form(node: NodeId, address: &str) -> Result<(), TransportError> {
-    let port = address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
-    if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
+    if host_and_port(address).is_none() {
         return Err(TransportError::Address { node, address: address.to_owned() });
     }
     Ok(())

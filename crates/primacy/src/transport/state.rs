@@ -267,7 +267,7 @@ impl Shared {
         inbox: mpsc::Sender<Arrival>,
     ) -> Result<Self, TransportError> {
         let MeshConfig { me, limits, peer_disks, term, security, listen: _, peers: _ } = config;
-        let tls = security.open(me.identity.node, links.keys().copied(), Sides::Both)?;
+        let tls = security.open(me.identity.node, &me.cluster, links.keys().copied(), Sides::Both)?;
         let seed = u64::from_be_bytes(crate::disk::entropy()?);
         let (node, election) = (me.identity.node, me.election.clone());
         let introduction = RefCell::new(Rc::new(Introduction::new(me, None)?));
@@ -396,8 +396,9 @@ impl Shared {
         let Stream::Tls(session) = stream else { return Ok(()) };
         let presented = session.presented();
         let leaf = presented.first().ok_or(rustls::Error::NoCertificatesPresented);
-        let Err(error) = leaf.and_then(|leaf| tls::carries_name(leaf, node)) else { return Ok(()) };
-        let text = tls::trouble::other_name(self.node, node, &error);
+        let mine = self.tls.as_ref().expect("a session is one of TLS").current();
+        let Err(error) = leaf.and_then(|leaf| mine.names.check(leaf, node)) else { return Ok(()) };
+        let text = tls::trouble::other_name(self.node, node, &error, &mine);
         let trouble = Trouble { problem: TlsProblem::OtherName, by_peer: false, text };
         // The name is made up; so it must not choose the peer that this stands with.
         Err(self.note_trouble(None, &trouble))

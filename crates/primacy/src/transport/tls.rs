@@ -1,10 +1,11 @@
 //! Transport security: mutual TLS 1.3, with the certificates of files that may be replaced at any time.
 //!
-//! A certificate speaks for the node whose name is one of its DNS names (`subjectAltName`). Both sides must
+//! A certificate speaks for the node whose [name](certificate_names) is one of its DNS names (`subjectAltName`). Both sides must
 //! present one, and only the authorities of the file `ca` count; those of the system do not. Every handshake
 //! uses the files as they are at that moment. A replacement that cannot be used is told, and what was there
 //! before stays in use. Nothing is resumed from an earlier session, so that every handshake verifies anew.
 
+pub(crate) mod certificate_names;
 mod load;
 mod replaceable;
 mod server;
@@ -18,13 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::NodeId;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 
 use super::TransportError;
 use crate::clock;
+use certificate_names::{CertificateNames, Verifier};
 use replaceable::{OfFiles, Replaceable, Words};
 pub use server::{ServerFiles, ServerTls};
 pub(crate) use trouble::{Trouble, explain};
@@ -182,6 +183,7 @@ impl CertificateStatus {
 /// The certificates of one node, as its files have them.
 pub(crate) struct Tls {
     me: NodeId,
+    cluster: String,
     files: TlsFiles,
     sides: Sides,
     certificates: Replaceable<Credentials>,
@@ -205,8 +207,10 @@ pub(crate) struct Credentials {
     pub(crate) dialler: Arc<rustls::ClientConfig>,
     /// Only for [`Sides::Both`].
     pub(crate) acceptor: Option<Arc<rustls::ServerConfig>>,
-    judge_of_acceptors: Arc<WebPkiServerVerifier>,
+    judge_of_acceptors: Arc<Verifier>,
     judge_of_diallers: Arc<dyn ClientCertVerifier>,
+    /// By which names certificates speak for nodes.
+    pub(crate) names: CertificateNames,
     /// From when until when this node's own certificate is valid: seconds since 1970.
     pub(crate) valid: (u64, u64),
     me: NodeId,
@@ -270,11 +274,12 @@ impl Security {
     pub(crate) fn open(
         &self,
         me: NodeId,
+        cluster: &str,
         peers: impl IntoIterator<Item = NodeId>,
         sides: Sides,
     ) -> Result<Option<Arc<Tls>>, TlsError> {
         match self {
-            Self::Tls(files) => Tls::open(files, me, peers, sides).map(|tls| Some(Arc::new(tls))),
+            Self::Tls(files) => Tls::open(files, me, cluster, peers, sides).map(|tls| Some(Arc::new(tls))),
             Self::Loopback | Self::InsecureCleartext => Ok(None),
         }
     }
@@ -284,13 +289,15 @@ impl Tls {
     fn open(
         files: &TlsFiles,
         me: NodeId,
+        cluster: &str,
         peers: impl IntoIterator<Item = NodeId>,
         sides: Sides,
     ) -> Result<Self, TlsError> {
         check_names(me, peers)?;
         let paths = vec![files.certificate.clone(), files.key.clone(), files.ca.clone()];
-        let certificates = Replaceable::open(AMONG_NODES, paths, || load::load(files, me, sides, 0))?;
-        Ok(Self { me, files: files.clone(), sides, certificates })
+        let certificates =
+            Replaceable::open(AMONG_NODES, paths, || load::load(files, me, cluster, sides, 0))?;
+        Ok(Self { me, cluster: cluster.to_owned(), files: files.clone(), sides, certificates })
     }
 
     /// What a handshake is to be made with now. Looks at the files, and reads them if they have changed.
@@ -299,7 +306,8 @@ impl Tls {
     }
 
     fn current_at(&self, now: UnixTime) -> Arc<Credentials> {
-        self.certificates.current(now, |serial| load::load(&self.files, self.me, self.sides, serial))
+        self.certificates
+            .current(now, |serial| load::load(&self.files, self.me, &self.cluster, self.sides, serial))
     }
 
     /// With the files as they were when they were last looked at, which is done every ten seconds and with each
@@ -326,7 +334,7 @@ impl Credentials {
         match presenter {
             Presenter::Dialler => {
                 self.judge_of_diallers.verify_client_cert(leaf, others, at)?;
-                carries_name(leaf, node)
+                self.names.check(leaf, node)
             }
             Presenter::Acceptor => {
                 let name = dns_name(node).ok_or(rustls::Error::UnsupportedNameType)?;
@@ -350,12 +358,6 @@ pub(crate) fn broken(error: rustls::Error) -> io::Error {
 /// The time by the wall clock, which is what certificates are valid by.
 pub(crate) fn wall_time() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_millis(clock::wall_millis()))
-}
-
-/// Whether one of the certificate's DNS names is this node's name.
-pub(crate) fn carries_name(leaf: &CertificateDer<'_>, node: NodeId) -> Result<(), rustls::Error> {
-    let name = dns_name(node).ok_or(rustls::Error::UnsupportedNameType)?;
-    rustls::client::verify_server_name(&rustls::server::ParsedCertificate::try_from(leaf)?, &name)
 }
 
 /// The node's name as certificates have it.

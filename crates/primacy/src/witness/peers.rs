@@ -118,7 +118,7 @@ impl PeersWitness {
     ) -> Result<Self, WitnessError> {
         let (me, security) = (hello.parse()?, security.parse()?);
         let nodes = parse(peers)?;
-        let tls = security.open(me.identity.node, nodes.into_keys(), Sides::Dialler)?;
+        let tls = security.open(me.identity.node, &me.cluster, nodes.into_keys(), Sides::Dialler)?;
         let frame = |frame: &Frame| encode(&me.election, frame).map_err(|_| DecodeError::Invalid("names"));
         let hello = frame(&Frame::Hello(me.clone()))?;
         let (ready, died) = (frame(&Frame::Ready)?, frame(&Frame::Died(me.identity))?);

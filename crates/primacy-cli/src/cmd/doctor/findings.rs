@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cmd::target::print;
 use crate::exit::{Exit, Failure};
+use crate::printable::printable;
 
 /// All checks so far.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Findings {
     pub(super) fn tell(&self, what: &str) {
         if !self.json {
             // Whoever does not read it misses nothing.
-            let _ = writeln!(std::io::stderr(), "primacy: {what}");
+            let _ = writeln!(std::io::stderr(), "primacy: {}", printable(what));
         }
     }
 

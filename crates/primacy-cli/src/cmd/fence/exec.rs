@@ -21,6 +21,7 @@ use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::nesting::holder_above;
 use super::{Patience, State, failure};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
@@ -85,6 +86,15 @@ pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
         (Some(time), false) => Patience::For(time),
         (None, false) => Patience::Forever,
     };
+    if let Some(holder) = holder_above(&args.state.file) {
+        let message = format!(
+            "{}: process {} holds it, and this is a part of its command, for whose end it waits: this would wait for itself; run the \
+             commands one after the other, or name another file",
+            args.state.file.display(),
+            holder.as_raw_nonzero()
+        );
+        return Err(Failure::new(Exit::NotElected, message));
+    }
     let fence = args.state.hold(patience).map_err(|error| failure(&error, Exit::NotElected))?;
     // Only now: a later leader may have been here while this one waited.
     fence.admit(token).map_err(|error| failure(&error, Exit::NotElected))?;

@@ -3,6 +3,7 @@
 pub(crate) mod exec;
 #[cfg(feature = "postgres")]
 mod kit;
+mod nesting;
 pub(crate) mod proxy;
 
 use std::path::PathBuf;

@@ -22,8 +22,9 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
+use super::certificate_names::{CertificateNames, Verifier};
 use super::trouble::{self, utc};
-use super::{Credentials, OfFiles, Presenter, Sides, TlsError, TlsFiles, carries_name};
+use super::{Credentials, OfFiles, Presenter, Sides, TlsError, TlsFiles};
 use crate::handshake::TlsProblem;
 
 /// Longer than any chain or list of authorities. A path that leads to something endless must not fill the memory.
@@ -42,10 +43,16 @@ const KEY: &str = "key";
 pub(super) const AUTHORITIES: &str = "certificate of an authority";
 
 /// Reads the files, and makes sure that they belong together and to this node.
-pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> Result<Credentials, TlsError> {
+pub(super) fn load(
+    files: &TlsFiles,
+    me: NodeId,
+    cluster: &str,
+    sides: Sides,
+    serial: u64,
+) -> Result<Credentials, TlsError> {
     let chain = chain(&files.certificate)?;
     let leaf = chain.first().ok_or_else(|| content(CERTIFICATE, &files.certificate, "it is empty"))?;
-    carries_name(leaf, me).map_err(|error| match error {
+    let names = CertificateNames::of(leaf, me, cluster).map_err(|error| match error {
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
             TlsError::OtherName {
                 path: files.certificate.clone(),
@@ -59,10 +66,10 @@ pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> R
     let provider = Arc::new(ring::default_provider());
     let roots = Arc::new(authorities(&files.ca)?);
     let unusable = |error| content(AUTHORITIES, &files.ca, error);
-    let judge_of_acceptors =
-        WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-            .build()
-            .map_err(unusable)?;
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .build()
+        .map_err(unusable)?;
+    let judge_of_acceptors = Arc::new(Verifier { inner, names: names.clone() });
     let judge_of_diallers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
         // Strangers need not know whom this node trusts; its peers have one certificate, and no choice.
         .clear_root_hint_subjects()
@@ -85,6 +92,7 @@ pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> R
         acceptor,
         judge_of_acceptors,
         judge_of_diallers,
+        names,
         valid: (0, u64::MAX),
         me,
         chain,
@@ -177,13 +185,15 @@ fn acceptor(
 
 fn dialler(
     provider: &Arc<CryptoProvider>,
-    judge: Arc<WebPkiServerVerifier>,
+    judge: Arc<Verifier>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
     let builder = builder.with_protocol_versions(&[&TLS13])?;
-    let mut config = builder.with_webpki_verifier(judge).with_client_auth_cert(chain, key)?;
+    // It is the library's own, which is told by which names the node may be known.
+    let mut config =
+        builder.dangerous().with_custom_certificate_verifier(judge).with_client_auth_cert(chain, key)?;
     config.resumption = Resumption::disabled();
     // The name of the node that is dialled would stand in the clear.
     config.enable_sni = false;

@@ -5,8 +5,6 @@
     reason = "what can go wrong in the library is an open list, of which a few have a text of their own"
 )]
 
-use std::path::Path;
-
 use primacy_core::NodeId;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
@@ -32,7 +30,7 @@ pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials)
             (problem, true, format!("{peer} refuses {me}: {text}"))
         }
         Error::InvalidCertificate(error) => {
-            let text = faulty(error, me, peer, &mine.files.ca);
+            let text = faulty(error, me, peer, mine);
             (problem_of(error), false, format!("{me} refuses {peer}: {text}"))
         }
         Error::NoCertificatesPresented => {
@@ -72,15 +70,16 @@ pub(crate) fn not_cleartext(me: NodeId, peer: &str) -> String {
 }
 
 /// The certificate is good, and is not that of the node that its owner says it is.
-pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error) -> String {
+pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error, mine: &Credentials) -> String {
     let presented = match error {
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
             names(presented)
         }
         other => other.to_string(),
     };
+    let wanted = mine.names.wanted(claimed.as_str());
     format!(
-        "{me} refuses {claimed}: its certificate is for {presented}; give it one with subjectAltName = DNS:{claimed}"
+        "{me} refuses {claimed}: its certificate is for {presented}; give it one with subjectAltName = {wanted}"
     )
 }
 
@@ -104,7 +103,7 @@ pub(super) fn problem_of(error: &CertificateError) -> TlsProblem {
     }
 }
 
-fn faulty(error: &CertificateError, me: NodeId, peer: &str, ca: &Path) -> String {
+fn faulty(error: &CertificateError, me: NodeId, peer: &str, mine: &Credentials) -> String {
     let now = utc(wall_time().as_secs());
     match error {
         CertificateError::ExpiredContext { not_after, .. } => format!(
@@ -119,12 +118,12 @@ fn faulty(error: &CertificateError, me: NodeId, peer: &str, ca: &Path) -> String
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
             "its certificate was issued by none of the authorities in {me}'s {}; give {peer} a certificate of one of \
              them, or add its authority to that file",
-            ca.display()
+            mine.files.ca.display()
         ),
         CertificateError::NotValidForNameContext { presented, .. } => format!(
-            "its certificate is for {}; give it one with subjectAltName = DNS:{peer}, or correct the addresses of the \
-             peers",
-            names(presented)
+            "its certificate is for {}; give it one with subjectAltName = {}, or correct the addresses of the peers",
+            names(presented),
+            mine.names.wanted(peer)
         ),
         CertificateError::InvalidPurposeContext { .. } => format!(
             "its certificate may not be used for this ({error}); issue it with extendedKeyUsage = serverAuth, \

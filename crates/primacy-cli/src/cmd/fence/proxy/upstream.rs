@@ -147,9 +147,14 @@ impl Authority {
         if authority.as_str().contains('@') {
             return Err(wrong("names a user, which every user of this machine could read"));
         }
+        let (host, port) = (authority.host(), authority.port_u16());
+        if ![host.to_owned(), format!("{host}:{}", port.unwrap_or_default())].contains(&authority.to_string())
+        {
+            return Err(wrong("has something else between the host and the port"));
+        }
         // Without the brackets that a URL puts around an IPv6 address.
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port: authority.port_u16().unwrap_or(80) })
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { host, port: port.unwrap_or(80) })
     }
 
     /// The addresses that it has now.

@@ -1,0 +1,142 @@
+//! The names by which a certificate speaks for a node: the node's own name, which is good in every cluster of the authority, or the name of
+//! the node in its cluster, `NODE.primacy.CLUSTER`, which is good in no other.
+//!
+//! A node accepts of others the kinds of names that its own certificate carries. So a cluster whose certificates name it accepts none that
+//! does not, and certificates with both names lead from one kind to the other.
+
+use std::sync::Arc;
+
+use primacy_core::NodeId;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+
+/// The label between the node's name and the cluster's. Neither may have it: `a` in `b` would else be taken for another node elsewhere.
+const BETWEEN: &str = "primacy";
+
+/// The kinds of names that are accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct CertificateNames {
+    /// The name of the cluster, where certificates that name it are accepted.
+    cluster: Option<Arc<str>>,
+    /// Whether those are accepted that do not.
+    is_plain_accepted: bool,
+}
+
+impl CertificateNames {
+    /// The kinds that the certificate of this node itself carries.
+    ///
+    /// # Errors
+    /// What the library says of the plain name, if it carries neither.
+    pub(super) fn of(leaf: &CertificateDer<'_>, me: NodeId, cluster: &str) -> Result<Self, Error> {
+        let named = in_cluster(me.as_str(), cluster).filter(|name| carries(leaf, name).is_ok());
+        let cluster = named.map(|_| cluster.into());
+        match dns(me.as_str()).ok_or(Error::UnsupportedNameType).and_then(|name| carries(leaf, &name)) {
+            Err(error) if cluster.is_none() => Err(error),
+            plain => Ok(Self { cluster, is_plain_accepted: plain.is_ok() }),
+        }
+    }
+
+    /// The names of which a certificate must carry one to speak for this node.
+    fn accepted(&self, node: &str) -> impl Iterator<Item = ServerName<'static>> + use<> {
+        let named = self.cluster.as_ref().and_then(|cluster| in_cluster(node, cluster));
+        let plain = if self.is_plain_accepted { dns(node) } else { None };
+        named.into_iter().chain(plain)
+    }
+
+    /// What to write into the certificate of a node.
+    pub(super) fn wanted(&self, node: &str) -> String {
+        match &self.cluster {
+            Some(cluster) if !self.is_plain_accepted => format!("DNS:{node}.{BETWEEN}.{cluster}"),
+            Some(_) | None => format!("DNS:{node}"),
+        }
+    }
+
+    /// Whether a certificate speaks for this node.
+    ///
+    /// # Errors
+    /// What the library says of the last name that was tried.
+    pub(crate) fn check(&self, leaf: &CertificateDer<'_>, node: NodeId) -> Result<(), Error> {
+        first_good(self.accepted(node.as_str()), |name| carries(leaf, name))
+    }
+}
+
+/// What comes of the first name of which something does.
+fn first_good<T>(
+    names: impl Iterator<Item = ServerName<'static>>,
+    mut verify: impl FnMut(&ServerName<'static>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut failed = Error::UnsupportedNameType;
+    for name in names {
+        match verify(&name) {
+            Err(
+                error @ Error::InvalidCertificate(
+                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                ),
+            ) => failed = error,
+            verified => return verified,
+        }
+    }
+    Err(failed)
+}
+
+fn carries(leaf: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
+    rustls::client::verify_server_name(&ParsedCertificate::try_from(leaf)?, name)
+}
+
+fn dns(name: &str) -> Option<ServerName<'static>> {
+    DnsName::try_from(name).ok().map(|name| ServerName::DnsName(name.to_owned()))
+}
+
+/// The name of a node in its cluster, where both can stand in a certificate.
+fn in_cluster(node: &str, cluster: &str) -> Option<ServerName<'static>> {
+    let has_label = |name: &str| name.split('.').any(|label| label.eq_ignore_ascii_case(BETWEEN));
+    let is_plain = !has_label(node) && !has_label(cluster);
+    dns(&format!("{node}.{BETWEEN}.{cluster}")).filter(|_| is_plain)
+}
+
+/// The library's verifier of those that answer, where the name that is dialled stands for all names that are accepted of that node.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    pub(super) inner: Arc<WebPkiServerVerifier>,
+    pub(super) names: CertificateNames,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        first_good(self.names.accepted(&server_name.to_str()), |name| {
+            self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
