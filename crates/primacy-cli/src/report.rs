@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use primacy::clock;
+use primacy::stores::login::without_logins;
 use serde::Serialize;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter, write_to_stderr};
@@ -260,9 +261,10 @@ impl Form {
             return Some(self.json_line(event));
         }
         if let Event::Ended { reason, .. } = event {
-            return Some(format!("primacy: {}\n", reason.as_ref()?));
+            return Some(format!("primacy: {}\n", printable(&without_logins(reason.as_ref()?))));
         }
-        text(event, &self.node).map(|text| format!("primacy[{}]: {}\n", self.node, printable(&text)))
+        text(event, &self.node)
+            .map(|text| format!("primacy[{}]: {}\n", self.node, printable(&without_logins(&text))))
     }
 
     fn json_line(&self, event: &impl Serialize) -> String {

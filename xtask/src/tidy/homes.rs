@@ -16,6 +16,7 @@ const NO_PAGE: &[(&str, &str)] = &[
 const NO_STORES: &[&str] = &[
     "lib",
     "register",
+    "replaced_files",
     "sessions",
     "record",
     "open",
@@ -30,6 +31,7 @@ const NO_STORES: &[&str] = &[
     "clock",
     "checkup",
     "location",
+    "login",
     "shared",
     "joint",
     "users",

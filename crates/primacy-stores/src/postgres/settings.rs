@@ -109,30 +109,14 @@ impl Settings {
         }
         let mode = ssl_mode(wanted.as_deref(), &hosts, &files).map_err(|why| location.malformed(why))?;
         common.ssl_mode(mode);
-        let mut servers = Vec::new();
-        for (host, port) in hosts {
-            let mut config = common.clone();
-            let login = match &location.password {
-                Some(password) => {
-                    config.password(password);
-                    None
-                }
-                None => Some(Login {
-                    host: match &host {
-                        Host::Tcp(name) => name.clone(),
-                        Host::Unix(_) => "localhost".to_owned(),
-                    },
-                    port,
-                    database: if location.path.is_empty() {
-                        user.clone()
-                    } else {
-                        Some(location.path.clone())
-                    },
-                    user: user.clone(),
-                }),
-            };
-            servers.push(Server { login, ..Server::new(config, host, port) });
+        if let Some(password) = &location.password {
+            common.password(password);
         }
+        let server = |(host, port): (Host, u16)| {
+            let login = location.password.is_none().then(|| login(&location, &host, port, user.as_deref()));
+            Server { login, ..Server::new(common.clone(), host, port) }
+        };
+        let servers = hosts.into_iter().map(server).collect();
         Ok(Self { recipe, owner, ..Self::new(servers, schema, &files)? })
     }
 
@@ -215,6 +199,16 @@ impl Server {
         }
         config
     }
+}
+
+/// Who logs in at a host, for which a password is looked up.
+fn login(location: &Location, host: &Host, port: u16, user: Option<&str>) -> Login {
+    let host = match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(_) => "localhost".to_owned(),
+    };
+    let database = if location.path.is_empty() { user } else { Some(&*location.path) };
+    Login { host, port, database: database.map(str::to_owned), user: user.map(str::to_owned) }
 }
 
 /// Whether TLS is used. Other than in libpq, a certificate is always verified, and over a network the default is to insist.
