@@ -142,6 +142,8 @@ struct Course {
     lead: Lead,
     /// The end of the leadership as far as the guardian has said that it knows it.
     confirmed_until: Instant,
+    /// How long it lasts without renewal.
+    granted: Duration,
     started_at: Option<Instant>,
     /// When the job was told to end, by whomever.
     stopping_since: Option<Instant>,
@@ -321,7 +323,14 @@ impl Supervisor {
         };
         guard.explain_delay("its job is being stopped");
         let (term, fenced) = (lead.term(), lead.is_fenced());
-        self.guardian.tell(Order::Start { term, fenced, valid_until: valid_until.as_nanos() });
+        let granted = self.granted(&leadership);
+        let valid_until_ns = valid_until.as_nanos();
+        self.guardian.tell(Order::Start {
+            term,
+            fenced,
+            valid_until: valid_until_ns,
+            granted: granted.as_nanos(),
+        });
         let evidence = leadership.occasion().map(evidence);
         self.reporter.tell(&Event::Elected {
             lead,
@@ -331,6 +340,7 @@ impl Supervisor {
         let mut course = Course {
             lead,
             confirmed_until: valid_until,
+            granted,
             started_at: None,
             stopping_since: None,
             parting_since: None,
@@ -388,8 +398,9 @@ impl Supervisor {
                 renewed = leadership.renewed(known_until), if !settled => match renewed {
                     Some(valid_until) => {
                         known_until = valid_until;
-                        let valid_until = valid_until.as_nanos();
-                        self.guardian.tell(Order::Extend { term: course.lead.term(), valid_until });
+                        course.granted = self.granted(leadership);
+                        let (valid_until, granted) = (valid_until.as_nanos(), course.granted.as_nanos());
+                        self.guardian.tell(Order::Extend { term: course.lead.term(), valid_until, granted });
                     }
                     None => settled = true,
                 },
@@ -492,10 +503,18 @@ impl Supervisor {
         self.back_off(backoff).await
     }
 
+    /// How long a leadership lasts without renewal.
+    fn granted(&self, leadership: &Leadership<Mandate>) -> Duration {
+        let lease = Duration::from_nanos(self.settings.duty.lease);
+        leadership.granted().map_or(lease, |granted| Duration::from(granted).min(lease))
+    }
+
     /// When to stop relying on the guardian: half the kill margin is left for it, and half for us.
     fn backstop(&self, course: &Course) -> Instant {
-        let drain = Duration::from_nanos(self.settings.duty.drain);
-        let half_margin = Duration::from_nanos(self.settings.duty.kill_margin / 2);
+        let lease = Duration::from_nanos(self.settings.duty.lease);
+        let drain = Duration::from_nanos(self.settings.duty.drain).scaled(course.granted, lease);
+        let half_margin =
+            Duration::from_nanos(self.settings.duty.kill_margin / 2).scaled(course.granted, lease);
         if let Some(since) = course.parting_since {
             // The job is gone, and the hook has a time of its own, which may end after the leadership.
             return since.after(drain).after(half_margin);

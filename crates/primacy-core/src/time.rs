@@ -128,6 +128,16 @@ impl Duration {
     pub const fn divided_by(self, parts: u64) -> Self {
         Self(self.0 / parts)
     }
+
+    /// The part of this that `part` is of `whole`, rounded down; all of it if `part` is not less.
+    #[must_use]
+    pub fn scaled(self, part: Self, whole: Self) -> Self {
+        if part >= whole {
+            return self;
+        }
+        let scaled = u128::from(self.0) * u128::from(part.0) / u128::from(whole.0);
+        Self(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
 }
 
 impl Drift {

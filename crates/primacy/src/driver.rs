@@ -3,13 +3,14 @@
 //! It runs on an operating system thread of its own, with a runtime of its own. However busy or blocked the
 //! application's runtime is, heartbeats and renewals go on, and so does the end of a leadership.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
 
 use primacy_core::membership;
 use primacy_core::{
-    Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output, Protocol,
-    Reason, Term, text,
+    Command, Duration, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output,
+    Protocol, Reason, Term, text,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -93,6 +94,10 @@ pub(crate) trait Settles {
     }
     /// What made this node stand, where the election knows.
     fn occasion(&self) -> Option<Occasion>;
+    /// For how long others promise their support to this leader, where that is not this node's own lease.
+    fn promises(&self) -> BTreeMap<NodeId, Duration> {
+        BTreeMap::new()
+    }
 }
 
 /// Why a driver cannot go on.
@@ -151,6 +156,8 @@ pub(crate) struct Desk {
     pub(crate) cell: Option<Arc<Cell>>,
     /// When work that was told to stop should have drained; it is warned of then.
     pub(crate) drain_until: Option<Instant>,
+    /// For how long others promise their support to this leader, where that is not the lease.
+    pub(crate) promises_of_others: BTreeMap<NodeId, Duration>,
     /// A leadership that has ended, and whose release may still be under way.
     pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
     /// Set while this node ends in order.
@@ -281,7 +288,10 @@ fn perform<P: Protocol + Settles, W: World<P>>(
             match output {
                 Output::Persist(durable) => world.persist(durable)?,
                 Output::Send { to, message } => world.send(to, message),
-                Output::Event(event) => then = desk.on_event(now, event, machine.occasion()).or(then),
+                Output::Event(event) => {
+                    desk.on_promises(machine.promises());
+                    then = desk.on_event(now, event, machine.occasion()).or(then);
+                }
             }
         }
         // What the application's side answers to an event, once all effects are done.
@@ -397,8 +407,9 @@ impl Desk {
     /// When the work must be asked to stop, so that it can drain, and be killed if need be, before the lease ends.
     fn stop_at(&mut self) -> Option<(Instant, Reason)> {
         let cell = self.cell.as_ref().filter(|cell| !cell.is_ending())?;
-        let needed = self.timers.drain.saturating_add(self.timers.kill_margin);
-        let expires = cell.valid_until().before(needed.into());
+        let needed = Duration::from(self.timers.drain.saturating_add(self.timers.kill_margin));
+        let lease = Duration::from(self.timers.lease);
+        let expires = cell.valid_until().before(needed.scaled(cell.granted().unwrap_or(lease), lease));
         match self.promises.next_due() {
             Some(due) if due < expires => Some((due, Reason::Unhealthy)),
             Some(_) | None => Some((expires, Reason::Expired)),
@@ -425,6 +436,7 @@ impl Desk {
                 let leader = Leader { identity: self.identity, term };
                 let measures = Arc::downgrade(&self.measures);
                 let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion, measures));
+                cell.grant(self.granted());
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();
                 self.measures.elected(Arc::clone(&cell));
@@ -433,6 +445,7 @@ impl Desk {
             }
             Event::Renewed { valid_until } => {
                 if let Some(cell) = &self.cell {
+                    cell.grant(self.granted());
                     cell.extend(valid_until);
                 }
             }
@@ -537,6 +550,26 @@ impl Desk {
             // What others do is told by them.
             Event::LeaderChanged(_) => {}
         }
+    }
+
+    /// For how long the others promise their support, at the least, if that is less than the lease.
+    fn granted(&self) -> Option<Duration> {
+        let shortest = self.promises_of_others.values().copied().min();
+        shortest.filter(|&shortest| shortest < self.timers.lease.into())
+    }
+
+    /// Warns of nodes whose lease is another one, when that has changed.
+    fn on_promises(&mut self, promises: BTreeMap<NodeId, Duration>) {
+        if promises == self.promises_of_others {
+            return;
+        }
+        for (node, &promised) in &promises {
+            if self.promises_of_others.get(node) != Some(&promised) {
+                let (theirs, mine) = (std::time::Duration::from(promised), self.timers.lease);
+                tracing::warn!(%node, ?theirs, ?mine, "the lease of this peer is another one; give all nodes the same");
+            }
+        }
+        self.promises_of_others = promises;
     }
 
     /// The work that was told to stop has not ended in time. The lead is kept until it has: whoever led beside it would be a

@@ -1,5 +1,6 @@
 //! Entering an election, and standing in it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -782,6 +783,7 @@ where
         candidate: None,
         cell: None,
         drain_until: None,
+        promises_of_others: BTreeMap::new(),
         releasing: None,
         closing: None,
     };

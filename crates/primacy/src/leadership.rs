@@ -145,6 +145,13 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.state.borrow().valid_until
     }
 
+    /// For how long this node leads without being renewed, where that is less than its lease: peers whose lease is shorter promise
+    /// their support for no longer. The drain and the kill margin must fit into it, and are shortened in the same measure.
+    #[must_use]
+    pub fn granted(&self) -> Option<Duration> {
+        self.held.cell.granted().map(Into::into)
+    }
+
     /// Whether this node may act as the leader now. Call it right before each act, and after each read that the act
     /// rests on.
     ///
@@ -350,6 +357,8 @@ pub(crate) struct Cell {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     valid_until: Instant,
+    /// For how long it is renewed at least, if that is less than the lease.
+    granted: Option<primacy_core::Duration>,
     ending: Option<Reason>,
     over: Option<Reason>,
 }
@@ -377,7 +386,7 @@ impl Cell {
             sent: AtomicU64::new(0),
             undrained: Notify::new(),
             delay: Mutex::new(None),
-            state: watch::Sender::new(State { valid_until, ending: None, over: None }),
+            state: watch::Sender::new(State { valid_until, granted: None, ending: None, over: None }),
             store_trouble: OnceLock::new(),
             measures,
         }
@@ -430,6 +439,15 @@ impl Cell {
         let renew = |accepts: u64| (accepts != 0).then_some(until.as_nanos());
         let _ = self.accepts_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew);
         self.state.send_modify(|state| state.valid_until = until);
+    }
+
+    /// For how long it is renewed at least, if that is less than the lease.
+    pub(crate) fn granted(&self) -> Option<primacy_core::Duration> {
+        self.state.borrow().granted
+    }
+
+    pub(crate) fn grant(&self, granted: Option<primacy_core::Duration>) {
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.granted, granted) != granted);
     }
 
     /// What keeps a lead that is being given up: the work that has not ended.

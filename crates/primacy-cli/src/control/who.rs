@@ -145,6 +145,9 @@ pub(crate) struct Peers {
     /// While it has lost its disk: who has not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) waits_for: Vec<String>,
+    /// While it leads: for how long peers promise their support whose lease is not its own, in milliseconds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(crate) other_leases_ms: BTreeMap<String, u64>,
     /// How it stands with its certificate; nothing in cleartext.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) certificate: Option<Certificate>,
@@ -454,6 +457,9 @@ impl Peers {
             promised_to: promise.map(|(to, _)| to.node.to_string()),
             promised_for_ms: promise.map(|(_, until)| until.since(at).as_millis()),
             recovering: election.recovering().map(names),
+            other_leases_ms: quorum.map_or_else(BTreeMap::new, |quorum| {
+                quorum.promises.iter().map(|(node, lease)| (node.to_string(), lease.as_millis())).collect()
+            }),
             waits_for: names(&election.waits_for()),
             certificate: view.certificate.as_ref().map(Certificate::from),
             others: view.peers.iter().map(|peer| Peer::new(peer, at)).collect(),

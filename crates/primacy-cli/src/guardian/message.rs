@@ -49,6 +49,8 @@ pub(crate) enum Order {
         fenced: bool,
         /// Its end, by which everything must be gone.
         valid_until: u64,
+        /// How long it lasts without renewal; the drain and the kill margin are that much shorter than for the whole lease.
+        granted: u64,
     },
     /// The leadership lasts longer.
     Extend {
@@ -56,6 +58,8 @@ pub(crate) enum Order {
         term: u64,
         /// Its new end.
         valid_until: u64,
+        /// How long it lasts without renewal now.
+        granted: u64,
     },
     /// End the job in order: SIGTERM, and after the drain SIGKILL.
     Stop {

@@ -61,6 +61,8 @@ struct Charge {
     term: u64,
     fenced: bool,
     valid_until: Instant,
+    /// How long the leadership lasts without renewal.
+    granted: Duration,
     stage: Stage,
     /// The first process of the job, or the hook, until it was reaped.
     main: Option<Pid>,
@@ -291,9 +293,11 @@ impl Guardian {
     fn take_orders(&mut self) {
         for order in self.wire.hear() {
             match order {
-                Order::Start { term, fenced, valid_until } if self.charge.is_none() => {
-                    let valid_until = Instant::from_nanos(valid_until);
-                    self.charge = Some(Charge { term, fenced, valid_until, stage: Stage::Due, main: None });
+                Order::Start { term, fenced, valid_until, granted } if self.charge.is_none() => {
+                    let (valid_until, granted) =
+                        (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
+                    let (stage, main) = (Stage::Due, None);
+                    self.charge = Some(Charge { term, fenced, valid_until, granted, stage, main });
                 }
                 // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
                 // wait for an answer that does not come.
@@ -301,7 +305,9 @@ impl Guardian {
                     self.wire.say(&Report::NotStarted { term, reason: NotStarted::TooLate });
                     self.wire.say(&Report::Gone { term });
                 }
-                Order::Extend { term, valid_until } => self.extend(term, Instant::from_nanos(valid_until)),
+                Order::Extend { term, valid_until, granted } => {
+                    self.extend(term, Instant::from_nanos(valid_until), Duration::from_nanos(granted));
+                }
                 Order::Stop { term } => self.stop(term),
                 Order::Kill { term } => self.kill(term),
                 Order::Reach { witness } => {
@@ -317,8 +323,9 @@ impl Guardian {
         self.charge.as_mut().filter(|charge| charge.term == term)
     }
 
-    fn extend(&mut self, term: u64, valid_until: Instant) {
+    fn extend(&mut self, term: u64, valid_until: Instant, granted: Duration) {
         if let Some(charge) = self.charge_of(term) {
+            charge.granted = granted;
             charge.valid_until = charge.valid_until.max(valid_until);
             let valid_until = charge.valid_until.as_nanos();
             self.wire.say(&Report::Extended { term, valid_until });
@@ -504,7 +511,7 @@ impl Guardian {
         let (processes, found) = time_to_find_descendants(charge.stop_at(&self.duty));
         // Those that end want the processors, too.
         let takes = found.times(2);
-        let margin = Duration::from_nanos(self.duty.kill_margin);
+        let margin = charge.kill_margin(&self.duty);
         // Told again when it has become half as long again.
         if takes > margin.divided_by(2) && takes.times(2) > self.kill_takes.times(3) {
             self.wire.say(&Report::SlowKill { processes, takes: takes.as_nanos() });
@@ -521,7 +528,7 @@ impl Guardian {
     /// Asks everything to end, and sets the time at which it is killed.
     fn drain(&mut self, reason: Stopping) {
         let Some(charge) = &self.charge else { return };
-        let kill_at = clock::now().after(self.duty.drain()).min(self.kill_at(charge));
+        let kill_at = clock::now().after(charge.drain(&self.duty)).min(self.kill_at(charge));
         let Some(charge) = &mut self.charge else { return };
         let before = charge.stage;
         charge.stage = Stage::Draining { kill_at };
@@ -590,7 +597,7 @@ impl Guardian {
         };
         let Some(script) = script else { return self.let_go() };
         let (now, lead_ends, term) = (clock::now(), charge.kill_at(&self.duty), charge.term);
-        let (lead, kill_at) = match now.after(self.duty.drain()) {
+        let (lead, kill_at) = match now.after(charge.drain(&self.duty)) {
             drained if now < lead_ends => ("held", drained.min(lead_ends)),
             // A hook that is told that the lead is lost may run on after it; it still has an end.
             drained => ("lost", drained),
@@ -634,12 +641,21 @@ impl Guardian {
 impl Charge {
     /// When the job is told to end if the leadership is not extended.
     fn stop_at(&self, duty: &Duty) -> Instant {
-        self.kill_at(duty).before(duty.drain())
+        self.kill_at(duty).before(self.drain(duty))
+    }
+
+    /// How long the work may take to end in order.
+    fn drain(&self, duty: &Duty) -> Duration {
+        Duration::from_nanos(duty.drain).scaled(self.granted, Duration::from_nanos(duty.lease))
     }
 
     /// When everything is killed if the leadership is not extended.
     fn kill_at(&self, duty: &Duty) -> Instant {
-        self.valid_until.before(Duration::from_nanos(duty.kill_margin))
+        self.valid_until.before(self.kill_margin(duty))
+    }
+
+    fn kill_margin(&self, duty: &Duty) -> Duration {
+        Duration::from_nanos(duty.kill_margin).scaled(self.granted, Duration::from_nanos(duty.lease))
     }
 
     /// When something is to be done if nothing happens before.
@@ -649,11 +665,5 @@ impl Charge {
             Stage::Preparing | Stage::Working => self.stop_at(duty),
             Stage::Draining { kill_at } | Stage::Parting { kill_at } => kill_at,
         })
-    }
-}
-
-impl Duty {
-    fn drain(&self) -> Duration {
-        Duration::from_nanos(self.drain)
     }
 }

@@ -91,7 +91,8 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
 
 fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     let valid_until = clock::now().after(Duration::from_nanos(played.duty.lease)).as_nanos();
-    let start = Order::Start { term: 0, fenced: true, valid_until };
+    let granted = played.duty.lease;
+    let start = Order::Start { term: 0, fenced: true, valid_until, granted };
     writeln!(supervisor, "{}", serde_json::to_string(&start)?)?;
     played.take_orders();
     played.start_if_due();
@@ -106,7 +107,7 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
             Err(format!("no process can be put into the control group {}", cgroup.dir().display()));
     }
     // These orders are what the waiting ends by.
-    for order in [Order::Reach { witness: String::new() }, Order::Extend { term: 0, valid_until }] {
+    for order in [Order::Reach { witness: String::new() }, Order::Extend { term: 0, valid_until, granted }] {
         writeln!(supervisor, "{}", serde_json::to_string(&order)?)?;
     }
     played.wait()?;

@@ -65,6 +65,9 @@ const PATIENCE_DOUBLINGS_MAX: u32 = 2;
 /// long.
 const GONE_TRIES_MAX: u32 = 6;
 
+/// How many times as often as configured a leader shows itself at the most, to voters that promise for a shorter time.
+const PACE_MAX: u64 = 100;
+
 /// The machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
@@ -160,6 +163,8 @@ struct Lead {
     sent: VecDeque<(Round, Instant)>,
     /// Until when, counted on this clock, each voter surely supports this leader.
     support: BTreeMap<NodeId, Instant>,
+    /// For how long they promise that, where it is not this node's own duration: their configuration differs.
+    promises: BTreeMap<NodeId, Duration>,
     /// Set while the work is being drained. The lease is prolonged until it has.
     resigning: Option<Reason>,
 }
@@ -340,6 +345,9 @@ impl Quorum {
                     self.occasion = Occasion::Disconnected;
                     self.stand_in_order(self.promise_end(now), node);
                 }
+                if let Role::Leader(lead) = &mut self.role {
+                    lead.promises.remove(&node); // It may come back with another one.
+                }
             }
             Evidence::Died(identity) => self.on_died(now, identity),
             Evidence::Readmitted { by, term } => self.on_readmitted(now, by, term),
@@ -465,6 +473,7 @@ impl Quorum {
             beat_at: now,
             sent: VecDeque::new(),
             support,
+            promises: BTreeMap::new(),
             resigning: None,
         });
         self.beat(now);
@@ -657,7 +666,7 @@ impl Quorum {
         self.round = Round(self.round.0 + 1);
         let (me, term, round) = (self.config.me, self.hard.term, self.round);
         let Role::Leader(lead) = &mut self.role else { return };
-        lead.beat_at = now.after(self.config.heartbeat_interval);
+        lead.beat_at = now.after(lead.pace(&self.config));
         while lead.sent.front().is_some_and(|&(_, at)| now >= at.after(self.config.promise_duration)) {
             lead.sent.pop_front();
         }
@@ -740,6 +749,7 @@ impl Quorum {
         if term < own_term {
             return; // An answer from before it followed; nothing rests on it.
         }
+        lead.note_promise(now, &self.config, from, promise);
         let promised = match self.config.safety {
             Safety::Lease => promise,
             Safety::Fenced => configured,
@@ -860,6 +870,26 @@ impl Quorum {
                 self.send(voter, body);
             }
         }
+    }
+}
+
+impl Lead {
+    /// A voter promises its support for so long.
+    fn note_promise(&mut self, now: Instant, config: &Config, from: NodeId, promise: Duration) {
+        if promise == config.promised() || promise.is_zero() {
+            self.promises.remove(&from);
+        } else {
+            self.promises.insert(from, promise);
+        }
+        self.beat_at = self.beat_at.min(now.after(self.pace(config)));
+    }
+
+    /// How often to show itself: often enough for whoever promises for the shortest time, as the configured interval is for the
+    /// configured duration. Among nodes whose durations differ a lease would else end before it is renewed.
+    fn pace(&self, config: &Config) -> Duration {
+        let shortest = self.promises.values().copied().min().unwrap_or(config.promise_duration);
+        let least = config.heartbeat_interval.divided_by(PACE_MAX);
+        config.heartbeat_interval.scaled(shortest, config.promise_duration).max(least)
     }
 }
 

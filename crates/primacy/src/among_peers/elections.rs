@@ -1,6 +1,6 @@
 //! The elections among peers, each in the terms of the driver.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use primacy_core::election::bully::{self, Bully};
@@ -12,7 +12,9 @@ use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
 use primacy_core::membership;
-use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
+use primacy_core::{
+    Duration, Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term,
+};
 
 use super::PeersAndStore;
 use crate::announce::Announces;
@@ -133,6 +135,10 @@ impl AmongPeers for Quorum {
 impl Settles for Quorum {
     fn is_settled(&self) -> bool {
         true // What it has under way cannot make it the leader once it does not stand.
+    }
+
+    fn promises(&self) -> BTreeMap<NodeId, Duration> {
+        Self::promises(self)
     }
 
     fn occasion(&self) -> Option<Occasion> {
@@ -465,6 +471,10 @@ impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Quorum> {
 
     fn occasion(&self) -> Option<Occasion> {
         Some(self.confirmation().occasion())
+    }
+
+    fn promises(&self) -> BTreeMap<NodeId, Duration> {
+        self.confirmation().promises()
     }
 }
 

@@ -11,7 +11,7 @@ use primacy_core::metadata::log::{Stored, Write};
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
-use primacy_core::{Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
+use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
 use tokio::sync::{mpsc, oneshot};
 
 use super::elections::{AmongPeers, Setup, quorum_config};
@@ -584,6 +584,10 @@ impl Settles for Metadata {
 
     fn occasion(&self) -> Option<Occasion> {
         Some(self.election().occasion())
+    }
+
+    fn promises(&self) -> BTreeMap<NodeId, Duration> {
+        self.election().promises()
     }
 }
 

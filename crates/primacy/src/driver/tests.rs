@@ -23,7 +23,7 @@ impl Protocol for Machine {
         let (mandate, valid_until) = if self.advisory {
             (Mandate::Advisory, Instant::NEVER)
         } else {
-            (Mandate::Fenced(FencingToken(1)), now.after(primacy_core::Duration::from_secs(60)))
+            (Mandate::Fenced(FencingToken(1)), now.after(Duration::from_secs(60)))
         };
         let mut tell = |event| self.outputs.push_back(Output::Event(event));
         match input {
@@ -110,6 +110,7 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         candidate: None,
         cell: None,
         drain_until: None,
+        promises_of_others: BTreeMap::new(),
         releasing: None,
         closing: None,
         halted: Arc::default(),

@@ -141,6 +141,10 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     {
         lines.push(format!("  has promised to support {to} for {} more", milliseconds(left)));
     }
+    lines.extend(peers.other_leases_ms.iter().map(|(node, &theirs)| {
+        let (theirs, mine) = (milliseconds(theirs), milliseconds(who.lease_ms));
+        format!("  the lease of {node} is {theirs}, and that of {} {mine}: give all nodes the same", who.node)
+    }));
     lines.extend(peers.certificate.as_ref().map(certificate));
     for peer in &peers.others {
         let connected = connected(peer.outbound.is_some(), peer.inbound.is_some());

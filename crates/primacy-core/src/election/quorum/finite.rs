@@ -67,7 +67,7 @@ impl Poll {
 
 impl Lead {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
-        let Self { valid_until, confirm_by, beat_at, sent, support, resigning: _ } = self;
+        let Self { valid_until, confirm_by, beat_at, sent, support, promises: _, resigning: _ } = self;
         if let Some(until) = valid_until {
             visit(Use::End, until);
         }

@@ -68,7 +68,10 @@ impl Quorum {
             return;
         }
         match &mut self.role {
-            Role::Leader(lead) => lead.support.retain(|voter, _| voters.contains(voter)),
+            Role::Leader(lead) => {
+                lead.support.retain(|voter, _| voters.contains(voter));
+                lead.promises.retain(|voter, _| voters.contains(voter));
+            }
             Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
             Role::Follower { .. } => {} // It may follow one that is no voter any more, until that one resigns.
         }

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::{HardState, Quorum, Refusal, Role};
 use crate::id::{Identity, NodeId};
 use crate::protocol::{Leader, Occasion};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// What a node believes, for people and for judges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Status {
     pub valid_until: Option<Instant>,
     /// Whom it supports, and until when.
     pub promise: Option<(Identity, Instant)>,
+    /// While it leads: for how long others promise their support, where that is not this node's own duration.
+    pub promises: BTreeMap<NodeId, Duration>,
     /// Why its last round failed: who refused, and with what words.
     pub refusals: BTreeMap<NodeId, Refusal>,
     /// Whether it wants to lead.
@@ -47,6 +49,15 @@ impl Quorum {
         self.occasion
     }
 
+    /// For how long others promise their support, where that is not this node's own duration; while it leads, and empty otherwise.
+    #[must_use]
+    pub fn promises(&self) -> BTreeMap<NodeId, Duration> {
+        match &self.role {
+            Role::Leader(lead) => lead.promises.clone(),
+            Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) => BTreeMap::new(),
+        }
+    }
+
     /// What this node believes.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -62,6 +73,7 @@ impl Quorum {
             leader: self.leader(),
             valid_until,
             promise: self.promise.map(|promise| (promise.to, promise.until)),
+            promises: self.promises(),
             refusals: self.refusals.clone(),
             campaigning: self.campaigning,
             healthy: self.healthy,
