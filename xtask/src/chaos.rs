@@ -77,11 +77,16 @@ fn not_whole(arguments: &[&str]) -> Option<String> {
         .then(|| format!("say --minutes {least}, or more"))
 }
 
-/// The runs that belong to the tests, with what they have built: the usual arms, and replicated metadata.
+/// The runs that belong to the tests, with what they have built: the usual arms; replicated metadata; leases that
+/// differ, beside jobs with many processes.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     // With the tests, whose dependencies have other features: else all of it would be built once more.
     let build = ["build", "--workspace", "--bins", "--tests", "--locked"];
-    let runs = [&["--minutes", "1"][..], &["--minutes", "0.5", "--arm", "metadata"]];
+    let runs = [
+        &["--minutes", "1"][..],
+        &["--minutes", "0.5", "--arm", "metadata", "--arm", "metadata-1"],
+        &["--minutes", "0.5", "--arm", "leases", "--arm", "crowd"],
+    ];
     for arguments in runs {
         match build_and_run(root, &build, arguments) {
             Ended::Code(0, _) => {}

@@ -11,30 +11,43 @@ use crate::server::Make;
 /// so each of them runs as what nominates.
 #[rustfmt::skip]
 pub(crate) const ARMS: &[Arm] = &[
-    Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum) },
-    Arm { name: "peers-5",    nodes: 5, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum) },
-    Arm { name: "sqlite",     nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("sqlite:{store}/election.db") },
-    Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election") },
-    Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked) },
-    Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")) },
-    Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)) },
-    Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
-    Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
-    Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata) },
+    Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
+    Arm { name: "peers-5",    nodes: 5, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
+    Arm { name: "sqlite",     nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("sqlite:{store}/election.db"), ..ARM },
+    Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election"), ..ARM },
+    Arm { name: "leases",     nodes: 3, usual: false, lease: LEASE_MIXED, held: Held::AmongPeers(Way::Quorum), leases_differ: true, ..ARM },
+    Arm { name: "crowd",      nodes: 3, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Quorum), crowd: 500, ..ARM },
+    Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked), ..ARM },
+    Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")), ..ARM },
+    Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)), ..ARM },
+    Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")), ..ARM },
+    Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")), ..ARM },
+    Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
     // Alone, it commits what its own disk has, and is replaced by way of two voters.
-    Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata) },
-    Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres) },
-    Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory) },
-    Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd) },
-    Arm { name: "etcd-lease", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::EtcdLease) },
-    Arm { name: "zookeeper",  nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::ZooKeeper) },
-    Arm { name: "consul",     nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::Consul) },
-    Arm { name: "kubernetes", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Kubernetes) },
-    Arm { name: "s3",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::S3) },
-    Arm { name: "az",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Az) },
-    Arm { name: "nats",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Nats) },
-    Arm { name: "redis",      nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Redis) },
+    Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
+    Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres), ..ARM },
+    Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory), ..ARM },
+    Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd), ..ARM },
+    Arm { name: "etcd-lease", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::EtcdLease), ..ARM },
+    Arm { name: "zookeeper",  nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::ZooKeeper), ..ARM },
+    Arm { name: "consul",     nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::Consul), ..ARM },
+    Arm { name: "kubernetes", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Kubernetes), ..ARM },
+    Arm { name: "s3",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::S3), ..ARM },
+    Arm { name: "az",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Az), ..ARM },
+    Arm { name: "nats",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Nats), ..ARM },
+    Arm { name: "redis",      nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Redis), ..ARM },
 ];
+
+/// The values of the columns that most arms leave out.
+const ARM: Arm = Arm {
+    name: "",
+    nodes: 0,
+    usual: false,
+    lease: LEASE,
+    held: Held::AmongPeers(Way::Quorum),
+    leases_differ: false,
+    crowd: 0,
+};
 
 const SQLITE: &str = "sqlite:{store}/election.db";
 
@@ -42,6 +55,8 @@ const SQLITE: &str = "sqlite:{store}/election.db";
 const LEASE: Duration = Duration::from_secs(1);
 /// Over a network: a request may take as long as that before its server is given up.
 const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
+/// The longest of three leases that differ; the shortest is that of most arms.
+const LEASE_MIXED: Duration = Duration::from_secs(3);
 /// The shortest that Consul grants, and what is long enough for ZooKeeper.
 const LEASE_LONG: Duration = Duration::from_secs(10);
 /// How long a job may take to end in order, and how long before the end of the lease it is killed: the margin of a longer
@@ -65,6 +80,10 @@ pub(crate) struct Arm {
     pub(crate) lease: Duration,
     /// Where the election is held.
     pub(crate) held: Held,
+    /// Whether the nodes are configured with different leases, as during a rolling change of it; `lease` is the longest.
+    pub(crate) leases_differ: bool,
+    /// How many detached processes each job starts, which hold its lock.
+    pub(crate) crowd: u32,
 }
 
 /// Where an election is held.
@@ -139,9 +158,18 @@ impl Arm {
             && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 
+    /// The lease that the node of this name is configured with.
+    fn lease_of(&self, node: &str) -> Duration {
+        let place = self.node_names().iter().position(|name| name == node);
+        match place.and_then(|place| u32::try_from(place + 1).ok()) {
+            Some(place) if self.leases_differ => LEASE * place,
+            Some(_) | None => self.lease,
+        }
+    }
+
     /// The options of `primacy run` that say where the election is held, but for the list of peers and the door for
     /// clients.
-    pub(crate) fn options(&self, state: &Path, store: &Path) -> Vec<String> {
+    pub(crate) fn options(&self, node: &str, state: &Path, store: &Path) -> Vec<String> {
         let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
         match self.held {
             Held::AmongPeers(way) => {
@@ -169,7 +197,7 @@ impl Arm {
             Held::OnServer(_) => options.extend(["--on".into(), format!("env:{STORE_VARIABLE}")]),
         }
         let millis = |duration: Duration| format!("{}ms", duration.as_millis());
-        options.extend(["--lease".into(), millis(self.lease), "--drain".into(), millis(DRAIN)]);
+        options.extend(["--lease".into(), millis(self.lease_of(node)), "--drain".into(), millis(DRAIN)]);
         options.extend(["--kill-margin".into(), millis(KILL_MARGIN)]);
         options
     }

@@ -28,6 +28,10 @@ pub(crate) struct Job {
     /// Be the grandchild's parent, or the grandchild, with the lock as standard input
     #[arg(long, value_parser = ["fork", "hold"])]
     role: Option<String>,
+
+    /// Start so many processes in sessions of their own, which hold the lock
+    #[arg(long, default_value_t = 0)]
+    crowd: u32,
 }
 
 /// How often a leader writes.
@@ -72,8 +76,13 @@ impl Job {
         }
         let mut lock = Lock::new(&self.dir, role.is_none())?;
         loop {
-            if lock.turn(&mut ledger, &writer)? && token % GRANDCHILD_EVERY == 0 {
-                self.leave_a_grandchild(&lock.file)?;
+            if lock.turn(&mut ledger, &writer)? {
+                if token % GRANDCHILD_EVERY == 0 {
+                    self.leave_a_grandchild(&lock.file)?;
+                }
+                if self.crowd > 0 {
+                    self.gather_a_crowd(&lock.file)?;
+                }
             }
             let outcome = match ledger.write() {
                 Ok(outcome) => outcome,
@@ -96,6 +105,15 @@ impl Job {
         let mut command = Command::new("/proc/self/exe");
         command.arg("job").arg(&self.dir).args(["--role", "fork"]).stdin(lock);
         command.status().map(|_| ()).map_err(failed())
+    }
+
+    /// Each of them has a session of its own and keeps the lock for as long as it lives. They are started while the job writes.
+    fn gather_a_crowd(&self, lock: &File) -> Result<(), Trouble> {
+        let failed = || Trouble::file("gather a crowd for", &self.dir);
+        let script = "exec 3<&0; i=0; while [ $i -lt $0 ]; do setsid sleep 1000 <&3 & i=$((i + 1)); done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, &self.crowd.to_string()]).stdin(lock.try_clone().map_err(failed())?);
+        command.spawn().map(|_| ()).map_err(failed())
     }
 
     fn fork(&self) -> Result<(), Trouble> {

@@ -101,7 +101,7 @@ impl Node {
         };
         command.args(start.env.iter().map(|(name, value)| format!("{name}={value}")));
         command.arg(&start.primacy).args(["run", "--json", "--restart", "--election", ELECTION]);
-        command.args(["--node", &self.name]).args(arm.options(&start.state, &start.store));
+        command.args(["--node", &self.name]).args(arm.options(&self.name, &start.state, &start.store));
         if let Some(peers) = &start.peers {
             command.args(["--peers", peers]);
         }
@@ -109,6 +109,9 @@ impl Node {
             command.args(["--serve", door]);
         }
         command.arg("--").arg(own).arg("job").arg(&start.dir);
+        if arm.crowd > 0 {
+            command.args(["--crowd", &arm.crowd.to_string()]);
+        }
         command.env(MARK, &start.mark).env("PRIMACY_LOG", "warn,primacy::machine=debug");
         command.stdin(Stdio::null()).stdout(file(&trace.with_extension("out"))?).stderr(file(&trace)?);
         let child = command.spawn().map_err(Trouble::file("start", &start.primacy))?;
