@@ -55,8 +55,8 @@ const SQLITE: &str = "sqlite:{store}/election.db";
 const LEASE: Duration = Duration::from_secs(1);
 /// Over a network: a request may take as long as that before its server is given up.
 const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
-/// The longest of three leases that differ; the shortest is that of most arms.
-const LEASE_MIXED: Duration = Duration::from_secs(3);
+/// The longest of leases that differ: by itself it has longer heartbeat intervals than the shortest, that of most arms, lasts.
+const LEASE_MIXED: Duration = Duration::from_secs(8);
 /// The shortest that Consul grants, and what is long enough for ZooKeeper.
 const LEASE_LONG: Duration = Duration::from_secs(10);
 /// How long a job may take to end in order, and how long before the end of the lease it is killed: the margin of a longer
@@ -158,13 +158,10 @@ impl Arm {
             && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 
-    /// The lease that the node of this name is configured with.
+    /// The lease that the node of this name is configured with. Where leases differ, the last node alone has the longest.
     fn lease_of(&self, node: &str) -> Duration {
-        let place = self.node_names().iter().position(|name| name == node);
-        match place.and_then(|place| u32::try_from(place + 1).ok()) {
-            Some(place) if self.leases_differ => LEASE * place,
-            Some(_) | None => self.lease,
-        }
+        let is_last = self.node_names().last().is_some_and(|last| last == node);
+        if self.leases_differ && !is_last { LEASE } else { self.lease }
     }
 
     /// The options of `primacy run` that say where the election is held, but for the list of peers and the door for
