@@ -318,6 +318,22 @@ fn refusals_have_their_exit_codes() {
 }
 
 #[test]
+fn a_node_that_was_withdrawn_before_its_first_start_waits_for_its_operator() {
+    let place = Place::new("withdrawn");
+    let dir = place.text("state");
+    fs::create_dir(&dir).unwrap();
+    mode(&place, "state", 0o700);
+    fs::write(place.path("state/e@a.withdrawn"), "").unwrap();
+    let mut args = strings(&["node", "--json", "--election", "e", "--lease", "1s", "--node", "a"]);
+    args.extend(strings(&["--peers", &peers(&["a"]), "--state-dir", &dir]));
+    let node = Node::start(&place, "a", &args);
+    let asked = |verb: &'static str| place.output(&[verb, "--election", "e", "--state-dir", &dir]);
+    wait_until("its answer", || stdout(&asked("who")).contains("withdrawn by its operator"));
+    assert_eq!(asked("stand").status.code(), Some(0), "{}", node.history());
+    wait_until("its lead", || asked("who").status.success());
+}
+
+#[test]
 fn one_node_that_does_not_answer_hides_no_other() {
     let place = Place::new("control-silent");
     let names = ["a", "b", "c"];

@@ -197,11 +197,13 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
     world: &mut W,
     desk: &mut Desk,
 ) -> Result<(), Halt> {
-    let now = clock::now();
+    // A machine has effects from its start on.
+    perform(clock::now(), machine, world, desk)?;
     if !desk.is_fit() {
+        let now = clock::now();
         machine.handle(now, Input::Command(Command::Healthy(false)));
+        perform(now, machine, world, desk)?;
     }
-    perform(now, machine, world, desk)?;
     let mut led = false;
     loop {
         if machine.is_settled() {
