@@ -1,7 +1,6 @@
 //! Entering an election whose store cannot be opened yet: the node waits with back-off and says so, for as long as that may
 //! pass by itself, and ends where only somebody can mend it.
 
-use std::path::Path;
 use std::time::Duration;
 
 use primacy::stores::url_without_login;
@@ -95,16 +94,14 @@ fn asked(signal: i32) -> Opening {
 }
 
 impl Place {
-    /// Whether a store that cannot be opened now may be there later by itself. A directory of this machine that does not exist is
-    /// a wrong path.
+    /// Whether a store that cannot be opened now may be there later by itself. One on a disk of this machine is there, or its path
+    /// is wrong, or the disk is full or fails: that is for an operator.
     fn may_appear(&self) -> bool {
-        let path = match self {
-            Self::Store { url, .. } => url.strip_prefix("sqlite:").or_else(|| url.strip_prefix("file:")),
-            Self::Local(_) | Self::Peers(..) => None,
-        };
-        let Some(path) = path else { return true };
-        let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-        std::path::absolute(path).is_ok_and(|path| path.parent().is_some_and(Path::is_dir))
+        match self {
+            Self::Store { url, .. } => !url.starts_with("sqlite:") && !url.starts_with("file:"),
+            Self::Local(_) => false,
+            Self::Peers(..) => true,
+        }
     }
 
     fn store_name(&self) -> String {
@@ -121,13 +118,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_does_not_exist_is_a_wrong_path() {
+    fn a_store_on_a_disk_of_this_machine_is_not_waited_for() {
         let store = |url: &str| Place::Store { url: url.to_owned(), dir: None, asked_for: false };
-        for wrong in ["sqlite:/no/such/directory/x.db", "file:///no/such/directory"] {
-            assert!(!store(wrong).may_appear(), "{wrong}");
+        for here in ["sqlite:/no/such/directory/x.db", "sqlite:x.db", "file:///no/such/directory"] {
+            assert!(!store(here).may_appear(), "{here}");
         }
-        for right in ["sqlite:x.db", "sqlite:/x.db", "etcd://h/x", "postgres://h/d"] {
-            assert!(store(right).may_appear(), "{right}");
+        for elsewhere in ["etcd://h/x", "postgres://h/d"] {
+            assert!(store(elsewhere).may_appear(), "{elsewhere}");
         }
     }
 }
