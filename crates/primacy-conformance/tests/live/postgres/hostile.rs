@@ -73,8 +73,10 @@ async fn use_all(server: &Postgres) {
         panic!("the recipe keeps sessions");
     };
     let begun = sessions.begin(Duration::from_secs(3)).await.expect("a session");
-    let identity =
-        Identity { node: NodeId::new("n").unwrap(), incarnation: Incarnation { count: 1, nonce: 1 } };
+    let identity = Identity {
+        node: NodeId::new("n").expect("it is a name"),
+        incarnation: Incarnation { count: 1, nonce: 1 },
+    };
     let holder = Holder { identity, address: String::new() };
     sessions.stand(&begun.session, &holder).await.expect("a place");
     sessions.keep_alive(&begun.session).await.expect("it lives");
@@ -351,10 +353,10 @@ async fn plant(client: &Client, statements: &[String]) -> usize {
              SELECT pg_catalog.current_setting('test.planted')",
             texts.join(", ")
         );
-        let messages = client.simple_query(&run).await.unwrap();
-        let row = messages.iter().find_map(|message| match message {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse::<usize>().ok(),
-            _ => None,
+        let messages = client.simple_query(&run).await.expect("each failure is caught");
+        let row = messages.iter().find_map(|message| {
+            let tokio_postgres::SimpleQueryMessage::Row(row) = message else { return None };
+            row.get(0)?.parse::<usize>().ok()
         });
         planted += row.expect("a number");
     }
@@ -536,9 +538,9 @@ async fn what_another_role_has_made_is_refused_with_its_name() {
         ))
         .await
         .unwrap();
-    let why = |error: OpenError| match error {
-        OpenError::Refused { why } => why,
-        other => panic!("{other:?}"),
+    let why = |error: OpenError| {
+        let OpenError::Refused { why } = error else { panic!("{error:?}") };
+        why
     };
     let refused = why(open(&server.url(), "e").await.expect_err("the table of a squatter"));
     assert!(refused.contains("of the role squatter") && refused.contains("owner=squatter"), "{refused}");
