@@ -182,7 +182,9 @@ impl Kind {
     pub(crate) const fn nodes_min(self) -> usize {
         match self {
             Self::QuorumLoss | Self::Constrained => 5,
-            Self::Cut | Self::CutOneWay | Self::Isolate | Self::Chain | Self::Transfer => 2,
+            Self::Cut | Self::CutOneWay | Self::Isolate | Self::Chain | Self::Transfer | Self::FakedClock => {
+                2
+            }
             Self::Drop
             | Self::StoreCut
             | Self::StoreStall
@@ -202,8 +204,7 @@ impl Kind {
             | Self::RestartAll
             | Self::RollingRestart
             | Self::Resign
-            | Self::ReplaceVoter
-            | Self::FakedClock => 1,
+            | Self::ReplaceVoter => 1,
         }
     }
 }

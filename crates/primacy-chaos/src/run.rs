@@ -136,9 +136,11 @@ impl Stage {
         Ledger::make(&dir)?;
         let faked_node = usize::try_from(rng.up_to(arm.nodes as u64 - 1)).unwrap_or(0);
         let fast = rng.up_to(1) == 1;
-        let faked = match FakedClock::start(fast) {
-            Ok(faked) => Some(faked),
-            Err(trouble) => {
+        // A node whose clock is faked stays, and a lone one would so never be replaced.
+        let faked = match arm.knows(Kind::FakedClock).then(|| FakedClock::start(fast)) {
+            None => None,
+            Some(Ok(faked)) => Some(faked),
+            Some(Err(trouble)) => {
                 plan.not_run.push((Kind::FakedClock, trouble.to_string()));
                 None
             }
