@@ -19,7 +19,7 @@ use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{figures, health, memory, notify, orphans, pauses, quota};
+use crate::{delegated_work, figures, health, memory, notify, orphans, pauses, quota};
 
 /// What a node does while it leads, and how long it stands.
 #[derive(Debug)]
@@ -138,6 +138,10 @@ async fn take_part(
     if entry.is_witness() {
         return bear_witness(elector, reporter).await;
     }
+    let unstopped = work.job.as_ref().filter(|_| entry.stop_command.is_none());
+    if let Some(message) = unstopped.and_then(|job| delegated_work::warning(&job.args)) {
+        reporter.tell(&Event::Warning { message });
+    }
     let settings = Settings {
         duty: duty(entry, &elector, &mark, watchdog),
         job: work.job,
@@ -166,7 +170,9 @@ async fn bear_witness(elector: Elector, reporter: &Reporter) -> Result<Exit, Fai
 
 fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Reporter) -> Result<(), Failure> {
     let drain = entry.drain.unwrap_or(LEFTOVERS_DRAIN);
-    let ended = leftovers::end(mark, drain + LEFTOVERS_MARGIN).map_err(|running| {
+    // The commands that follow a job have as much time as it has.
+    let follow = [&entry.stop_command, &entry.on_deposed].into_iter().flatten().map(|_| drain);
+    let ended = leftovers::end(mark, drain + follow.sum::<Duration>() + LEFTOVERS_MARGIN).map_err(|running| {
         let message = format!(
             "the node {node} is already running here, as process {}: stop that one, or give this one another --node",
             running.supervisor
@@ -203,6 +209,7 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<Watc
         drain: nanos(timers.drain),
         kill_margin: nanos(timers.kill_margin),
         lease: nanos(timers.lease),
+        stop_command: entry.stop_command.clone(),
         on_elected: entry.on_elected.clone(),
         on_deposed: entry.on_deposed.clone(),
         witness: elector.witness_spec(),

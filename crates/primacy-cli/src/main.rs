@@ -4,6 +4,7 @@ mod boot_timer;
 mod cgroup;
 mod cmd;
 mod control;
+mod delegated_work;
 mod duration;
 mod entry;
 mod exit;

@@ -118,6 +118,12 @@ pub(crate) enum Event {
         hook: &'static str,
         ended: Ended,
     },
+    /// The stop command has failed, so the lead is kept for so long at the most, as if this node had died in silence.
+    StopFailed {
+        #[serde(flatten)]
+        lead: Lead,
+        kept_ms: u64,
+    },
     /// The guardian died, or did not answer and was killed; all its descendants are gone.
     GuardianLost,
     /// Everything that ran under this token is gone, and the lead may be given up.
@@ -314,6 +320,10 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("the command was ended by signal {signal}")
         }
         Event::HookEnded { hook, ended, .. } => format!("{hook} ended with exit code {}", ended.exit_code()),
+        Event::StopFailed { kept_ms, .. } => format!(
+            "--stop-command has not succeeded, so what it was to end may go on: the lead is kept for up to {kept_ms} ms, \
+             as long as others would wait if this machine had died"
+        ),
         Event::GuardianLost => {
             "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()
         }

@@ -12,7 +12,9 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
 use primacy::witness::WitnessSpec;
-use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, Reason, clock};
+use primacy::{
+    CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, Reason, WorkGuard, clock,
+};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -102,7 +104,7 @@ enum Stood {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Followed {
     /// It reports everything gone.
-    Gone,
+    Gone { stop_failed: bool },
     /// It is dead, and what it leaves is ours to end.
     GuardianDied,
 }
@@ -147,7 +149,7 @@ struct Course {
     started_at: Option<Instant>,
     /// When the job was told to end, by whomever.
     stopping_since: Option<Instant>,
-    /// When the hook that follows the job has begun.
+    /// When the latest of the commands that follow the job has begun.
     parting_since: Option<Instant>,
     led: Led,
 }
@@ -346,18 +348,19 @@ impl Supervisor {
             parting_since: None,
             led,
         };
-        let followed = self.follow(&leadership, &mut course).await;
+        let mut followed = self.follow(&leadership, &mut course).await;
         if followed == Followed::GuardianDied {
-            self.reporter.tell(&Event::GuardianLost);
-            self.end_what_is_left(|left| {
-                guard.explain_delay(left.clone());
-                self.reporter.tell(&Event::StillLeading { lead, reason: left });
-            })
-            .await;
-            // It has left the watchdog armed.
-            if let Some(watchdog) = &self.settings.duty.watchdog {
-                let _ = watchdog.try_out();
+            self.end_what_a_guardian_left(&guard, lead).await;
+            if self.settings.duty.stop_command.is_some() || self.settings.duty.on_deposed.is_some() {
+                followed = self.finish_by_another_guardian(&leadership, &guard, &mut course).await;
             }
+        }
+        let has_stopped = match followed {
+            Followed::Gone { stop_failed } => !stop_failed,
+            Followed::GuardianDied => self.settings.duty.stop_command.is_none(),
+        };
+        if !has_stopped {
+            self.keep_for_a_lease(&leadership, &guard, lead).await;
         }
         self.reporter.tell(&Event::Drained { lead });
         // Everything is gone: only now may another lead.
@@ -372,6 +375,63 @@ impl Supervisor {
         Ok(course.led)
     }
 
+    async fn end_what_a_guardian_left(&self, guard: &WorkGuard<Mandate>, lead: Lead) {
+        self.reporter.tell(&Event::GuardianLost);
+        self.end_what_is_left(|left| {
+            guard.explain_delay(left.clone());
+            self.reporter.tell(&Event::StillLeading { lead, reason: left });
+        })
+        .await;
+        // It has left the watchdog armed.
+        if let Some(watchdog) = &self.settings.duty.watchdog {
+            let _ = watchdog.try_out();
+        }
+    }
+
+    /// Has the commands that follow the job run, when its guardian has died and nothing of it is left on this machine.
+    async fn finish_by_another_guardian(
+        &mut self,
+        leadership: &Leadership<Mandate>,
+        guard: &WorkGuard<Mandate>,
+        course: &mut Course,
+    ) -> Followed {
+        match start_guardian(&self.settings, &self.reporter) {
+            Ok(guardian) => self.guardian = guardian,
+            Err(error) => {
+                let message = format!("no guardian can be started for what follows the command: {error}");
+                self.reporter.tell(&Event::Warning { message });
+                return Followed::GuardianDied;
+            }
+        }
+        self.guarded_since = StdInstant::now();
+        let (lead, valid_until) = (course.lead, course.confirmed_until.as_nanos());
+        let (term, fenced) = (lead.term(), lead.is_fenced());
+        let granted = course.granted.as_nanos();
+        self.guardian.tell(Order::Finish { term, fenced, valid_until, granted });
+        // From its own start on; what is started by it has a time of its own.
+        course.parting_since = Some(clock::now().after(Duration::from_nanos(self.settings.duty.lease)));
+        let followed = self.follow(leadership, course).await;
+        if followed == Followed::GuardianDied {
+            self.end_what_a_guardian_left(guard, lead).await;
+        }
+        followed
+    }
+
+    /// What others do for the job may go on, so this node leads for as long as others would wait if it had died in silence.
+    async fn keep_for_a_lease(
+        &self,
+        leadership: &Leadership<Mandate>,
+        guard: &WorkGuard<Mandate>,
+        lead: Lead,
+    ) {
+        let lease = StdDuration::from_nanos(self.settings.duty.lease);
+        let kept_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        guard.explain_delay("its --stop-command has not succeeded, so others wait for a lease");
+        self.reporter.tell(&Event::StopFailed { lead, kept_ms });
+        // One that is lost is not kept any more.
+        let _ = tokio::time::timeout(lease, leadership.lost()).await;
+    }
+
     /// Follows a leadership until nothing of its job is left, or only what a dead guardian leaves.
     async fn follow(&mut self, leadership: &Leadership<Mandate>, course: &mut Course) -> Followed {
         let (mut ended, mut settled) = (false, false);
@@ -381,7 +441,9 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 notice = self.guardian.next() => match notice {
-                    Notice::Report(Report::Gone { term }) if term == course.lead.term() => return Followed::Gone,
+                    Notice::Report(Report::Gone { term, stop_failed }) if term == course.lead.term() => {
+                        return Followed::Gone { stop_failed };
+                    }
                     Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
                     Notice::Report(report) => {
                         if let Err(lost) = leadership.check() {
@@ -642,6 +704,7 @@ impl Hook {
     fn option(self) -> &'static str {
         match self {
             Self::Elected => "--on-elected",
+            Self::Stop => "--stop-command",
             Self::Deposed => "--on-deposed",
         }
     }

@@ -176,6 +176,12 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "ADDR", env = "PRIMACY_METRICS", value_parser = parse_listen)]
     pub(crate) metrics: Option<SocketAddr>,
 
+    /// A shell command that ends what others do for COMMAND, such as a container of the Docker daemon or a unit of systemd. It
+    /// runs at the end of each lead, when COMMAND is gone and before another node may lead, also when this node's process was
+    /// killed; half of the drain is left for it. It must fail unless all has ended: then others wait for the lease
+    #[arg(long, value_name = "CMD", env = "PRIMACY_STOP_COMMAND")]
+    pub(crate) stop_command: Option<String>,
+
     /// A shell command to run on each election, under `run` before COMMAND; the lead is given up if it fails
     #[arg(long, value_name = "CMD", env = "PRIMACY_ON_ELECTED")]
     pub(crate) on_elected: Option<String>,
@@ -243,6 +249,7 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_HEALTH_INTERVAL",
     "PRIMACY_HEALTH_MISSES",
     "PRIMACY_METRICS",
+    "PRIMACY_STOP_COMMAND",
     "PRIMACY_ON_ELECTED",
     "PRIMACY_ON_DEPOSED",
     "PRIMACY_WATCHDOG",
@@ -448,6 +455,7 @@ impl Entry {
         if self.is_witness() {
             for (key, given) in [
                 ("health", self.health.is_some()),
+                ("stop-command", self.stop_command.is_some()),
                 ("on-elected", self.on_elected.is_some()),
                 ("on-deposed", self.on_deposed.is_some()),
                 ("watchdog", self.watchdog.is_some()),

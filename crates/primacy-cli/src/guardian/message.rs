@@ -25,6 +25,8 @@ pub(crate) struct Duty {
     pub(crate) kill_margin: u64,
     /// How long a leadership lasts without renewal, in nanoseconds.
     pub(crate) lease: u64,
+    /// A shell command that ends what others do for the job, when that is gone.
+    pub(crate) stop_command: Option<String>,
     /// A shell command to run before the job.
     pub(crate) on_elected: Option<String>,
     /// A shell command to run after the job.
@@ -50,6 +52,17 @@ pub(crate) enum Order {
         /// Its end, by which everything must be gone.
         valid_until: u64,
         /// How long it lasts without renewal; the drain and the kill margin are that much shorter than for the whole lease.
+        granted: u64,
+    },
+    /// The guardian of this leadership has died, and nothing of it is left on this machine: run the commands that follow.
+    Finish {
+        /// As in `Start`.
+        term: u64,
+        /// As there.
+        fenced: bool,
+        /// As there.
+        valid_until: u64,
+        /// As there.
         granted: u64,
     },
     /// The leadership lasts longer.
@@ -145,15 +158,17 @@ pub(crate) enum Report {
         /// How.
         ended: Ended,
     },
-    /// The job is gone with all its descendants, and the hook that follows it has begun.
+    /// The job is gone with all its descendants, and one of the commands that follow it has begun.
     Parting {
         /// Of which leadership.
         term: u64,
     },
-    /// The job is gone with all its descendants, and so is the hook that follows it.
+    /// The job is gone with all its descendants, and so are the commands that follow it.
     Gone {
         /// Of which leadership.
         term: u64,
+        /// Whether the stop command, if there is one, has failed: what others do for the job may go on.
+        stop_failed: bool,
     },
 }
 
@@ -183,12 +198,14 @@ pub(crate) enum Stopping {
     Leftovers,
 }
 
-/// The two hooks.
+/// The commands around the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hook {
     /// `--on-elected`
     Elected,
+    /// `--stop-command`
+    Stop,
     /// `--on-deposed`
     Deposed,
 }

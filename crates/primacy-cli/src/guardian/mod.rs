@@ -79,7 +79,9 @@ enum Stage {
     Working,
     /// All were told to end, and will be killed at this time.
     Draining { kill_at: Instant },
-    /// The job is gone and the hook that follows it is running; it will be killed at this time.
+    /// The job is gone and the stop command is running; it will be killed at this time.
+    StopCommand { kill_at: Instant },
+    /// That has ended and the hook that follows it is running; it will be killed at this time.
     Parting { kill_at: Instant },
 }
 
@@ -109,7 +111,10 @@ struct Guardian {
     watchdog: Option<Watchdog>,
     /// When to feed it next.
     feed_at: Option<Instant>,
+    warnings: Warnings,
     charge: Option<Charge>,
+    /// The stop command of the latest leadership has failed. What it was to end may go on, so no death is told of.
+    stop_failed: bool,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
     leave_taken: bool,
@@ -189,6 +194,7 @@ fn guard_by(
         child_signals,
         timer: BootTimer::new()?,
         testifier: Testifier::new(duty.witness.as_ref(), warnings),
+        warnings: warnings.clone(),
         duty,
         job,
         niceness,
@@ -198,6 +204,7 @@ fn guard_by(
         watchdog: None,
         feed_at: None,
         charge: None,
+        stop_failed: false,
         supervisor_lost: false,
         leave_taken: false,
         settled_at: Some(clock::now().after(memory::SETTLING_TIME)),
@@ -294,16 +301,18 @@ impl Guardian {
         for order in self.wire.hear() {
             match order {
                 Order::Start { term, fenced, valid_until, granted } if self.charge.is_none() => {
-                    let (valid_until, granted) =
-                        (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
-                    let (stage, main) = (Stage::Due, None);
-                    self.charge = Some(Charge { term, fenced, valid_until, granted, stage, main });
+                    self.take_charge(term, fenced, (valid_until, granted), Stage::Due);
+                }
+                Order::Finish { term, fenced, valid_until, granted } if self.charge.is_none() => {
+                    // It has no child, so the commands that follow are next.
+                    let stage = Stage::Draining { kill_at: Instant::NEVER };
+                    self.take_charge(term, fenced, (valid_until, granted), stage);
                 }
                 // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
                 // wait for an answer that does not come.
-                Order::Start { term, .. } => {
+                Order::Start { term, .. } | Order::Finish { term, .. } => {
                     self.wire.say(&Report::NotStarted { term, reason: NotStarted::TooLate });
-                    self.wire.say(&Report::Gone { term });
+                    self.wire.say(&Report::Gone { term, stop_failed: self.stop_failed });
                 }
                 Order::Extend { term, valid_until, granted } => {
                     self.extend(term, Instant::from_nanos(valid_until), Duration::from_nanos(granted));
@@ -317,6 +326,12 @@ impl Guardian {
                 Order::Leave => self.leave_taken = true,
             }
         }
+    }
+
+    fn take_charge(&mut self, term: u64, fenced: bool, (valid_until, granted): (u64, u64), stage: Stage) {
+        let (valid_until, granted) = (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
+        self.stop_failed = false;
+        self.charge = Some(Charge { term, fenced, valid_until, granted, stage, main: None });
     }
 
     fn charge_of(&mut self, term: u64) -> Option<&mut Charge> {
@@ -371,13 +386,21 @@ impl Guardian {
         match stage {
             Stage::Due => self.gone(),
             Stage::Preparing | Stage::Working => self.drain(Stopping::Asked),
-            Stage::Draining { .. } | Stage::Parting { .. } => {} // It is being ended already.
+            Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. } => {} // It is being ended already.
         }
     }
 
     fn kill(&mut self, term: u64) {
-        if self.charge_of(term).is_some() {
-            self.end_now();
+        match self.charge_of(term).map(|charge| charge.stage) {
+            // Killed, it would have failed, and then the lead would be kept for longer than it takes.
+            None | Some(Stage::StopCommand { .. }) => {}
+            Some(
+                Stage::Due
+                | Stage::Preparing
+                | Stage::Working
+                | Stage::Draining { .. }
+                | Stage::Parting { .. },
+            ) => self.end_now(),
         }
     }
 
@@ -389,8 +412,8 @@ impl Guardian {
         match self.charge.as_ref().map(|charge| charge.stage) {
             Some(Stage::Due) => self.gone(),
             Some(Stage::Preparing | Stage::Working | Stage::Draining { .. }) => self.end_now(),
-            // The hook that follows the job may finish: it cleans up, and it has its own deadline.
-            Some(Stage::Parting { .. }) | None => {}
+            // The commands that follow the job may finish: they clean up, and have their own deadlines.
+            Some(Stage::StopCommand { .. } | Stage::Parting { .. }) | None => {}
         }
     }
 
@@ -407,7 +430,8 @@ impl Guardian {
             self.on_main_ended(ended);
         }
         let stage = self.charge.as_ref().map(|charge| charge.stage);
-        let ending = matches!(stage, Some(Stage::Draining { .. } | Stage::Parting { .. }));
+        let ending =
+            matches!(stage, Some(Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. }));
         if ending && children() == Children::None {
             self.gone();
         }
@@ -432,11 +456,17 @@ impl Guardian {
                 self.drain(Stopping::Leftovers);
             }
             Stage::Draining { .. } => self.wire.say(&Report::Exited { term, ended }),
+            Stage::StopCommand { .. } => self.on_stop_command_ended(term, ended),
             Stage::Parting { .. } => {
                 self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
             }
             Stage::Due => {} // Nothing runs.
         }
+    }
+
+    fn on_stop_command_ended(&mut self, term: u64, ended: Ended) {
+        self.stop_failed = ended != Ended::Code(0);
+        self.wire.say(&Report::HookEnded { term, hook: Hook::Stop, ended });
     }
 
     fn start_if_due(&mut self) {
@@ -470,7 +500,7 @@ impl Guardian {
     fn start(&mut self, program: &Program, stage: Stage, more_env: &[(&'static str, String)]) -> Option<Pid> {
         let charge = self.charge.as_mut()?;
         let too_late = match stage {
-            Stage::Parting { kill_at } => kill_at,
+            Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => kill_at,
             Stage::Due | Stage::Preparing | Stage::Working | Stage::Draining { .. } => {
                 charge.stop_at(&self.duty)
             }
@@ -499,6 +529,9 @@ impl Guardian {
                 if too_late { NotStarted::TooLate } else { NotStarted::System(errno, error.to_string()) };
             self.wire.say(&Report::NotStarted { term, reason });
             self.drain(Stopping::Leftovers);
+        } else {
+            let hook = if matches!(stage, Stage::StopCommand { .. }) { "stop-command" } else { "on-deposed" };
+            self.warnings.warn(&format!("--{hook} could not be started: {error}"));
         }
         None
     }
@@ -528,7 +561,7 @@ impl Guardian {
     /// Asks everything to end, and sets the time at which it is killed.
     fn drain(&mut self, reason: Stopping) {
         let Some(charge) = &self.charge else { return };
-        let kill_at = clock::now().after(charge.drain(&self.duty)).min(self.kill_at(charge));
+        let kill_at = clock::now().after(charge.drain_of_job(&self.duty)).min(self.kill_at(charge));
         let Some(charge) = &mut self.charge else { return };
         let before = charge.stage;
         charge.stage = Stage::Draining { kill_at };
@@ -558,7 +591,7 @@ impl Guardian {
         }
         match charge.stage {
             Stage::Due | Stage::Preparing | Stage::Working => self.drain(Stopping::Deadline),
-            Stage::Draining { .. } | Stage::Parting { .. } => self.end_now(),
+            Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. } => self.end_now(),
         }
     }
 
@@ -577,44 +610,64 @@ impl Guardian {
             }
         });
         if let Some(ended) = ends {
-            let report = match stage {
-                Stage::Parting { .. } => Report::HookEnded { term, hook: Hook::Deposed, ended },
-                Stage::Preparing => Report::HookEnded { term, hook: Hook::Elected, ended },
-                Stage::Due | Stage::Working | Stage::Draining { .. } => Report::Exited { term, ended },
-            };
-            self.wire.say(&report);
+            match stage {
+                Stage::StopCommand { .. } => self.on_stop_command_ended(term, ended),
+                Stage::Parting { .. } => {
+                    self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
+                }
+                Stage::Preparing => self.wire.say(&Report::HookEnded { term, hook: Hook::Elected, ended }),
+                Stage::Due | Stage::Working | Stage::Draining { .. } => {
+                    self.wire.say(&Report::Exited { term, ended });
+                }
+            }
         }
         self.gone();
     }
 
-    /// Nothing of the stage is left: goes on to the hook that follows the job, or lets the leadership go.
+    /// Nothing of the stage is left: goes on to the commands that follow the job, or lets the leadership go.
     fn gone(&mut self) {
         self.disarm();
         let Some(charge) = &self.charge else { return };
-        let script = match charge.stage {
-            Stage::Due | Stage::Parting { .. } => None,
-            Stage::Preparing | Stage::Working | Stage::Draining { .. } => self.duty.on_deposed.clone(),
-        };
-        let Some(script) = script else { return self.let_go() };
-        let (now, lead_ends, term) = (clock::now(), charge.kill_at(&self.duty), charge.term);
-        let (lead, kill_at) = match now.after(charge.drain(&self.duty)) {
-            drained if now < lead_ends => ("held", drained.min(lead_ends)),
-            // A hook that is told that the lead is lost may run on after it; it still has an end.
-            drained => ("lost", drained),
-        };
-        let env = [("PRIMACY_LEAD", lead.to_owned()), (job::SCRIPT, script)];
-        if self.start(&Program::shell(), Stage::Parting { kill_at }, &env).is_some() {
-            self.wire.say(&Report::Parting { term });
-        } else {
+        let (now, lead_ends) = (clock::now(), charge.kill_at(&self.duty));
+        let lead = if now < lead_ends { "held" } else { "lost" };
+        // A command that is told that the lead is lost may run on after it; it still has an end.
+        let drained = now.after(charge.drain(&self.duty));
+        let kill_at = if now < lead_ends { drained.min(lead_ends) } else { drained };
+        match charge.stage {
+            Stage::Preparing | Stage::Working | Stage::Draining { .. } => {
+                // What others do for the job must end, also when it is late.
+                let kill_at = kill_at.max(now.after(charge.drain_of_job(&self.duty)));
+                if let Some(script) = self.duty.stop_command.clone() {
+                    self.stop_failed = true; // Until it has succeeded.
+                    if self.follow_up(&script, Stage::StopCommand { kill_at }, lead) {
+                        return;
+                    }
+                }
+            }
+            Stage::StopCommand { .. } => {}
+            Stage::Due | Stage::Parting { .. } => return self.let_go(),
+        }
+        let follows = self.duty.on_deposed.clone();
+        if !follows.is_some_and(|script| self.follow_up(&script, Stage::Parting { kill_at }, lead)) {
             self.let_go();
         }
+    }
+
+    /// Starts a command that follows the job, and says whether it runs.
+    fn follow_up(&mut self, script: &str, stage: Stage, lead: &str) -> bool {
+        let env = [("PRIMACY_LEAD", lead.to_owned()), (job::SCRIPT, script.to_owned())];
+        let runs = self.start(&Program::shell(), stage, &env).is_some();
+        if let Some(charge) = self.charge.as_ref().filter(|_| runs) {
+            self.wire.say(&Report::Parting { term: charge.term });
+        }
+        runs
     }
 
     fn let_go(&mut self) {
         self.disarm();
         if let Some(charge) = self.charge.take() {
             self.kill_takes = Duration::ZERO;
-            self.wire.say(&Report::Gone { term: charge.term });
+            self.wire.say(&Report::Gone { term: charge.term, stop_failed: self.stop_failed });
             if let Ok(cgroup) = &mut self.cgroup {
                 // If it cannot be renewed, the next job is not in it, and is found in the process table.
                 let _ = cgroup.renew();
@@ -631,6 +684,12 @@ impl Guardian {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        if self.stop_failed {
+            let message = "--stop-command has not succeeded, so what it was to end may go on: the others are not told of the \
+                           death of this node, and wait for the lease";
+            self.warnings.warn(message);
+            return Ok(());
         }
         // After a lease they know it by silence.
         self.testifier.testify(std::time::Duration::from_nanos(self.duty.lease));
@@ -649,6 +708,12 @@ impl Charge {
         Duration::from_nanos(duty.drain).scaled(self.granted, Duration::from_nanos(duty.lease))
     }
 
+    /// How much of it is the job's own: a half, where a stop command comes after it.
+    fn drain_of_job(&self, duty: &Duty) -> Duration {
+        let drain = self.drain(duty);
+        if duty.stop_command.is_some() { drain.divided_by(2) } else { drain }
+    }
+
     /// When everything is killed if the leadership is not extended.
     fn kill_at(&self, duty: &Duty) -> Instant {
         self.valid_until.before(self.kill_margin(duty))
@@ -663,7 +728,9 @@ impl Charge {
         Some(match self.stage {
             Stage::Due => return None,
             Stage::Preparing | Stage::Working => self.stop_at(duty),
-            Stage::Draining { kill_at } | Stage::Parting { kill_at } => kill_at,
+            Stage::Draining { kill_at } | Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => {
+                kill_at
+            }
         })
     }
 }

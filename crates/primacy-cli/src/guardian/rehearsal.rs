@@ -16,7 +16,7 @@ use primacy::clock;
 use primacy::core::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 
-use super::{Guardian, Program, Testifier, Wire};
+use super::{Guardian, Program, Testifier, Warnings, Wire};
 use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::message::{Duty, Order};
@@ -44,7 +44,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
     // Without what may be long: nobody reads while this is written.
     let (election, node, mark) = (duty.election.clone(), duty.node.clone(), duty.mark.clone());
     let Duty { supervisor, drain, kill_margin, lease, json, .. } = *duty;
-    let (on_elected, on_deposed, witness, watchdog) = (None, None, None, None);
+    let (stop_command, on_elected, on_deposed, witness, watchdog) = (None, None, None, None, None);
     let duty = Duty {
         supervisor,
         election,
@@ -53,6 +53,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         drain,
         kill_margin,
         lease,
+        stop_command,
         on_elected,
         on_deposed,
         witness,
@@ -71,6 +72,8 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         testifier,
         niceness: None,
         cgroup: std::mem::replace(cgroup, Err(String::new())),
+        warnings: Warnings::new(&duty.node, duty.json),
+        stop_failed: false,
         duty,
         job: Some(Program { file: "/proc/self/exe".into(), args }),
         kill_takes: Duration::ZERO,

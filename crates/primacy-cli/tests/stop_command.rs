@@ -1,0 +1,166 @@
+//! Work that others do for the job: the stop command ends it, however the lead ends, and until it has succeeded no other node
+//! starts before the lease is over.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+use support::{Node, Place, peers, stderr, strings, wait_until};
+
+const LEASE: Duration = Duration::from_secs(4);
+/// After so long a silence the first one stands, at the earliest: the promise to the dead node was renewed within a heartbeat.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Each start and each stop is a line of this file.
+const JOB: &str = "echo start $PRIMACY_ID >>log; exec sleep 1000";
+
+/// `primacy run` among these peers.
+fn run(place: &Place, name: &str, peers: &str, options: &[&str]) -> Vec<String> {
+    let mut args =
+        strings(&["run", "--json", "--restart", "--election", "e", "--peers", peers, "--node", name]);
+    let lease = format!("{}s", LEASE.as_secs());
+    args.extend(strings(&["--state-dir", &place.text(name), "--lease", &lease]));
+    args.extend(strings(options));
+    args.extend(strings(&["--", "sh", "-c", JOB]));
+    args
+}
+
+fn log(place: &Place) -> Vec<String> {
+    fs::read_to_string(place.path("log")).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn at(event: &Value) -> u64 {
+    event["boot_ns"].as_u64().unwrap()
+}
+
+/// Three nodes with these options, of which one leads, and its index.
+fn three(place: &Place, options: &[&str]) -> (Vec<Node>, usize) {
+    let names = ["a", "b", "c"];
+    let peers = peers(&names);
+    let nodes: Vec<Node> =
+        names.iter().map(|name| Node::start(place, name, &run(place, name, &peers, options))).collect();
+    wait_until("a leader", || nodes.iter().any(|node| node.job().is_some()) && !log(place).is_empty());
+    let leader = nodes.iter().position(Node::leads).unwrap();
+    for node in &nodes {
+        node.told.wait_for("the leader", |told| {
+            (told["event"] == "leader" && told["leader"].is_string()).then_some(())
+        });
+    }
+    (nodes, leader)
+}
+
+/// The start of the job on another node, in nanoseconds of the boot clock.
+fn successor_starts(nodes: &[Node], leader: usize) -> u64 {
+    let others = || nodes.iter().enumerate().filter(|(index, _)| *index != leader).map(|(_, node)| node);
+    wait_until("the successor's start", || others().any(|node| node.told.last("started").is_some()));
+    others().filter_map(|node| node.told.last("started")).map(|event| at(&event)).min().unwrap()
+}
+
+fn elapsed(from: u64, until: u64) -> Duration {
+    Duration::from_nanos(until - from)
+}
+
+#[test]
+fn a_killed_nodes_stop_command_ends_before_its_death_is_told_of_and_the_hook_follows() {
+    let place = Place::new("stop-killed");
+    let hook = "echo deposed $PRIMACY_ID $PRIMACY_LEAD >>log";
+    let stop = "sleep 0.2; echo stop $PRIMACY_ID $PRIMACY_LEAD >>log";
+    let (mut nodes, leader) = three(&place, &["--stop-command", stop, "--on-deposed", hook]);
+    let killed_at = primacy::clock::now().as_nanos();
+    nodes[leader].signal(Signal::KILL);
+    nodes[leader].wait();
+    let started_at = successor_starts(&nodes, leader);
+    wait_until("its line", || log(&place).len() >= 4);
+    let (name, lines) = (&nodes[leader].name, log(&place));
+    let first = format!("start {name}");
+    assert_eq!(lines[..3], [first, format!("stop {name} held"), format!("deposed {name} held")], "{lines:?}");
+    assert!(elapsed(killed_at, started_at) < SILENCE, "its death was told of");
+}
+
+#[test]
+fn a_killed_node_whose_stop_command_fails_or_hangs_is_followed_after_the_lease() {
+    for stop in ["echo stop >>log; exit 1", "echo stop >>log; sleep 1000", "echo stop >>log; kill -9 $$"] {
+        let place = Place::new("stop-fails");
+        let (mut nodes, leader) = three(&place, &["--stop-command", stop]);
+        let killed_at = primacy::clock::now().as_nanos();
+        nodes[leader].signal(Signal::KILL);
+        nodes[leader].wait();
+        let started_at = successor_starts(&nodes, leader);
+        assert!(log(&place).contains(&"stop".to_owned()));
+        assert!(elapsed(killed_at, started_at) >= SILENCE, "{stop}: {:?}", elapsed(killed_at, started_at));
+        nodes[leader].told.wait_for("a warning", |told| {
+            let told = (told["event"] == "warning").then(|| told["message"].to_string())?;
+            told.contains("--stop-command has not succeeded").then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_leader_that_ends_in_order_keeps_the_lead_for_a_lease_when_its_stop_command_fails() {
+    for (stop, fails) in [("echo stop >>log", false), ("echo stop >>log; exit 1", true)] {
+        let place = Place::new("stop-order");
+        let (mut nodes, leader) = three(&place, &["--stop-command", stop]);
+        nodes[leader].signal(Signal::TERM);
+        assert_eq!(nodes[leader].wait().code(), Some(143));
+        let started_at = successor_starts(&nodes, leader);
+        let ended = nodes[leader].told.wait_for_event("hook_ended");
+        assert_eq!(ended["hook"], "--stop-command");
+        wait_until("its line", || log(&place).len() >= 3);
+        assert_eq!(log(&place)[1], "stop");
+        assert_eq!(nodes[leader].told.count("stop_failed"), usize::from(fails));
+        if fails {
+            let waited = elapsed(at(&ended), started_at);
+            assert!(waited >= SILENCE, "{waited:?}");
+        }
+    }
+}
+
+#[test]
+fn the_stop_command_of_a_dead_guardian_is_run_by_another() {
+    let place = Place::new("stop-guardian");
+    let (nodes, leader) = three(&place, &["--stop-command", "echo stop $PRIMACY_ID >>log"]);
+    kill_process(nodes[leader].guardian().unwrap(), Signal::KILL).unwrap();
+    let released = nodes[leader].told.wait_for_event("released");
+    let ended = nodes[leader].told.wait_for_event("hook_ended");
+    assert!(at(&ended) < at(&released));
+    wait_until("another start", || log(&place).len() >= 3);
+    let (name, lines) = (&nodes[leader].name, log(&place));
+    assert_eq!(lines[..2], [format!("start {name}"), format!("stop {name}")], "{lines:?}");
+    assert_eq!(nodes[leader].told.count("stop_failed"), 0);
+}
+
+#[test]
+fn a_lead_that_is_not_renewed_leaves_time_for_the_stop_command() {
+    let place = Place::new("stop-paused");
+    let stop = "echo stop $PRIMACY_ID $PRIMACY_LEAD >>log";
+    let (nodes, leader) = three(&place, &["--stop-command", stop]);
+    nodes[leader].signal(Signal::STOP);
+    successor_starts(&nodes, leader);
+    wait_until("its line", || log(&place).len() >= 3);
+    let (name, lines) = (&nodes[leader].name, log(&place));
+    assert_eq!(lines[..2], [format!("start {name}"), format!("stop {name} held")], "{lines:?}");
+    nodes[leader].signal(Signal::CONT);
+}
+
+#[test]
+fn commands_that_others_do_the_work_of_are_warned_of() {
+    let place = Place::new("stop-warned");
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::copy("/bin/true", place.path("bin/docker")).unwrap();
+    let docker = place.text("bin/docker");
+    let output = |options: &[&str]| {
+        let args = [&["run", "--election", "e"], options, &["--", &docker, "run", "image"]].concat();
+        let output = place.output(&args);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let told = output(&[]);
+    assert!(told.contains("warning: docker has its work done by the Docker daemon"), "{told}");
+    let told = output(&["--stop-command", "true"]);
+    assert!(!told.contains("warning"), "{told}");
+}
