@@ -47,6 +47,7 @@ async fn zookeeper_keeps_its_word() {
     requests::elections_of_a_process_share_a_session_that_ends_with_the_last(&ensemble).await;
     requests::what_a_dropped_handle_has_left_goes(&ensemble).await;
     requests::different_layouts_refuse_each_other(&ensemble).await;
+    requests::a_leader_ends_when_a_stranger_of_another_layout_comes(&ensemble).await;
     requests::entries_of_a_user_are_closed_to_others(&ensemble).await;
     requests::an_open_does_not_hang(&ensemble).await;
     fence::a_stale_token_is_refused_and_nothing_is_written(&ensemble).await;

@@ -39,11 +39,21 @@ impl Layout {
         }
     }
 
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Curator => Self::Kazoo,
-            Self::Kazoo => Self::Curator,
-        }
+    /// The first of these children that stands in the queue by another layout, whose owner does not see entries of this one: with any
+    /// names to which ZooKeeper has appended a number, those of its own recipe among them (`node-0000000007`).
+    pub(crate) fn stranger(self, children: &[String]) -> Option<&str> {
+        let stands = |name: &&String| sequence(name).is_some() && self.parse(name).is_none();
+        children.iter().find(|name| stands(name) && !name.contains(READER)).map(String::as_str)
+    }
+
+    /// What is to be done about an entry of another layout.
+    pub(crate) fn advice(self, stranger: &str) -> String {
+        let of = [Self::Curator, Self::Kazoo].into_iter().find(|layout| layout.parse(stranger).is_some());
+        let of = of.map_or("another layout".to_owned(), |layout| format!("the layout `{layout}`"));
+        format!(
+            "{stranger} is in the queue, an entry of {of}, and this node stands with `{self}`: neither sees the other, and both would \
+             lead. All need the same `layout` in their URLs, or znodes of their own"
+        )
     }
 
     /// What stands before the sequence number in the name of an entry.
@@ -69,13 +79,24 @@ impl Layout {
     /// Whether this child stands in the queue, and with which number. Others may have put anything there.
     pub(crate) fn parse(self, name: &str) -> Option<Named> {
         let (_, number) = name.rsplit_once(self.mark())?;
-        // ZooKeeper writes it with `%010d`: ten characters at the least, the sign among them.
-        let digits = number.strip_prefix('-').unwrap_or(number);
-        let is_number = matches!((number.len(), digits.len()), (10, 9 | 10) | (11, 10))
-            && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let sequence = number.parse().ok().filter(|_| is_number)?;
-        Some(Named { sequence, name: name.to_owned() })
+        Some(Named { sequence: number_of(number)?, name: name.to_owned() })
     }
+}
+
+/// What kazoo's locks for readers have in their names, who stand in no queue.
+const READER: &str = "__rlock__";
+
+/// The number that ZooKeeper has appended to a name. It writes it with `%010d`: ten characters at the least, the sign among them.
+fn number_of(number: &str) -> Option<i32> {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let is_number = matches!((number.len(), digits.len()), (10, 9 | 10) | (11, 10))
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse().ok().filter(|_| is_number)
+}
+
+/// The number at the end of a name of whatever layout.
+fn sequence(name: &str) -> Option<i32> {
+    name.get(name.len().checked_sub(10)?..).and_then(number_of)
 }
 
 /// Puts a queue in order; `false` if the numbers do not tell it, because the counter has reached its end. Then only the
@@ -106,7 +127,6 @@ mod tests {
         for (layout, prefix) in [(Layout::Curator, curator), (Layout::Kazoo, kazoo)] {
             let name = format!("{prefix}0000000042");
             assert_eq!(layout.parse(&name), Some(Named { sequence: 42, name: name.clone() }));
-            assert_eq!(layout.other().parse(&name), None);
             assert_eq!(Layout::named(layout.name()), Some(layout));
             assert_eq!(layout.parse(&format!("{prefix}-000000005")).unwrap().sequence, -5);
             for other in
@@ -116,6 +136,19 @@ mod tests {
             }
         }
         assert_eq!(Layout::named(""), None);
+        let [of_curator, of_kazoo] =
+            [Layout::Curator, Layout::Kazoo].map(|layout| format!("{}0000000042", layout.prefix(GUID)));
+        let children = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (layout, own, other) in
+            [(Layout::Curator, &of_curator, &of_kazoo), (Layout::Kazoo, &of_kazoo, &of_curator)]
+        {
+            let none = children(&[own, "ab__rlock__0000000001", "notes", "0000042", ""]);
+            assert_eq!(layout.stranger(&none), None);
+            for stranger in [other.as_str(), "node-0000000007", "n_-000000007", "0000000000"] {
+                assert_eq!(layout.stranger(&children(&[own, stranger])), Some(stranger));
+            }
+            assert!(layout.advice(other).contains(&format!("stands with `{layout}`")));
+        }
         assert_eq!(Layout::Kazoo.parse("ab__rlock__0000000001"), None, "one that reads stands in no queue");
     }
 

@@ -49,6 +49,8 @@ struct Own {
     is_tried: bool,
     /// Its name and its token, once the servers have told them.
     made: Option<(String, FencingToken)>,
+    /// It was told to be the first.
+    is_first: bool,
 }
 
 /// What the servers were asked to tell a change of.
@@ -89,7 +91,8 @@ impl Queue {
         let held = self.link.held(session)?;
         for _ in 0..LOOKS_MAX {
             let (name, token) = self.enter(&mut state, &held, session, holder).await?;
-            let queue = self.list(&held).await.map_err(|error| told(&error))?.unwrap_or_default();
+            let children = self.children(&held).await.map_err(|error| told(&error))?.unwrap_or_default();
+            let queue = self.in_order(&held, &children).await.map_err(|error| told(&error))?;
             let Some(position) = queue.iter().position(|entry| entry.name == name) else {
                 // Somebody has removed it.
                 state.own = None;
@@ -98,7 +101,10 @@ impl Queue {
             let place = match queue.get(..position) {
                 Some([first, .., before]) => self.behind(&mut state, &held, first, before).await?,
                 Some([first]) => self.behind(&mut state, &held, first, first).await?,
-                Some([]) | None => self.first_place(&mut state, &held, &name, token).await?,
+                Some([]) | None => {
+                    let stranger = self.layout.stranger(&children);
+                    self.first_place(&mut state, &held, &name, token, stranger).await?
+                }
             };
             if let Some(place) = place {
                 return Ok(place);
@@ -117,7 +123,8 @@ impl Queue {
     ) -> Result<(String, FencingToken), SessionError> {
         if state.own.as_ref().is_none_or(|own| own.session != *session) {
             let guid = guid().map_err(|why| SessionError::NoAnswer { why })?;
-            state.own = Some(Own { session: session.clone(), guid, is_tried: false, made: None });
+            state.own =
+                Some(Own { session: session.clone(), guid, is_tried: false, made: None, is_first: false });
         }
         let own = state.own.as_mut().expect("it was just made");
         if let Some(made) = &own.made {
@@ -130,14 +137,8 @@ impl Queue {
             return Ok(own.made.insert((name, token_of(&stat))).clone());
         }
         let others = self.children(held).await.map_err(|error| told(&error))?.unwrap_or_default();
-        if let Some(other) = others.iter().find_map(|name| self.layout.other().parse(name)) {
-            let (ours, theirs) = (self.layout, self.layout.other());
-            let why = format!(
-                "{} is in the queue, an entry of the layout `{theirs}`, and this one stands with `{ours}`; all need \
-                 the same `layout` in their URLs",
-                other.name
-            );
-            return Err(SessionError::Refused { why });
+        if let Some(stranger) = self.layout.stranger(&others) {
+            return Err(SessionError::Refused { why: self.layout.advice(stranger) });
         }
         let prefix = self.layout.prefix(own.guid);
         let (path, data) = (format!("{}/{prefix}", self.directory), Data::new(holder).encode());
@@ -165,7 +166,17 @@ impl Queue {
         held: &Held,
         name: &str,
         token: FencingToken,
+        stranger: Option<&str>,
     ) -> Result<Option<Place>, SessionError> {
+        // It may have come later than this entry: then whoever leads by it ends in order, and does not come back before it is gone.
+        let ends = stranger.is_some();
+        if let Some(stranger) = stranger {
+            let why = self.layout.advice(stranger);
+            match &state.own {
+                Some(own) if own.is_first => tracing::error!("this node gives up the lead: {why}"),
+                Some(_) | None => return Err(SessionError::Refused { why }),
+            }
+        }
         let path = self.path(name);
         let read = if self.is_watched(state, held, &path, true) {
             held.ask(async {
@@ -192,7 +203,10 @@ impl Queue {
         held.check_owner(stat.ephemeral_owner)?;
         held.verify(&self.directory, self.link.rights()).await?;
         let asked = Request::decode(&request).and_then(|request| request.token);
-        Ok(Some(Place::First { token, asked_to_resign: asked == Some(token) }))
+        if let Some(own) = &mut state.own {
+            own.is_first = true;
+        }
+        Ok(Some(Place::First { token, asked_to_resign: ends || asked == Some(token) }))
     }
 
     /// Where others stand before the own entry; `None` if the queue has changed meanwhile.
@@ -379,10 +393,17 @@ impl Queue {
 
     /// The queue in its order.
     async fn list(&self, held: &Held) -> Result<Option<Vec<Named>>, Error> {
-        let Some(children) = self.children(held).await? else { return Ok(None) };
+        match self.children(held).await? {
+            Some(children) => self.in_order(held, &children).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Those of these children that stand in the queue, in its order.
+    async fn in_order(&self, held: &Held, children: &[String]) -> Result<Vec<Named>, Error> {
         let mut queue: Vec<Named> = children.iter().filter_map(|name| self.layout.parse(name)).collect();
         if layout::sort(&mut queue) {
-            return Ok(Some(queue));
+            return Ok(queue);
         }
         let mut dated = Vec::new();
         for entry in queue {
@@ -392,7 +413,7 @@ impl Queue {
             }
         }
         dated.sort_by_key(|(czxid, _)| *czxid);
-        Ok(Some(dated.into_iter().map(|(_, entry)| entry).collect()))
+        Ok(dated.into_iter().map(|(_, entry)| entry).collect())
     }
 
     /// The entry with this GUID, also one that was asked for over a connection that was lost meanwhile.

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use primacy_conformance::live::zookeeper::ZooKeeper;
 use primacy_core::FencingToken;
-use primacy_core::election::session::Place;
-use primacy_stores::{OpenError, SessionError, open_any};
-use zookeeper_client::Client;
+use primacy_core::election::session::{Place, SessionId};
+use primacy_stores::{OpenError, SessionError, Sessions, open_any};
+use zookeeper_client::{Acls, Client, CreateMode};
 
-use super::{Kept, TIMEOUT, become_first, begin, catch_up, holder, open, open_url, soon};
+use super::{Kept, POLL, TIMEOUT, become_first, begin, catch_up, holder, open, open_url, soon};
 
 /// The names in the queue of an election below `/live`.
 async fn queue(ensemble: &ZooKeeper, election: &str) -> Vec<String> {
@@ -178,6 +178,58 @@ pub(crate) async fn different_layouts_refuse_each_other(ensemble: &ZooKeeper) {
     let refused = kazoo.stand(&of_kazoo, &holder("b")).await;
     assert!(matches!(&refused, Err(SessionError::Refused { why }) if why.contains("layout")), "{refused:?}");
     assert_eq!(queue(ensemble, "layouts").await.len(), 1);
+}
+
+/// Strangers do not ask who is there: each of these makes an entry as its own client does, after ours.
+pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemble: &ZooKeeper) {
+    let url = format!("zookeeper://{}/live", ensemble.addresses());
+    let client = Client::connect(&ensemble.addresses()).await.expect("the ensemble is there");
+    let guid = "0123456789abcdef0011223344556677";
+    for (number, prefix) in
+        [format!("{guid}__lock__"), "node-".to_owned(), format!("{guid}-n_")].iter().enumerate()
+    {
+        let election = format!("stranger-{number}");
+        let curator = open_url(&url, &election).await;
+        let session = begin(&*curator).await;
+        let _kept = Kept::new(&curator, &session);
+        let token = become_first(&*curator, &session, &holder("a")).await.expect("it is first");
+        let stays = curator.stand(&session, &holder("a")).await;
+        assert_eq!(stays, Ok(Place::First { token, asked_to_resign: false }));
+        let path = format!("/live/{election}/{prefix}");
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let (_, sequence) = client.create(&path, b"", &options).await.expect("a stranger stands");
+        // A server may be behind.
+        let unaware = Ok(Place::First { token, asked_to_resign: false });
+        let ends = stand_until(&*curator, &session, |place| *place != unaware).await;
+        assert_eq!(ends, Ok(Place::First { token, asked_to_resign: true }), "{prefix}");
+        curator.leave(&session).await.expect("it leaves in order");
+        let refused = curator.stand(&session, &holder("a")).await;
+        assert!(
+            matches!(&refused, Err(SessionError::Refused { why }) if why.contains(prefix)),
+            "{prefix}: {refused:?}"
+        );
+        client.delete(&format!("{path}{sequence}"), None).await.expect("the stranger goes");
+        let again = stand_until(&*curator, &session, Result::is_ok).await;
+        assert!(matches!(again, Ok(Place::First { asked_to_resign: false, .. })), "{again:?}");
+    }
+}
+
+/// Stands again and again, until the answer is one of these.
+async fn stand_until(
+    sessions: &dyn Sessions,
+    session: &SessionId,
+    is_it: impl Fn(&Result<Place, SessionError>) -> bool,
+) -> Result<Place, SessionError> {
+    soon(async {
+        loop {
+            let place = sessions.stand(session, &holder("a")).await;
+            if is_it(&place) {
+                return place;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    })
+    .await
 }
 
 pub(crate) async fn entries_of_a_user_are_closed_to_others(ensemble: &ZooKeeper) {
