@@ -138,10 +138,7 @@ async fn take_part(
     if entry.is_witness() {
         return bear_witness(elector, reporter).await;
     }
-    let unstopped = work.job.as_ref().filter(|_| entry.stop_command.is_none());
-    if let Some(message) = unstopped.and_then(|job| delegated_work::warning(&job.args)) {
-        reporter.tell(&Event::Warning { message });
-    }
+    warn_of_delegated_work(entry, &work, reporter);
     let settings = Settings {
         duty: duty(entry, &elector, &mark, watchdog),
         job: work.job,
@@ -152,6 +149,14 @@ async fn take_part(
     let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone(), starting)?;
     notify::ready(&elector);
     supervisor.run().await
+}
+
+/// Warns of a job that has another daemon do its work, which does not end with the job.
+fn warn_of_delegated_work(entry: &Entry, work: &Work, reporter: &Reporter) {
+    let unstopped = work.job.as_ref().filter(|_| entry.stop_command.is_none());
+    if let Some(message) = unstopped.and_then(|job| delegated_work::warning(&job.args)) {
+        reporter.tell(&Event::Warning { message });
+    }
 }
 
 /// Votes until a signal asks for the end. There is no guardian: nothing hangs on the death of a node that never leads.
