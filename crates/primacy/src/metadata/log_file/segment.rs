@@ -159,7 +159,7 @@ pub(super) struct Contents {
 pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong> {
     let (id, length) = (&header.id, bytes.len());
     let damaged = |offset: usize, found: String| Err(Wrong::Damaged { offset: offset as u64, found });
-    if length as u64 % header.step != 0 {
+    if !(length as u64).is_multiple_of(header.step) {
         return damaged(
             length,
             format!("it ends, and its length is no multiple of {}: it was cut", header.step),
