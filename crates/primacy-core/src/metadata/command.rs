@@ -562,9 +562,9 @@ pub enum Refusal {
     TooManyOperations,
     /// It has more than [`RequestLimits::bytes`].
     RequestTooLarge,
-    /// It looks at more entries than [`VISITS_MAX`](super::state::cost::VISITS_MAX) allows.
+    /// It looks at more entries than [`VISITS_MAX`] allows.
     TooManyEntries,
-    /// Its answer would be longer than [`ANSWER_BYTES_MAX`](super::state::cost::ANSWER_BYTES_MAX).
+    /// Its answer would be longer than [`ANSWER_BYTES_MAX`].
     AnswerTooLarge,
     /// A session shall live longer than [`TIME_TO_LIVE_MAX`].
     TimeToLiveTooLong,
