@@ -166,12 +166,22 @@ impl Place {
         let place = match self {
             Self::Store { url, dir, .. } => {
                 let secret = dir.as_deref().and_then(|dir| mark_secret::of_directory(dir).ok());
-                mark_secret::sign(&secret.unwrap_or_else(mark_secret::draw), url)
+                mark_secret::sign(&secret.unwrap_or_else(mark_secret::draw), &with_absolute_path(url))
             }
             Self::Local(dir) | Self::Peers(_, dir) => absolute(dir).as_os_str().as_bytes().to_vec(),
         };
         NodeMark::new(election, node.as_str(), &place)
     }
+}
+
+/// The URL of a store in a file, with a path that names the same file wherever this process was started; any other URL as it is.
+fn with_absolute_path(url: &str) -> String {
+    let of_a_file =
+        ["sqlite:", "file:"].into_iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
+    let relative = of_a_file.filter(|(_, path)| !path.starts_with('/'));
+    let absolute = relative
+        .and_then(|(scheme, path)| Some(format!("{scheme}{}", std::path::absolute(path).ok()?.to_str()?)));
+    absolute.unwrap_or_else(|| url.to_owned())
 }
 
 /// The URL itself that this setting gives, wherever it comes from. That it names a store has been checked.
@@ -300,4 +310,22 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
         ConnectError::Thread(_) => Exit::System,
     };
     Failure::new(exit, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_relative_path_in_two_directories_marks_two_jobs() {
+        let here = env::current_dir().expect("this process has one");
+        assert_eq!(
+            with_absolute_path("sqlite:e.db?group=x"),
+            format!("sqlite:{}/e.db?group=x", here.display())
+        );
+        assert_eq!(with_absolute_path("file:e"), format!("file:{}/e", here.display()));
+        for url in ["sqlite:/x/e.db", "file:///x/e", "etcd://h/x", "postgres://h/d"] {
+            assert_eq!(with_absolute_path(url), url);
+        }
+    }
 }
