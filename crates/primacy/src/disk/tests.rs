@@ -175,7 +175,7 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
         let mut counts = [0, 0];
         // All bits of what a short record takes, and of what stands at the borders of sectors; of the zeros some.
         let at_a_border = |at: usize| at % slot::SECTOR_LENGTH < 16 || at % slot::LENGTH < 160;
-        for at in (0..FILE_LENGTH).filter(|&at| at_a_border(at) || at % slot::LENGTH % 61 == 0) {
+        for at in (0..FILE_LENGTH).filter(|&at| at_a_border(at) || (at % slot::LENGTH).is_multiple_of(61)) {
             for bit in 0..8 {
                 bytes[at] ^= 1 << bit;
                 fs::write(&scratch, &bytes).unwrap();

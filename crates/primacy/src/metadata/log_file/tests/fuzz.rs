@@ -186,7 +186,7 @@ fn foreign_segment(bytes: &[u8]) {
     assert!(Header::decode(bytes).is_err() || bytes.len() >= PAGE_LENGTH);
     let id = SegmentId::new([9; SegmentId::LENGTH]);
     let mut bytes = [&[0; PAGE_LENGTH][..], bytes].concat();
-    if bytes.len() as u64 % STEP != 0 {
+    if !(bytes.len() as u64).is_multiple_of(STEP) {
         assert!(segment::contents(&of(id), &bytes).is_err());
     }
     bytes.resize(usize::try_from(segment::length_for(bytes.len() as u64, STEP)).unwrap(), 0);
