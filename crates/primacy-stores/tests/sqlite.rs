@@ -197,6 +197,13 @@ async fn a_database_of_another_user_or_open_to_others_is_refused_or_closed() {
     }
     fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
     drop(register);
+    // The last connection writes what its log has into the database, and is closed on a thread of its own.
+    let closed = async {
+        while beside("-wal").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, closed).await.expect("the database is closed");
     if rustix::process::geteuid().is_root() {
         // Another user's journal, and database, in the directory of a third one.
         std::os::unix::fs::chown(&directory.0, Some(65532), None).unwrap();
