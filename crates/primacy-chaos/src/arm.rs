@@ -80,7 +80,7 @@ pub(crate) struct Arm {
     pub(crate) lease: Duration,
     /// Where the election is held.
     pub(crate) held: Held,
-    /// Whether the nodes are configured with different leases, as during a rolling change of it; `lease` is the longest.
+    /// True if the nodes are configured with different leases, as during a rolling change of it; `lease` is the longest.
     pub(crate) leases_differ: bool,
     /// How many detached processes each job starts, which hold its lock.
     pub(crate) crowd: u32,

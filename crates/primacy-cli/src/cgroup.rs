@@ -90,7 +90,7 @@ impl Cgroup {
         self.procs.as_fd().try_clone_to_owned()
     }
 
-    /// Whether nothing is in it, ended processes that were not reaped aside.
+    /// Returns whether nothing is in it, ended processes that were not reaped aside.
     pub(crate) fn is_empty(&self) -> bool {
         processes(&self.dir).is_empty()
     }
@@ -211,7 +211,7 @@ fn hierarchies_in(groups: &str, mounts: &str) -> Vec<Hierarchy> {
     found
 }
 
-/// Whether the freezer is among these controllers.
+/// Returns whether the freezer is among these controllers.
 fn has_freezer(controllers: &str) -> bool {
     controllers.split(',').any(|name| name == "freezer")
 }

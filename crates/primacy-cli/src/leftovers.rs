@@ -78,7 +78,7 @@ impl NodeMark {
         supervisor_in(mark.strip_prefix(&self.prefix)?)
     }
 
-    /// Whether this is a mark of any node whose supervisor was in our namespace and is gone.
+    /// Returns whether this is a mark of any node whose supervisor was in our namespace and is gone.
     fn is_abandoned(&self, mark: &str) -> bool {
         let namespace = |of: &str| of.rsplit_once('.').map(|(_, namespace)| namespace.to_owned());
         mark.rsplit_once('/').is_some_and(|(node, supervisor)| {
@@ -139,7 +139,7 @@ fn supervisor_in(mark: &str) -> Option<(Pid, u64)> {
     Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
 }
 
-/// Whether a supervisor, by its process and when that was started, is running.
+/// Returns whether a supervisor, by its process and when that was started, is running.
 fn lives((pid, started): (Pid, u64)) -> bool {
     started_at(pid) == Some(started)
 }

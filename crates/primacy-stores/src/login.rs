@@ -17,7 +17,7 @@ const SECRET_NAMES: [&str; 5] = ["password", "passwd", "pwd", "secret", "token"]
 /// What stands in place of a login where it is said how a URL is written.
 const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
 
-/// Whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user where
+/// Returns whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user where
 /// such a name is no secret.
 #[must_use]
 pub fn has_login(url: &str) -> bool {

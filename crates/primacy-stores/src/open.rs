@@ -164,7 +164,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the same may succeed a little later, without that anybody mends anything.
+    /// Returns whether the same may succeed a little later, without that anybody mends anything.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {

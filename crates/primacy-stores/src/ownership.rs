@@ -69,7 +69,7 @@ impl Sharing {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
-    /// Whether what is at `path` may be used: it belongs to this user, to root or to the group, and not everybody may write to
+    /// Returns whether what is at `path` may be used: it belongs to this user, to root or to the group, and not everybody may write to
     /// it or put something else in its place.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// Whether the owner is this user, root, or somebody of the group. Root, who is asked to use what somebody else has, does so
+    /// Returns whether the owner is this user, root, or somebody of the group. Root, who is asked to use what somebody else has, does so
     /// where only that user could have put it there.
     pub(crate) fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
         let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
@@ -149,7 +149,7 @@ fn make_empty(path: &Path) -> io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
-/// Whether everybody may make files in the directory of `path`.
+/// Returns whether everybody may make files in the directory of `path`.
 pub(crate) fn is_in_open_directory(path: &Path) -> bool {
     fs::metadata(parent(path)).is_ok_and(|directory| directory.mode() & OTHERS_WRITE != 0)
 }

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 
 use crate::open::OpenError;
 
-/// Whether the same may succeed a little later: a shortage of this machine, an interruption, or a peer that is not there yet.
+/// Returns whether the same may succeed a little later: a shortage of this machine, an interruption, or a peer that is not there yet.
 #[must_use]
 pub fn is_passing(error: &io::Error) -> bool {
     // The system's own numbers, where they have no kind that is stable: too many open files, here and on the whole machine,

@@ -494,7 +494,7 @@ fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
     }
 }
 
-/// Whether this store has made the database, and not an application.
+/// Returns whether this store has made the database, and not an application.
 fn is_ours(connection: &Connection) -> bool {
     let application = connection.pragma_query_value(None, "application_id", |row| row.get::<_, i32>(0));
     application.is_ok_and(|application| application == APPLICATION_ID)

@@ -200,7 +200,7 @@ async fn a_database_of_another_user_or_open_to_others_is_refused_or_closed() {
     // The last connection writes what its log has into the database, and is closed on a thread of its own.
     let closed = async {
         while beside("-wal").exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(BOUND, closed).await.expect("the database is closed");

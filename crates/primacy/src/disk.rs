@@ -83,9 +83,9 @@ pub(crate) struct Remains {
     pub(crate) term: Term,
     /// How long it may have promised its support.
     pub(crate) promise: Duration,
-    /// Whether its votes are lost.
+    /// True if its votes are lost.
     pub(crate) past: Past,
-    /// Whether the log may lack what its node has held.
+    /// True if the log may lack what its node has held.
     pub(crate) log_lost: bool,
 }
 
@@ -414,7 +414,7 @@ impl StateFile {
         self.advance(Record { log_reach, ..self.record.clone() })
     }
 
-    /// Whether the state is still where it was opened.
+    /// Returns whether the state is still where it was opened.
     ///
     /// # Errors
     /// [`DiskError::Gone`].

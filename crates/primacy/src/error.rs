@@ -43,7 +43,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the same may succeed a little later, without that anybody mends anything: the store is not reached yet, has too
+    /// Returns whether the same may succeed a little later, without that anybody mends anything: the store is not reached yet, has too
     /// much to do, or this machine is short of memory, descriptors or threads.
     #[must_use]
     pub fn is_passing(&self) -> bool {

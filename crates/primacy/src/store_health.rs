@@ -56,9 +56,9 @@ enum Severity {
 
 /// An error of a store, as far as its health is concerned.
 pub(crate) trait StoreError: Display {
-    /// Whether the store has answered as it should: another was first.
+    /// Returns whether the store has answered as it should: another was first.
     fn is_answer(&self) -> bool;
-    /// Whether it lasts until somebody acts.
+    /// Returns whether it lasts until somebody acts.
     fn is_lasting(&self) -> bool;
 }
 

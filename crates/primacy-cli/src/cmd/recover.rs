@@ -50,7 +50,7 @@ struct Recovered<'a> {
     /// Where the damaged log is now.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<PathBuf>,
-    /// Whether the state of the only voter was made again from its log.
+    /// True if the state of the only voter was made again from its log.
     state_made: bool,
     loss_accepted: bool,
 }

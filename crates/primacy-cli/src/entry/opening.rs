@@ -94,7 +94,7 @@ fn asked(signal: i32) -> Opening {
 }
 
 impl Place {
-    /// Whether a store that cannot be opened now may be there later by itself. One on a disk of this machine is there, or its path
+    /// Returns whether a store that cannot be opened now may be there later by itself. One on a disk of this machine is there, or its path
     /// is wrong, or the disk is full or fails: that is for an operator.
     fn may_appear(&self) -> bool {
         match self {

@@ -35,7 +35,7 @@ pub(crate) struct Duty {
     pub(crate) witness: Option<WitnessSpec>,
     /// The device that resets the machine where nobody ends the job.
     pub(crate) watchdog: Option<WatchdogSpec>,
-    /// Whether warnings are told in JSON.
+    /// True if warnings are told in JSON.
     pub(crate) json: bool,
 }
 
@@ -167,7 +167,7 @@ pub(crate) enum Report {
     Gone {
         /// Of which leadership.
         term: u64,
-        /// Whether the stop command, if there is one, has failed: what others do for the job may go on.
+        /// True if the stop command, if there is one, has failed: what others do for the job may go on.
         stop_failed: bool,
     },
 }

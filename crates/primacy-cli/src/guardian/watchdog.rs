@@ -166,7 +166,7 @@ fn request<const OPCODE: Opcode>(device: &File, mut value: i32) -> io::Result<i3
     Ok(value)
 }
 
-/// Whether the kernel says that the device cannot be disarmed once it was opened.
+/// Returns whether the kernel says that the device cannot be disarmed once it was opened.
 fn never_stops(device: &Path) -> bool {
     let Ok(number) = fs::metadata(device).map(|device| device.rdev()) else { return false };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

@@ -35,7 +35,7 @@ pub(super) struct RequestBody<B> {
     /// The prefix of the message that is being received, as far as it is here, and how much of the message is to come.
     prefix: Vec<u8>,
     left: usize,
-    /// Whether the first message has not come and must. Later ones need not begin.
+    /// True if the first message has not come and must. Later ones need not begin.
     is_due: bool,
     /// How many bytes are charged for messages: as many as the longest so far has, for the decoder keeps its buffer.
     charged: usize,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Budget {
     most: usize,
     taken: AtomicUsize,
-    /// Whether a single charge may exceed it while nothing else is taken.
+    /// True if a single charge may exceed it while nothing else is taken.
     one_may_exceed: bool,
 }
 

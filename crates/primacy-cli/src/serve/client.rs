@@ -79,7 +79,7 @@ pub(super) struct Client {
     answers: Purse,
     open: Purse,
     place: Evictable,
-    /// Whether it has shown a token, or needs none.
+    /// True if it has shown a token, or needs none.
     is_admitted: AtomicBool,
     open_requests: Mutex<Bucket>,
     /// It has made too many requests without a token.
@@ -177,7 +177,7 @@ impl Client {
         WaitsForReader { client: Arc::clone(self), number }
     }
 
-    /// Whether a part of an answer was not read for too long.
+    /// Returns whether a part of an answer was not read for too long.
     pub(super) fn does_not_read(&self) -> bool {
         self.unread().since.first_key_value().is_some_and(|(_, since)| since.elapsed() > READ_PATIENCE)
     }

@@ -41,7 +41,7 @@ struct Admitted {
     wants_leader: bool,
     /// Why all in it is refused, if it is: a watch that may not be is told so in its stream, as etcd does it.
     refusal: Option<Known>,
-    /// Whether it is without a token where one is asked for.
+    /// True if it is without a token where one is asked for.
     is_open: bool,
 }
 

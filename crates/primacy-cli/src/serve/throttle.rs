@@ -30,7 +30,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Whether no try is left, of so many that come back one by one.
+    /// Returns whether no try is left, of so many that come back one by one.
     pub(super) fn is_spent(self, now: Instant, tries: u32, refill: Duration) -> bool {
         self.full_at.is_some_and(|full_at| full_at.saturating_duration_since(now) > refill * (tries - 1))
     }

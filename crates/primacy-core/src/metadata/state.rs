@@ -37,7 +37,7 @@ pub struct State {
     limits: Limits,
 }
 
-/// Whether somebody waits for the answers of operations. Where nobody does, none are made: they may be much larger than what asked for
+/// True if somebody waits for the answers of operations. Where nobody does, none are made: they may be much larger than what asked for
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {

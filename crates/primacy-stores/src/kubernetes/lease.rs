@@ -139,7 +139,7 @@ impl Lease {
         self.object.get("metadata")?.get("annotations")?.get(name)?.as_str()
     }
 
-    /// Whether the record was written beside this `spec`. `leaseDurationSeconds` does not count: no candidate changes it without
+    /// Returns whether the record was written beside this `spec`. `leaseDurationSeconds` does not count: no candidate changes it without
     /// `renewTime`, so a change of it alone is a person's, and takes the Lease from nobody. How long its holder may lead is what
     /// the holder has written into the record.
     fn is_ours(&self) -> bool {

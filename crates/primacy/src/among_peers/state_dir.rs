@@ -16,7 +16,7 @@ pub(super) struct OpenLog {
     pub(super) log: LogFile,
     pub(super) stored: log::Stored,
     pub(super) found: Vec<Found>,
-    /// Whether the log may lack what this node has held.
+    /// True if the log may lack what this node has held.
     pub(super) log_lost: bool,
 }
 

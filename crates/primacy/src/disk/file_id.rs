@@ -21,7 +21,7 @@ impl FileId {
         Ok(Self { device: found.dev(), number: found.ino() })
     }
 
-    /// Whether this name still stands for it.
+    /// Returns whether this name still stands for it.
     pub(crate) fn check(self, path: &Path) -> Result<(), DiskError> {
         let gone = || DiskError::Gone { path: path.to_owned() };
         match std::fs::metadata(path) {

@@ -83,7 +83,7 @@ pub(super) enum SlotError {
 }
 
 impl SlotError {
-    /// Whether this slot surely has no newer state than the other one, which is whole and has this number: a sector of the state
+    /// Returns whether this slot surely has no newer state than the other one, which is whole and has this number: a sector of the state
     /// before that one is still here. Else this slot may have been acknowledged, and have rotted.
     pub(super) fn is_behind(&self, other: u64) -> bool {
         match self {

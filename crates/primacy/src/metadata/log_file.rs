@@ -469,7 +469,7 @@ impl LogFile {
         LogReach { segment: self.index_next - 1, last: self.numbers.last }
     }
 
-    /// Whether the newest segment is still where it was made.
+    /// Returns whether the newest segment is still where it was made.
     ///
     /// # Errors
     /// [`LogError::Disk`] if it is not.

@@ -21,7 +21,7 @@ const BETWEEN: &str = "primacy";
 pub(crate) struct CertificateNames {
     /// The name of the cluster, where certificates that name it are accepted.
     cluster: Option<Arc<str>>,
-    /// Whether those are accepted that do not.
+    /// True if those are accepted that do not.
     is_plain_accepted: bool,
 }
 
@@ -54,7 +54,7 @@ impl CertificateNames {
         }
     }
 
-    /// Whether a certificate speaks for this node.
+    /// Returns whether a certificate speaks for this node.
     ///
     /// # Errors
     /// What the library says of the last name that was tried.

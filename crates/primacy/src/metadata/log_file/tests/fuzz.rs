@@ -132,7 +132,7 @@ fn sectors(range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |sector| (sector * SECTOR_LENGTH).max(start)..((sector + 1) * SECTOR_LENGTH).min(end))
 }
 
-/// Whether a part of the block was not written: a sector, or the one with all of the header, behind which bits may have flipped.
+/// Returns whether a part of the block was not written: a sector, or the one with all of the header, behind which bits may have flipped.
 fn has_unwritten(bytes: &[u8], block: &Range<usize>) -> bool {
     let header = block.start..block.start + BLOCK_HEADER_LENGTH;
     sectors(block).chain([header]).any(|part| bytes[part].iter().all(|&byte| byte == 0))
