@@ -9,7 +9,7 @@ use std::time::Duration;
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::{Change, Keys, Previous, Version};
 use prost::Message;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
@@ -26,6 +26,9 @@ const CONTROLS_MAX: usize = 16;
 
 /// How often a watcher that wants to know, and has been told nothing, is told how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Time that a client has to end a stream in which it was refused.
+const REFUSED_STAYS: Duration = Duration::from_secs(3);
 
 /// What a watcher wants of its answers.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,8 @@ pub(super) struct Answers {
     watching: Watching,
     refusal: Option<Known>,
     has_answered: bool,
+    /// The time that a refused stream still has.
+    stays: Option<Pin<Box<Sleep>>>,
     /// What is to be answered before anything that happens.
     controls: VecDeque<api::WatchResponse>,
     /// By the numbers of the watchers.
@@ -76,9 +81,11 @@ impl Stream for Answers {
                 this.has_answered = true;
                 return Poll::Ready(Some(Ok(control)));
             }
-            // A client without a token has nothing more to hear here, and is not to keep the stream.
+            // A client without a token has nothing more to hear here, and is not to keep the stream. It ends the stream itself, and
+            // etcd's own takes an end before that for a lost connection, and asks again.
             if this.refusal.is_some() && this.has_answered {
-                return Poll::Ready(None);
+                let stays = this.stays.get_or_insert_with(|| Box::pin(sleep(REFUSED_STAYS)));
+                return stays.as_mut().poll(context).map(|()| None);
             }
             match this.watching.poll_told(context) {
                 Poll::Ready(Told::Changes { watcher, version, changes }) => {
@@ -123,6 +130,7 @@ impl Answers {
             watching,
             refusal,
             has_answered: false,
+            stays: None,
             controls: VecDeque::new(),
             manners: HashMap::new(),
             progress_asked: false,
