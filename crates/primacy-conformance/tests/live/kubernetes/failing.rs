@@ -152,7 +152,7 @@ async fn a_lease_that_is_deleted_or_written_over_by_hand_ends_the_lead() {
     let token = second.token();
     let (code, answer) = server.ask("DELETE", &lease_path("by-hand"), &Value::Null).await;
     assert_eq!(code, 200, "{answer}");
-    assert_eq!(timeout(PATIENCE, second.lost()).await.unwrap(), Reason::Violation);
+    assert_eq!(timeout(PATIENCE, second.lost()).await.unwrap(), Reason::Removed);
     drop(second);
     // A stranger makes it anew, and counts from 0.
     let now = "2027-01-15T08:00:00.000000Z";
@@ -225,7 +225,7 @@ async fn what_cannot_be_opened_says_why() {
         ("kubernetes:default", "two slashes"),
         ("kubernetes://default/orders", "name of the election"),
         ("kubernetes://a,b", "one namespace"),
-        ("kubernetes://default?contxt=a", "contxt"),
+        ("kubernetes://default?contxt=a", "none of this store's"),
         ("kubernetes://default?kubeconfig=/no/such/file", "/no/such/file"),
     ] {
         let refused = open(url, "e").await.unwrap_err().to_string();
