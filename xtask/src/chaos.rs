@@ -84,7 +84,7 @@ pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     let build = ["build", "--workspace", "--bins", "--tests", "--locked"];
     let runs = [
         &["--minutes", "1"][..],
-        &["--minutes", "0.5", "--arm", "metadata", "--arm", "metadata-1"],
+        &["--minutes", "0.5", "--arm", "metadata"],
         &["--minutes", "0.5", "--arm", "leases", "--arm", "crowd"],
     ];
     for arguments in runs {
