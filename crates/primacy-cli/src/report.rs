@@ -118,8 +118,16 @@ pub(crate) enum Event {
         hook: &'static str,
         ended: Ended,
     },
-    /// The stop command has failed, so the lead is kept for so long at the most, as if this node had died in silence.
+    /// The stop command has failed: the lead is kept, and the command is run again after so long.
     StopFailed {
+        #[serde(flatten)]
+        lead: Lead,
+        failures: u32,
+        retry_ms: u64,
+    },
+    /// The stop command has not succeeded and is not run again, as a second signal asked for: the lead is kept for so long at the
+    /// most, as if this node had died in silence.
+    StopGivenUp {
         #[serde(flatten)]
         lead: Lead,
         kept_ms: u64,
@@ -320,9 +328,13 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("the command was ended by signal {signal}")
         }
         Event::HookEnded { hook, ended, .. } => format!("{hook} ended with exit code {}", ended.exit_code()),
-        Event::StopFailed { kept_ms, .. } => format!(
-            "--stop-command has not succeeded, so what it was to end may go on: the lead is kept for up to {kept_ms} ms, \
-             as long as others would wait if this machine had died"
+        Event::StopFailed { failures, retry_ms, .. } => format!(
+            "--stop-command has failed, {failures} time(s), so what it is to end may go on: the lead is kept, and the command is run \
+             again in {retry_ms} ms"
+        ),
+        Event::StopGivenUp { kept_ms, .. } => format!(
+            "--stop-command has not succeeded and is not run again, so what it was to end may go on: the lead is kept for up to \
+             {kept_ms} ms, as long as others would wait if this machine had died"
         ),
         Event::GuardianLost => {
             "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()

@@ -149,8 +149,10 @@ struct Course {
     started_at: Option<Instant>,
     /// When the job was told to end, by whomever.
     stopping_since: Option<Instant>,
-    /// When the latest of the commands that follow the job has begun.
+    /// When the latest of the commands that follow the job has begun, or is to begin.
     parting_since: Option<Instant>,
+    /// A second signal has asked for the end: what fails is not tried again.
+    is_hurried: bool,
     led: Led,
 }
 
@@ -323,7 +325,6 @@ impl Supervisor {
         let Ok(guard) = leadership.guard() else {
             return Ok(led); // Before anything was started.
         };
-        guard.explain_delay("its job is being stopped");
         let (term, fenced) = (lead.term(), lead.is_fenced());
         let granted = self.granted(&leadership);
         let valid_until_ns = valid_until.as_nanos();
@@ -346,14 +347,13 @@ impl Supervisor {
             started_at: None,
             stopping_since: None,
             parting_since: None,
+            is_hurried: false,
             led,
         };
-        let mut followed = self.follow(&leadership, &mut course).await;
+        let mut followed = self.follow(&leadership, &guard, &mut course).await;
         if followed == Followed::GuardianDied {
             self.end_what_a_guardian_left(&guard, lead).await;
-            if self.settings.duty.stop_command.is_some() || self.settings.duty.on_deposed.is_some() {
-                followed = self.finish_by_another_guardian(&leadership, &guard, &mut course).await;
-            }
+            followed = self.finish_by_other_guardians(&leadership, &guard, &mut course).await;
         }
         let has_stopped = match followed {
             Followed::Gone { stop_failed } => !stop_failed,
@@ -382,13 +382,49 @@ impl Supervisor {
             self.reporter.tell(&Event::StillLeading { lead, reason: left });
         })
         .await;
-        // It has left the watchdog armed.
+        // It has left the watchdog armed, which it stays until the stop command has succeeded.
+        if self.settings.duty.stop_command.is_none() {
+            self.disarm_watchdog();
+        }
+    }
+
+    /// Disarms the watchdog that a dead guardian has left armed.
+    fn disarm_watchdog(&self) {
         if let Some(watchdog) = &self.settings.duty.watchdog {
             let _ = watchdog.try_out();
         }
     }
 
-    /// Has the commands that follow the job run, when its guardian has died and nothing of it is left on this machine.
+    /// Has the commands that follow the job run, when its guardian has died and nothing of it is left on this machine; the stop
+    /// command by one guardian after another, until it has succeeded or is given up.
+    async fn finish_by_other_guardians(
+        &mut self,
+        leadership: &Leadership<Mandate>,
+        guard: &WorkGuard<Mandate>,
+        course: &mut Course,
+    ) -> Followed {
+        let must_stop = self.settings.duty.stop_command.is_some();
+        if !must_stop && self.settings.duty.on_deposed.is_none() {
+            return Followed::GuardianDied;
+        }
+        let mut pause = BACKOFF_MIN;
+        loop {
+            let followed = self.finish_by_another_guardian(leadership, guard, course).await;
+            if followed == (Followed::Gone { stop_failed: false }) && must_stop {
+                self.disarm_watchdog();
+            }
+            if followed != Followed::GuardianDied || !must_stop || course.is_hurried {
+                return followed;
+            }
+            guard.explain_delay("its guardian has died, and its --stop-command has not succeeded");
+            tokio::select! {
+                () = sleep(pause) => {}
+                signal = self.signals.next() => self.on_signal(signal, course),
+            }
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+
     async fn finish_by_another_guardian(
         &mut self,
         leadership: &Leadership<Mandate>,
@@ -404,13 +440,13 @@ impl Supervisor {
             }
         }
         self.guarded_since = StdInstant::now();
-        let (lead, valid_until) = (course.lead, course.confirmed_until.as_nanos());
+        let (lead, valid_until) = (course.lead, leadership.valid_until().as_nanos());
         let (term, fenced) = (lead.term(), lead.is_fenced());
         let granted = course.granted.as_nanos();
         self.guardian.tell(Order::Finish { term, fenced, valid_until, granted });
         // From its own start on; what is started by it has a time of its own.
         course.parting_since = Some(clock::now().after(Duration::from_nanos(self.settings.duty.lease)));
-        let followed = self.follow(leadership, course).await;
+        let followed = self.follow(leadership, guard, course).await;
         if followed == Followed::GuardianDied {
             self.end_what_a_guardian_left(guard, lead).await;
         }
@@ -426,14 +462,21 @@ impl Supervisor {
     ) {
         let lease = StdDuration::from_nanos(self.settings.duty.lease);
         let kept_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        guard.explain_delay("its --stop-command has not succeeded, so others wait for a lease");
-        self.reporter.tell(&Event::StopFailed { lead, kept_ms });
+        guard.explain_delay(
+            "its --stop-command has not succeeded and was given up, so others wait for a lease",
+        );
+        self.reporter.tell(&Event::StopGivenUp { lead, kept_ms });
         // One that is lost is not kept any more.
         let _ = tokio::time::timeout(lease, leadership.lost()).await;
     }
 
     /// Follows a leadership until nothing of its job is left, or only what a dead guardian leaves.
-    async fn follow(&mut self, leadership: &Leadership<Mandate>, course: &mut Course) -> Followed {
+    async fn follow(
+        &mut self,
+        leadership: &Leadership<Mandate>,
+        guard: &WorkGuard<Mandate>,
+        course: &mut Course,
+    ) -> Followed {
         let (mut ended, mut settled) = (false, false);
         let mut known_until = course.confirmed_until;
         loop {
@@ -450,7 +493,7 @@ impl Supervisor {
                             // Whatever its job does now, it is not by this that the leadership ends.
                             course.because(&leadership.why(lost.reason.unwrap_or(Reason::Expired)));
                         }
-                        self.on_report(report, leadership, course);
+                        self.on_report(report, leadership, guard, course);
                     }
                     Notice::Died => {
                         course.because("the guardian died");
@@ -591,6 +634,7 @@ impl Supervisor {
         let term = course.lead.term();
         if course.led.asked.is_some() {
             // Whoever asks a second time does not want to wait.
+            course.is_hurried = true;
             return self.guardian.tell(Order::Kill { term });
         }
         notify::stopping();
@@ -599,7 +643,13 @@ impl Supervisor {
         self.guardian.tell(Order::Stop { term });
     }
 
-    fn on_report(&self, report: Report, leadership: &Leadership<Mandate>, course: &mut Course) {
+    fn on_report(
+        &self,
+        report: Report,
+        leadership: &Leadership<Mandate>,
+        guard: &WorkGuard<Mandate>,
+        course: &mut Course,
+    ) {
         let lead = course.lead;
         let event = match report {
             Report::Ready { .. } | Report::Gone { .. } => return,
@@ -621,6 +671,7 @@ impl Supervisor {
                 if reason == Stopping::Deadline {
                     course.because(&leadership.why(Reason::Expired));
                 }
+                guard.explain_delay("its job is being stopped");
                 Event::Stopping { lead, reason: course.stopping_text(reason) }
             }
             Report::SlowKill { processes, takes } => {
@@ -629,6 +680,14 @@ impl Supervisor {
             Report::Parting { .. } => {
                 course.parting_since = Some(clock::now());
                 return;
+            }
+            Report::StopFailed { failures, pause, .. } => {
+                let pause = Duration::from_nanos(pause);
+                course.parting_since = Some(clock::now().after(pause));
+                guard.explain_delay(format!(
+                    "its --stop-command has failed, {failures} time(s), so what it is to end may go on; it is run again after {pause}"
+                ));
+                Event::StopFailed { lead, failures, retry_ms: pause.as_millis() }
             }
             Report::Killing { .. } => Event::Killing { lead },
             Report::Exited { ended, .. } => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
-use support::{Node, Place, peers, stderr, strings, wait_until};
+use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 const LEASE: Duration = Duration::from_secs(4);
 /// After so long a silence the first one stands, at the earliest: the promise to the dead node was renewed within a heartbeat.
@@ -100,24 +100,72 @@ fn a_killed_node_whose_stop_command_fails_or_hangs_is_followed_after_the_lease()
     }
 }
 
+/// Fails until the file is there.
+const FAILS_AT_FIRST: &str = "echo stop >>log; test -e fixed";
+
 #[test]
-fn a_leader_that_ends_in_order_keeps_the_lead_for_a_lease_when_its_stop_command_fails() {
-    for (stop, fails) in [("echo stop >>log", false), ("echo stop >>log; exit 1", true)] {
-        let place = Place::new("stop-order");
-        let (mut nodes, leader) = three(&place, &["--stop-command", stop]);
-        nodes[leader].signal(Signal::TERM);
-        assert_eq!(nodes[leader].wait().code(), Some(143));
+fn a_stop_command_that_fails_is_run_again_and_the_lead_is_kept_until_it_has_succeeded() {
+    for ends in [Some("resign"), None] {
+        let place = Place::new("stop-again");
+        let (mut nodes, leader) = three(&place, &["--stop-command", FAILS_AT_FIRST]);
+        let name = nodes[leader].name.clone();
+        let dir = place.text(&name);
+        let ask = |verb: &str, more: &[&str]| {
+            let args = [&[verb, "--election", "e", "--node", &name, "--state-dir", &dir], more].concat();
+            place.output(&args)
+        };
+        match ends {
+            Some(verb) => {
+                let output = ask(verb, &["--wait", "3s"]);
+                assert_eq!(output.status.code(), Some(75));
+                assert!(stderr(&output).contains("its --stop-command has failed"), "{}", stderr(&output));
+            }
+            None => nodes[leader].signal(Signal::TERM),
+        }
+        wait_until("some failures", || nodes[leader].told.count("stop_failed") >= 3);
+        assert!(log(&place).iter().filter(|line| *line == "stop").count() >= 3);
+        let told = stdout(&ask("who", &[]));
+        assert!(told.contains("still leading: its --stop-command has failed"), "{told}");
+        assert_eq!(nodes[leader].told.count("released"), 0);
+        fs::write(place.path("fixed"), "").unwrap();
+        let released = nodes[leader].told.wait_for_event("released");
         let started_at = successor_starts(&nodes, leader);
-        let ended = nodes[leader].told.wait_for_event("hook_ended");
-        assert_eq!(ended["hook"], "--stop-command");
-        wait_until("its line", || log(&place).len() >= 3);
-        assert_eq!(log(&place)[1], "stop");
-        assert_eq!(nodes[leader].told.count("stop_failed"), usize::from(fails));
-        if fails {
-            let waited = elapsed(at(&ended), started_at);
-            assert!(waited >= SILENCE, "{waited:?}");
+        let ended = nodes[leader].told.last("hook_ended").unwrap();
+        assert!(at(&ended) < at(&released) && at(&ended) < started_at);
+        assert_eq!(nodes[leader].told.count("stop_given_up"), 0);
+        if ends.is_none() {
+            assert_eq!(nodes[leader].wait().code(), Some(143));
         }
     }
+}
+
+#[test]
+fn a_second_signal_gives_up_a_stop_command_that_fails_and_the_lead_is_kept_for_a_lease() {
+    let place = Place::new("stop-given-up");
+    let (mut nodes, leader) = three(&place, &["--stop-command", FAILS_AT_FIRST]);
+    nodes[leader].signal(Signal::TERM);
+    nodes[leader].told.wait_for_event("stop_failed");
+    nodes[leader].signal(Signal::TERM);
+    let given_up = nodes[leader].told.wait_for_event("stop_given_up");
+    let started_at = successor_starts(&nodes, leader);
+    assert_eq!(nodes[leader].wait().code(), Some(143));
+    let waited = elapsed(at(&given_up), started_at);
+    assert!(waited >= SILENCE, "{waited:?}");
+}
+
+#[test]
+fn a_killed_nodes_stop_command_that_fails_is_run_again_before_its_death_is_told_of() {
+    let place = Place::new("stop-killed-again");
+    // The second run succeeds.
+    let stop = "echo stop >>log; mkdir once && exit 1; true";
+    let (mut nodes, leader) = three(&place, &["--stop-command", stop]);
+    let killed_at = primacy::clock::now().as_nanos();
+    nodes[leader].signal(Signal::KILL);
+    nodes[leader].wait();
+    let started_at = successor_starts(&nodes, leader);
+    assert!(elapsed(killed_at, started_at) < SILENCE, "its death was told of");
+    wait_until("its line", || log(&place).len() >= 4);
+    assert_eq!(log(&place)[1..3], ["stop", "stop"]);
 }
 
 #[test]

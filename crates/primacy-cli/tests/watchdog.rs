@@ -119,6 +119,35 @@ fn a_guardian_that_was_killed_leaves_it_armed_until_its_job_is_gone() {
 }
 
 #[test]
+fn it_stays_armed_until_the_stop_command_has_succeeded_also_by_another_guardian() {
+    for kills_guardian in [false, true] {
+        let mut place = Place::new("watchdog-stop");
+        let device = Device::new(&mut place);
+        let mut args = run(&place.text("watchdog"), "exec sleep 1000");
+        args.splice(1..1, strings(&["--stop-command", "test -e fixed"]));
+        let mut node = Node::start(&place, "a", &args);
+        node.told.wait_for_event("started");
+        wait_until("food at renewals", || device.count(FOOD) >= 5);
+        if kills_guardian {
+            table::signal(node.guardian().unwrap(), Signal::KILL);
+        } else {
+            node.signal(Signal::TERM);
+        }
+        wait_until("some failures", || node.told.count("stop_failed") >= 2);
+        let fed = device.count(FOOD);
+        wait_until("food while it fails", || device.count(FOOD) >= fed + 3);
+        assert_eq!(device.count(DISARM), 1, "when it was tried");
+        std::fs::write(place.path("fixed"), "").unwrap();
+        node.told.wait_for_event("released");
+        wait_until("the end of it", || device.count(DISARM) >= 2);
+        if !kills_guardian {
+            assert_eq!(node.wait().code(), Some(143));
+            assert_eq!(device.last().1, DISARM);
+        }
+    }
+}
+
+#[test]
 fn without_the_device_a_node_does_not_lead_unless_it_may() {
     let place = Place::new("watchdog-none");
     let refused = place.output(&run("/nowhere", "touch ran"));

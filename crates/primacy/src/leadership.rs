@@ -319,7 +319,7 @@ impl<M> WorkGuard<M> {
     }
 
     /// States what keeps this work from ending, for [`Status::kept_by`](crate::Status::kept_by), in place of what was stated
-    /// before.
+    /// before. It is shown from then on, also where nobody has asked for the end of the lead.
     pub fn explain_delay(&self, why: impl Into<String>) {
         *self.counted.0.delay.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
     }
@@ -450,16 +450,16 @@ impl Cell {
         self.state.send_if_modified(|state| std::mem::replace(&mut state.granted, granted) != granted);
     }
 
-    /// What keeps a lead that is being given up: the work that has not ended.
+    /// What keeps the lead: the work that has not ended, though it was asked to or says itself that it should have.
     pub(crate) fn kept_by(&self) -> Option<String> {
         let guards = self.guards.load(Ordering::SeqCst);
-        if guards == 0 || !self.is_ending() {
+        if guards == 0 {
             return None;
         }
         let stated = self.delay.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let counted =
             || format!("{guards} WorkGuard{} not dropped", if guards == 1 { " is" } else { "s are" });
-        Some(stated.unwrap_or_else(counted))
+        stated.or_else(|| self.is_ending().then(counted))
     }
 
     fn stop_accepting(&self) {

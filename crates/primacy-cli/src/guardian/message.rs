@@ -163,11 +163,20 @@ pub(crate) enum Report {
         /// Of which leadership.
         term: u64,
     },
+    /// The stop command has failed, or could not be started; it is run again.
+    StopFailed {
+        /// Of which leadership.
+        term: u64,
+        /// How often it has.
+        failures: u32,
+        /// When it is run again, in nanoseconds from now.
+        pause: u64,
+    },
     /// The job is gone with all its descendants, and so are the commands that follow it.
     Gone {
         /// Of which leadership.
         term: u64,
-        /// True if the stop command, if there is one, has failed: what others do for the job may go on.
+        /// True if the stop command, if there is one, was given up before it has succeeded: what others do for the job may go on.
         stop_failed: bool,
     },
 }

@@ -20,6 +20,7 @@ pub(crate) mod job;
 pub(crate) mod message;
 mod precedence;
 mod rehearsal;
+mod stop_command;
 mod testifier;
 mod warnings;
 pub(crate) mod watchdog;
@@ -44,6 +45,7 @@ use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::stop_command::StopAttempts;
 use crate::guardian::testifier::Testifier;
 use crate::guardian::warnings::Warnings;
 use crate::guardian::watchdog::Watchdog;
@@ -81,6 +83,8 @@ enum Stage {
     Draining { kill_at: Instant },
     /// The job is gone and the stop command is running; it will be killed at this time.
     StopCommand { kill_at: Instant },
+    /// The stop command has failed, nothing runs, and the command is run again at this time.
+    StopFailed { retry_at: Instant },
     /// That has ended and the hook that follows it is running; it will be killed at this time.
     Parting { kill_at: Instant },
 }
@@ -113,8 +117,9 @@ struct Guardian {
     feed_at: Option<Instant>,
     warnings: Warnings,
     charge: Option<Charge>,
-    /// The stop command of the latest leadership has failed. What it was to end may go on, so no death is told of.
-    stop_failed: bool,
+    /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go on: no death is told
+    /// of, and the watchdog stays armed.
+    stop: StopAttempts,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
     leave_taken: bool,
@@ -204,7 +209,7 @@ fn guard_by(
         watchdog: None,
         feed_at: None,
         charge: None,
-        stop_failed: false,
+        stop: StopAttempts::default(),
         supervisor_lost: false,
         leave_taken: false,
         settled_at: Some(clock::now().after(memory::SETTLING_TIME)),
@@ -267,7 +272,7 @@ impl Guardian {
 
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
-        let deadline = self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty));
+        let deadline = self.charge.as_ref().and_then(|charge| self.deadline(charge));
         let others = [self.settled_at, self.measure_at, self.feed_at].into_iter().flatten();
         self.timer.set(deadline.into_iter().chain(others).min());
         let mut wire = PollFlags::IN;
@@ -307,12 +312,13 @@ impl Guardian {
                     // It has no child, so the commands that follow are next.
                     let stage = Stage::Draining { kill_at: Instant::NEVER };
                     self.take_charge(term, fenced, (valid_until, granted), stage);
+                    self.take_over_watchdog();
                 }
                 // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
                 // wait for an answer that does not come.
                 Order::Start { term, .. } | Order::Finish { term, .. } => {
                     self.wire.say(&Report::NotStarted { term, reason: NotStarted::TooLate });
-                    self.wire.say(&Report::Gone { term, stop_failed: self.stop_failed });
+                    self.wire.say(&Report::Gone { term, stop_failed: self.stop.is_owed() });
                 }
                 Order::Extend { term, valid_until, granted } => {
                     self.extend(term, Instant::from_nanos(valid_until), Duration::from_nanos(granted));
@@ -330,7 +336,7 @@ impl Guardian {
 
     fn take_charge(&mut self, term: u64, fenced: bool, (valid_until, granted): (u64, u64), stage: Stage) {
         let (valid_until, granted) = (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
-        self.stop_failed = false;
+        self.stop = StopAttempts::default();
         self.charge = Some(Charge { term, fenced, valid_until, granted, stage, main: None });
     }
 
@@ -364,6 +370,17 @@ impl Guardian {
         }
     }
 
+    /// Arms the watchdog that a dead guardian has left armed, so that it is fed for as long as the stop command may take. To open it
+    /// is to feed it, so where it is too late for that it is left to reset the machine.
+    fn take_over_watchdog(&mut self) {
+        let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return };
+        let slack = watchdog::slack(Duration::from_nanos(self.duty.kill_margin));
+        let is_early = clock::now() <= charge.valid_until.before(slack).before(spec.longest());
+        if self.duty.stop_command.is_some() && is_early {
+            let _ = self.arm(); // If it cannot be, it resets the machine.
+        }
+    }
+
     /// Feeds the watchdog, if there is one, unless it would then reset the machine too late.
     fn feed(&mut self) {
         let (Some(watchdog), Some(charge)) = (&self.watchdog, &self.charge) else { return };
@@ -371,10 +388,13 @@ impl Guardian {
         self.feed_at = watchdog.feed_until(charge.valid_until.before(slack), clock::now());
     }
 
-    /// Nothing is left of what has run under the lead.
+    /// Lets go of the watchdog, as nothing is left on this machine of what has run under the lead. While a stop command has not
+    /// succeeded it stays armed, and is fed no more.
     fn disarm(&mut self) {
         self.feed_at = None;
-        if let Some(watchdog) = self.watchdog.take() {
+        if let Some(watchdog) = self.watchdog.take()
+            && !self.stop.is_owed()
+        {
             watchdog.disarm();
         }
     }
@@ -386,14 +406,23 @@ impl Guardian {
         match stage {
             Stage::Due => self.gone(),
             Stage::Preparing | Stage::Working => self.drain(Stopping::Asked),
-            Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. } => {} // It is being ended already.
+            // It is being ended already.
+            Stage::Draining { .. }
+            | Stage::StopCommand { .. }
+            | Stage::StopFailed { .. }
+            | Stage::Parting { .. } => {}
         }
     }
 
     fn kill(&mut self, term: u64) {
         match self.charge_of(term).map(|charge| charge.stage) {
-            // Killed, it would have failed, and then the lead would be kept for longer than it takes.
-            None | Some(Stage::StopCommand { .. }) => {}
+            None => {}
+            // Killed, it would have failed; but it is not run again.
+            Some(Stage::StopCommand { .. }) => self.stop.give_up(),
+            Some(Stage::StopFailed { .. }) => {
+                self.stop.give_up();
+                self.gone();
+            }
             Some(
                 Stage::Due
                 | Stage::Preparing
@@ -413,7 +442,7 @@ impl Guardian {
             Some(Stage::Due) => self.gone(),
             Some(Stage::Preparing | Stage::Working | Stage::Draining { .. }) => self.end_now(),
             // The commands that follow the job may finish: they clean up, and have their own deadlines.
-            Some(Stage::StopCommand { .. } | Stage::Parting { .. }) | None => {}
+            Some(Stage::StopCommand { .. } | Stage::StopFailed { .. } | Stage::Parting { .. }) | None => {}
         }
     }
 
@@ -460,12 +489,14 @@ impl Guardian {
             Stage::Parting { .. } => {
                 self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
             }
-            Stage::Due => {} // Nothing runs.
+            Stage::Due | Stage::StopFailed { .. } => {} // Nothing runs.
         }
     }
 
     fn on_stop_command_ended(&mut self, term: u64, ended: Ended) {
-        self.stop_failed = ended != Ended::Code(0);
+        if ended == Ended::Code(0) {
+            self.stop.succeed();
+        }
         self.wire.say(&Report::HookEnded { term, hook: Hook::Stop, ended });
     }
 
@@ -501,9 +532,11 @@ impl Guardian {
         let charge = self.charge.as_mut()?;
         let too_late = match stage {
             Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => kill_at,
-            Stage::Due | Stage::Preparing | Stage::Working | Stage::Draining { .. } => {
-                charge.stop_at(&self.duty)
-            }
+            Stage::Due
+            | Stage::Preparing
+            | Stage::Working
+            | Stage::Draining { .. }
+            | Stage::StopFailed { .. } => charge.stop_at(&self.duty),
         };
         let mut env = vec![
             ("PRIMACY_ELECTION", self.duty.election.clone()),
@@ -586,13 +619,28 @@ impl Guardian {
 
     fn on_time(&mut self, now: Instant) {
         let Some(charge) = &self.charge else { return };
-        if charge.deadline(&self.duty).is_none_or(|deadline| now < deadline) {
+        if self.deadline(charge).is_none_or(|deadline| now < deadline) {
             return;
         }
         match charge.stage {
             Stage::Due | Stage::Preparing | Stage::Working => self.drain(Stopping::Deadline),
             Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. } => self.end_now(),
+            Stage::StopFailed { .. } => self.gone(),
         }
+    }
+
+    /// When something is to be done for the leadership if nothing happens before.
+    fn deadline(&self, charge: &Charge) -> Option<Instant> {
+        Some(match charge.stage {
+            Stage::Due => return None,
+            Stage::Preparing | Stage::Working => charge.stop_at(&self.duty),
+            Stage::Draining { kill_at } | Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => {
+                kill_at
+            }
+            // When the lead of a dead supervisor is over, there is nothing to keep.
+            Stage::StopFailed { retry_at } if self.supervisor_lost => retry_at.min(charge.valid_until),
+            Stage::StopFailed { retry_at } => retry_at,
+        })
     }
 
     /// Kills all that is left, and returns when it is gone.
@@ -616,7 +664,7 @@ impl Guardian {
                     self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
                 }
                 Stage::Preparing => self.wire.say(&Report::HookEnded { term, hook: Hook::Elected, ended }),
-                Stage::Due | Stage::Working | Stage::Draining { .. } => {
+                Stage::Due | Stage::Working | Stage::Draining { .. } | Stage::StopFailed { .. } => {
                     self.wire.say(&Report::Exited { term, ended });
                 }
             }
@@ -626,35 +674,71 @@ impl Guardian {
 
     /// Nothing of the stage is left: goes on to the commands that follow the job, or lets the leadership go.
     fn gone(&mut self) {
-        self.disarm();
         let Some(charge) = &self.charge else { return };
-        let (now, lead_ends) = (clock::now(), charge.kill_at(&self.duty));
-        let lead = if now < lead_ends { "held" } else { "lost" };
-        // A command that is told that the lead is lost may run on after it; it still has an end.
-        let drained = now.after(charge.drain(&self.duty));
-        let kill_at = if now < lead_ends { drained.min(lead_ends) } else { drained };
         match charge.stage {
             Stage::Preparing | Stage::Working | Stage::Draining { .. } => {
-                // What others do for the job must end, also when it is late.
-                let kill_at = kill_at.max(now.after(charge.drain_of_job(&self.duty)));
-                if let Some(script) = self.duty.stop_command.clone() {
-                    self.stop_failed = true; // Until it has succeeded.
-                    if self.follow_up(&script, Stage::StopCommand { kill_at }, lead) {
-                        return;
-                    }
+                if self.duty.stop_command.is_some() {
+                    self.stop.begin();
                 }
             }
-            Stage::StopCommand { .. } => {}
+            Stage::StopCommand { .. } if self.stop.is_owed() => return self.on_stop_failed(),
+            Stage::StopCommand { .. } | Stage::StopFailed { .. } => {}
             Stage::Due | Stage::Parting { .. } => return self.let_go(),
         }
+        // When the lead of a dead supervisor is over, another run could end the work of this node's next one.
+        let is_useless = self.supervisor_lost
+            && matches!(charge.stage, Stage::StopFailed { .. })
+            && clock::now() >= charge.valid_until;
+        match self.duty.stop_command.clone() {
+            Some(script) if self.stop.is_owed() && !self.stop.is_given_up() && !is_useless => {
+                self.run_stop_command(&script);
+            }
+            Some(_) | None => self.part(),
+        }
+    }
+
+    fn run_stop_command(&mut self, script: &str) {
+        let Some(charge) = &self.charge else { return };
+        // What others do for the job must end, also when it is late.
+        let at_least = clock::now().after(charge.drain_of_job(&self.duty));
+        let kill_at = charge.follow_up_until(&self.duty).max(at_least);
+        if !self.follow_up(script, Stage::StopCommand { kill_at }) {
+            self.on_stop_failed();
+        }
+    }
+
+    /// The stop command has failed, or could not be started: it is run again after a pause, and until it has succeeded nothing
+    /// follows.
+    fn on_stop_failed(&mut self) {
+        let (failures, pause) = self.stop.fail();
+        let Some(charge) = &mut self.charge else { return };
+        charge.stage = Stage::StopFailed { retry_at: clock::now().after(pause) };
+        if self.stop.is_given_up() {
+            return self.gone();
+        }
+        let term = charge.term;
+        self.wire.say(&Report::StopFailed { term, failures, pause: pause.as_nanos() });
+        if self.supervisor_lost {
+            self.warnings
+                .warn(&format!("--stop-command has failed, {failures} time(s); run again in {pause}"));
+        }
+    }
+
+    /// Nothing of the job is left, as far as it can be brought about: the hook that follows it is next.
+    fn part(&mut self) {
+        self.disarm();
+        let Some(charge) = &self.charge else { return };
+        let kill_at = charge.follow_up_until(&self.duty);
         let follows = self.duty.on_deposed.clone();
-        if !follows.is_some_and(|script| self.follow_up(&script, Stage::Parting { kill_at }, lead)) {
+        if !follows.is_some_and(|script| self.follow_up(&script, Stage::Parting { kill_at })) {
             self.let_go();
         }
     }
 
     /// Starts a command that follows the job, and says whether it runs.
-    fn follow_up(&mut self, script: &str, stage: Stage, lead: &str) -> bool {
+    fn follow_up(&mut self, script: &str, stage: Stage) -> bool {
+        let held = self.charge.as_ref().is_some_and(|charge| clock::now() < charge.kill_at(&self.duty));
+        let lead = if held { "held" } else { "lost" };
         let env = [("PRIMACY_LEAD", lead.to_owned()), (job::SCRIPT, script.to_owned())];
         let runs = self.start(&Program::shell(), stage, &env).is_some();
         if let Some(charge) = self.charge.as_ref().filter(|_| runs) {
@@ -667,7 +751,7 @@ impl Guardian {
         self.disarm();
         if let Some(charge) = self.charge.take() {
             self.kill_takes = Duration::ZERO;
-            self.wire.say(&Report::Gone { term: charge.term, stop_failed: self.stop_failed });
+            self.wire.say(&Report::Gone { term: charge.term, stop_failed: self.stop.is_owed() });
             if let Ok(cgroup) = &mut self.cgroup {
                 // If it cannot be renewed, the next job is not in it, and is found in the process table.
                 let _ = cgroup.renew();
@@ -685,7 +769,7 @@ impl Guardian {
                 Err(error) => return Err(error.into()),
             }
         }
-        if self.stop_failed {
+        if self.stop.is_owed() {
             let message = "--stop-command has not succeeded, so what it was to end may go on: the others are not told of the \
                            death of this node, and wait for the lease";
             self.warnings.warn(message);
@@ -719,18 +803,15 @@ impl Charge {
         self.valid_until.before(self.kill_margin(duty))
     }
 
-    fn kill_margin(&self, duty: &Duty) -> Duration {
-        Duration::from_nanos(duty.kill_margin).scaled(self.granted, Duration::from_nanos(duty.lease))
+    /// By when a command that follows the job must have ended. One that is told that the lead is lost may run on after it; it still
+    /// has an end.
+    fn follow_up_until(&self, duty: &Duty) -> Instant {
+        let now = clock::now();
+        let (drained, lead_ends) = (now.after(self.drain(duty)), self.kill_at(duty));
+        if now < lead_ends { drained.min(lead_ends) } else { drained }
     }
 
-    /// When something is to be done if nothing happens before.
-    fn deadline(&self, duty: &Duty) -> Option<Instant> {
-        Some(match self.stage {
-            Stage::Due => return None,
-            Stage::Preparing | Stage::Working => self.stop_at(duty),
-            Stage::Draining { kill_at } | Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => {
-                kill_at
-            }
-        })
+    fn kill_margin(&self, duty: &Duty) -> Duration {
+        Duration::from_nanos(duty.kill_margin).scaled(self.granted, Duration::from_nanos(duty.lease))
     }
 }

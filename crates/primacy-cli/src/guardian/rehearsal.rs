@@ -20,6 +20,7 @@ use super::{Guardian, Program, Testifier, Warnings, Wire};
 use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::message::{Duty, Order};
+use crate::guardian::stop_command::StopAttempts;
 use crate::process_tree::signal_descendants;
 
 /// What stands in the place of the descriptor on the command line of the job that is played: this program itself, for there
@@ -73,7 +74,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         niceness: None,
         cgroup: std::mem::replace(cgroup, Err(String::new())),
         warnings: Warnings::new(&duty.node, duty.json),
-        stop_failed: false,
+        stop: StopAttempts::default(),
         duty,
         job: Some(Program { file: "/proc/self/exe".into(), args }),
         kill_takes: Duration::ZERO,

@@ -1,8 +1,8 @@
 //! A watchdog device, such as `/dev/watchdog`: it resets the machine where a job is not ended in time, because the processes that
 //! should end it are all stopped, or because it cannot be killed.
 //!
-//! The guardian arms it before it starts anything under a lead, and disarms it when nothing of that is left. Meanwhile it feeds it
-//! only while the reset would still come before the end of the lead. The last time is the latest such instant, so that a job that is
+//! The guardian arms it before it starts anything under a lead, and disarms it when nothing of that is left: the job is gone, and
+//! the stop command, if there is one, has succeeded. Meanwhile it feeds it only while the reset would still come before the end of the lead. The last time is the latest such instant, so that a job that is
 //! ended in the kill margin costs no reset. A guardian that dies leaves it armed.
 
 use std::fs::{self, File};
@@ -70,6 +70,11 @@ impl WatchdogSpec {
             ));
         }
         Ok(Self { device, is_required, longest })
+    }
+
+    /// How long after it was fed it resets the machine, at the longest.
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.longest).unwrap_or(0))
     }
 
     /// Arms the device.
