@@ -44,7 +44,7 @@ pub(crate) const LOST_PROMISE_MAX: core::Duration = core::Duration::from_secs(60
 /// Partitions: the shortest time that a node's session may live. Heartbeats, answers, and the timers of an operating system must
 /// fit into it.
 pub(crate) const SESSION_MIN: Duration = Duration::from_millis(100);
-/// Partitions: how long work may take to end before its partition is given back all the same, unless another time is set.
+/// Partitions: how long work may take to end before the node warns that it keeps its partition, unless another time is set.
 pub(crate) const PARTITION_DRAIN: Duration = Duration::from_secs(10);
 /// Partitions: after how long something is tried again that cannot be done now.
 pub(crate) const PARTITION_PAUSE: Duration = Duration::from_millis(200);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use primacy::core::metadata::command::Command;
-use primacy::core::metadata::partitions::{Command as About, GroupName};
+use primacy::core::metadata::partitions::{Command as About, GroupName, Plan};
 use primacy::metadata::{Durability, End, Partitions, PartitionsError, Primary};
 use primacy::{Elector, NodeId, Peers};
 use support::{Dir, PATIENCE, peers};
@@ -176,19 +176,35 @@ async fn a_future_that_is_dropped_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_does_not_end_is_not_waited_for_for_ever() {
+async fn work_that_does_not_end_keeps_its_partition_until_it_has_or_its_node_is_gone() {
     let nodes = Nodes::start("stuck", &["a", "b", "c"]).await;
-    let short = nodes.electors[0].partitions().time_to_live(TIME_TO_LIVE).drain(Duration::from_millis(100));
-    let mut a = within(short.join()).await.unwrap();
+    let short = Duration::from_millis(100);
+    let mut a =
+        within(nodes.electors[0].partitions().time_to_live(TIME_TO_LIVE).drain(short).join()).await.unwrap();
     nodes.tell(About::Create { group: group(), count: 1 }).await;
     let stuck = take(&mut a, 1).await.remove(&0).unwrap();
-    let mut b = nodes.join(1).await;
+    let mut b =
+        within(nodes.electors[1].partitions().time_to_live(short * 60).drain(short).join()).await.unwrap();
     nodes.tell(About::Drain { node: name("a") }).await;
-    assert_eq!(within(stuck.lost()).await, End::TakenBack);
+    assert_eq!(within(stuck.ended()).await, End::TakenBack);
+    // It is renewed for many times its time to drain, and is shown as what the move waits for.
+    assert!(tokio::time::timeout(short * 10, b.next()).await.is_err(), "its work has not ended");
+    let known = nodes.electors[2].map().unwrap().state().partitions().partition(&group(), 0).unwrap();
+    assert_eq!((known.primary, known.plan), (Some(name("a")), Plan::Taken(Some(name("b")))));
+    let token = stuck.token();
+    drop(stuck);
     let next = take(&mut b, 1).await.remove(&0).unwrap();
-    assert!(next.token() > stuck.token());
-    assert!(stuck.check().is_err());
-    drop((stuck, next, a, b));
+    assert!(next.token() > token);
+
+    // A node that is gone loses what it has with its session, also while it drains.
+    nodes.tell(About::Undrain { node: name("a") }).await;
+    nodes.tell(About::Move { group: group(), index: 0, node: name("a") }).await;
+    assert_eq!(within(next.ended()).await, End::TakenBack);
+    nodes.electors[1].clone().close().await;
+    assert_eq!(within(next.lost()).await, End::TakenBack);
+    let last = take(&mut a, 1).await.remove(&0).unwrap();
+    assert!(last.token() > next.token());
+    drop((next, last, a, b));
     nodes.end().await;
 }
 

@@ -154,7 +154,9 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
         }
         Verb::Move(Move { group, index, to, target }) => {
             let change = Change::Move { group: group_name(group)?, index: *index, node: node_name(to)? };
-            ask(target, change, || format!("{to} gets partition {index} of {group}"))
+            ask(target, change, || {
+                format!("{to} gets partition {index} of {group} when the work of its primary has ended")
+            })
         }
     }
 }
@@ -238,8 +240,8 @@ fn text(shown: &Shown) -> String {
             };
             let primary = run.primary.as_deref().unwrap_or("nobody");
             let next = match (&run.next, run.taken) {
-                (Some(next), _) => format!(", taken back for {next}"),
-                (None, true) => ", taken back".to_owned(),
+                (Some(next), _) => format!(", then {next}: waits until the work of {primary} has ended"),
+                (None, true) => format!(", taken back: waits until the work of {primary} has ended"),
                 (None, false) => String::new(),
             };
             lines.push(format!("  {range} {primary}, token {}{next}", run.token));

@@ -160,8 +160,9 @@ impl Joining {
         self
     }
 
-    /// How long the work for a partition may take to end when that is wanted back; 10 s if nothing is given. After that it is
-    /// given back, whether it was dropped or not.
+    /// How long the work for a partition may take to end when that is wanted back, before the node warns that it has not; 10 s if
+    /// nothing is given. However long it takes, the partition is kept until its [`Primary`] is dropped, or the node's session ends:
+    /// the next primary would work beside it.
     pub const fn drain(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
@@ -256,8 +257,8 @@ impl Partitions {
         &self.elector
     }
 
-    /// Leaves in order: all leaderships end, and when they are dropped, or their time to drain is over, others are primaries in
-    /// their place. Returns when that is done.
+    /// Leaves in order: all leaderships end, and when they are dropped, others are primaries in their place. Returns when that is
+    /// done, and so not before the last [`Primary`] is dropped.
     ///
     /// Dropping the future does not take it back.
     pub async fn leave(mut self) {
@@ -318,7 +319,7 @@ impl Primary {
         self.cell.until(|state| state.end).await
     }
 
-    /// Resolves when nothing is left: the time to drain is over too, and another node may be the primary.
+    /// Resolves when nothing is left: the session of this node has ended, and another node may be the primary.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> End {

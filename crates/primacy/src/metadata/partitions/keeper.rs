@@ -69,7 +69,7 @@ pub(super) struct Keeper {
     acting: HashMap<GroupName, BTreeMap<u32, Arc<Cell>>>,
     /// What it has ended with, under which number, and is to be given back.
     back: BTreeMap<(GroupName, u32), u64>,
-    /// What was told to stop, and when it is not waited for any more; in order.
+    /// What was told to stop, and when its delay is worth a warning; in order.
     draining: VecDeque<(Instant, Arc<Cell>)>,
     renewals: JoinSet<(Instant, Result<Option<Duration>, MapError>)>,
     renew_at: Instant,
@@ -206,7 +206,7 @@ impl Keeper {
         async move { map.write(Command::Partitions(command)).await }
     }
 
-    /// Everything has stopped, or was waited for: others get it now, and not only when the session ends by itself.
+    /// Everything has stopped: others get it now, and not only when the session ends by itself.
     async fn leave(&mut self, session: SessionId) {
         let left = self.write(partitions::Command::Leave { session });
         // If nobody leads for so long, the session ends by itself.
@@ -315,20 +315,24 @@ impl Keeper {
         }
         if !session.stopping && now >= session.right.end().before(self.setup.end_margin.into()) {
             session.stopping = true;
-            self.end_all(End::Expired, session.right.end().max(now));
+            self.end_all(End::Expired, now.after(self.setup.drain.into()));
         }
+        let mut late = Vec::new();
         while let Some(&(at, _)) = self.draining.front()
             && now >= at
         {
             let (_, cell) = self.draining.pop_front().expect("it was there");
-            if self.is_acting(&cell) {
-                tracing::warn!(
-                    group = %cell.group,
-                    index = cell.index,
-                    "the work for a partition has not ended in its time; it is given back all the same"
-                );
-                self.stop(&cell);
-            }
+            late.extend(self.is_acting(&cell).then_some(cell));
+        }
+        if let Some(first) = late.first() {
+            // It is renewed until everything is gone, as a lead is: the next primary would work beside it.
+            tracing::warn!(
+                partitions = late.len(),
+                group = %first.group,
+                index = first.index,
+                "the work for partitions has not ended in its time to drain; they are kept until it has, or until the session of \
+                 this node ends"
+            );
         }
     }
 
@@ -387,23 +391,23 @@ impl Keeper {
         }
     }
 
-    /// Tells the work of one partition to stop, and waits for it until then.
-    fn end_one(&mut self, cell: &Arc<Cell>, end: End, until: Instant) {
+    /// Tells the work of one partition to stop, and waits for it; from then on with a warning.
+    fn end_one(&mut self, cell: &Arc<Cell>, end: End, warn_at: Instant) {
         if cell.end(end) {
             let (group, index) = (cell.group.clone(), cell.index);
             // Where nobody listens any more, the node is about to leave.
             let _ = self.tell.send(News::Ending { group, index, token: FencingToken(cell.number), end });
-            let place = self.draining.partition_point(|&(at, _)| at <= until);
-            self.draining.insert(place, (until, Arc::clone(cell)));
+            let place = self.draining.partition_point(|&(at, _)| at <= warn_at);
+            self.draining.insert(place, (warn_at, Arc::clone(cell)));
         } else {
             self.stop(cell);
         }
     }
 
-    fn end_all(&mut self, end: End, until: Instant) {
+    fn end_all(&mut self, end: End, warn_at: Instant) {
         let cells: Vec<Arc<Cell>> = self.acting.values().flat_map(BTreeMap::values).cloned().collect();
         for cell in cells {
-            self.end_one(&cell, end, until);
+            self.end_one(&cell, end, warn_at);
         }
     }
 
