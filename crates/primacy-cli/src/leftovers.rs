@@ -194,9 +194,14 @@ mod tests {
     use super::*;
     use crate::process_tree::tests::TestChild;
 
+    /// The name of an election that no other run of these tests on this machine uses: their processes are found, too.
+    fn election(test: &str) -> String {
+        format!("leftovers-{test}-{}", std::process::id())
+    }
+
     #[test]
     fn what_a_dead_supervisor_left_is_ended_and_what_a_living_one_guards_is_not() {
-        let node = NodeMark::new("leftovers-test", "a", b"somewhere");
+        let node = NodeMark::new(&election("test"), "a", b"somewhere");
         let mut supervisor = TestChild::start("sleep", &["60"], &[]);
         let pid = supervisor.pid();
         let mark = format!("{}{}.{}", node.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap());
@@ -229,7 +234,7 @@ mod tests {
             // Only root sees the environments of others.
             return;
         }
-        let node = NodeMark::new("leftovers-forged", "a", b"somewhere");
+        let node = NodeMark::new(&election("forged"), "a", b"somewhere");
         let mut living = TestChild::start("sleep", &["60"], &[]);
         let pid = living.pid();
         let mark = format!("{}{}.{}", node.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap());
