@@ -195,6 +195,24 @@ fn a_lead_that_is_not_renewed_leaves_time_for_the_stop_command() {
     nodes[leader].signal(Signal::CONT);
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn an_operator_who_asks_over_the_store_is_told_what_keeps_the_lead() {
+    let mut place = Place::new("stop-store");
+    let (url, state) = (format!("sqlite:{}", place.text("election.db")), place.text("state"));
+    place.set("PRIMACY_STATE_DIR", &state);
+    let args = ["run", "--json", "--restart", "--election", "e", "--node", "a", "--on", &url];
+    let job = ["--stop-command", FAILS_AT_FIRST, "--", "sh", "-c", JOB];
+    let node = Node::start(&place, "a", &strings(&[&args[..], &job].concat()));
+    node.told.wait_for_event("started");
+    let asked = place.output(&["resign", "--election", "e", "--on", &url, "--wait", "4s"]);
+    assert_eq!(asked.status.code(), Some(75), "{}", stderr(&asked));
+    let told = stderr(&asked);
+    assert!(told.contains("it is still leading: its --stop-command has failed"), "{told}");
+    fs::write(place.path("fixed"), "").unwrap();
+    node.told.wait_for_event("released");
+}
+
 #[test]
 fn commands_that_others_do_the_work_of_are_warned_of() {
     let place = Place::new("stop-warned");

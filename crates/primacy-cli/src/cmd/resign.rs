@@ -57,7 +57,7 @@ pub(crate) fn resign(args: &Resign) -> Result<Exit, Failure> {
     let target = &args.target;
     let patience = (!args.patience.no_wait).then_some(args.patience.wait);
     if let Some(url) = target.url()? {
-        return store::resign(&url, &target.election, patience, target.json);
+        return store::resign(&url, target, patience);
     }
     let node = target.the_leader()?;
     let mut giving_up = GivingUp::ask(&node, What::Resign, &args.patience)?;
@@ -157,6 +157,8 @@ impl GivingUp {
                 ) => return Err(unexpected(&self.node, answer)),
                 Next::Late if left > LOOK_INTERVAL => self.tell_what_keeps_it()?,
                 Next::Late => {
+                    // It may have been asked for less time than there is between two looks.
+                    self.tell_what_keeps_it()?;
                     let kept = self.kept_by.as_ref();
                     let kept = kept.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();
                     let message = format!(

@@ -15,10 +15,10 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use super::resign::Outcome;
-use super::target::tell;
+use super::target::{self, Target, tell};
 use super::watch::{Seen, show};
 use super::who::over_store;
-use crate::control::{Leader, Record};
+use crate::control::{self, Leader, Record, Who};
 use crate::exit::{Exit, Failure};
 
 /// How long a store may take to let a request be written.
@@ -183,12 +183,8 @@ pub(super) async fn answered<T>(answer: impl Future<Output = T>) -> Result<T, Fa
 }
 
 /// `primacy resign --on`
-pub(super) fn resign(
-    url: &str,
-    election: &str,
-    patience: Option<Duration>,
-    json: bool,
-) -> Result<Exit, Failure> {
+pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> Result<Exit, Failure> {
+    let election = target.election.as_str();
     let by = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
     let outcome = block_on(async {
         let asked = ask_to_resign(url, election, by.as_str(), WRITE_PATIENCE).await?;
@@ -205,15 +201,31 @@ pub(super) fn resign(
             Ok(gone) => gone.map(|()| Outcome::Resigned { node, term }),
             Err(_) => {
                 let message = format!(
-                    "{node} was asked to give up the lead with token {term}, and has not within {patience:?}; the \
-                     request stays in the store"
+                    "{node} was asked to give up the lead with token {term}, and has not within {patience:?}: {}; the \
+                     request stays in the store",
+                    what_keeps_it(target, &node)
                 );
                 Err(Failure::new(Exit::NotElected, message))
             }
         }
     })?;
-    outcome.tell(json)?;
+    outcome.tell(target.json)?;
     Ok(Exit::Success)
+}
+
+/// What keeps the lead of a node that was asked to give it up. The store does not know that; the node does, where it runs here.
+fn what_keeps_it(target: &Target, node: &str) -> String {
+    let found = target.state_dir().and_then(|dir| control::find_all(&dir, &target.election));
+    let here = found.into_iter().flatten().find(|found| found.node == node);
+    match here.and_then(|here| target::who(&here).ok()) {
+        Some(Who { kept_by: Some(kept_by), .. }) => format!("it is still leading: {kept_by}"),
+        Some(Who { kept_by: None, .. }) => "it has not begun to give it up".to_owned(),
+        None => format!(
+            "it renews the lead until its work has ended, and what keeps that, `primacy who --election {} --node {node}` says on \
+             its machine",
+            target.election
+        ),
+    }
 }
 
 /// Waits until the leadership with this token is over, as far as the record shows.
