@@ -201,7 +201,8 @@ impl SessionStore {
                 (Message::BeginReply { request, result: Ok((session, timeout)) }, News::default())
             }
             Message::KeepAlive { request, session } => {
-                let timeout = self.sessions.get(&session).map(|life| life.timeout).ok_or(Trouble::Ended);
+                let known = self.sessions.get(&session).map(|life| self.timeout.unwrap_or(life.timeout));
+                let timeout = known.ok_or(Trouble::Ended);
                 served.look_at = timeout.ok().map(|timeout| self.keep(now, &session, timeout));
                 (Message::KeepAliveReply { request, result: timeout }, News::default())
             }

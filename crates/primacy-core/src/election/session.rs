@@ -286,6 +286,8 @@ enum Role {
 struct Lead {
     token: FencingToken,
     valid_until: Instant,
+    /// The latest end that the work was told. It is later than the other one where the store has since cut the session's timeout.
+    told_until: Instant,
     /// Set while the work is being drained. The session is kept alive until it has.
     resigning: Option<Reason>,
 }
@@ -551,14 +553,17 @@ impl Session {
     fn prolong(&mut self, now: Instant) {
         let Some(until) = self.valid_until() else { return };
         let Role::Leading(lead) = &mut self.role else { return };
-        if until < lead.valid_until {
-            // The store waits for less long than it said before; what was believed by that is not so.
-            self.step_down(Reason::Expired);
-            return self.leave(now);
-        }
-        if until > lead.valid_until {
-            lead.valid_until = until;
+        let is_cut = until < lead.valid_until;
+        lead.valid_until = until;
+        if until > lead.told_until {
+            lead.told_until = until;
             self.tell(Event::Renewed { valid_until: until });
+        }
+        if is_cut {
+            // The store waits for less long than it said before, and the work counts on that: it must end before the store may end
+            // the session. Until it has, the entry stays, and the session is kept alive.
+            self.resign(Reason::Expired);
+            self.expire(now);
         }
     }
 
@@ -701,7 +706,7 @@ impl Session {
             self.first = Some(token);
             return;
         }
-        self.role = Role::Leading(Lead { token, valid_until, resigning: None });
+        self.role = Role::Leading(Lead { token, valid_until, told_until: valid_until, resigning: None });
         self.tell(Event::Elected { term: Term(token.0), mandate: Mandate::Fenced(token), valid_until });
     }
 

@@ -46,7 +46,10 @@ impl Finite for Session {
         }
         match role {
             Role::Waiting => {}
-            Role::Leading(Lead { token: _, valid_until, resigning: _ }) => visit(Use::End, valid_until),
+            Role::Leading(Lead { token: _, valid_until, told_until, resigning: _ }) => {
+                visit(Use::End, valid_until);
+                visit(Use::End, told_until);
+            }
             Role::Leaving { until, left: _ } => visit(Use::End, until),
         }
     }
