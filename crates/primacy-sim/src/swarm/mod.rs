@@ -17,6 +17,7 @@ mod ploys;
 mod primaries;
 mod quorum;
 mod ranked;
+mod reelection;
 mod ring;
 mod seniority;
 mod session;
@@ -29,6 +30,7 @@ use primacy_core::{Drift, Duration};
 
 use self::deeds::{Kind, MIXED};
 use self::primaries::Sharing;
+use self::reelection::Reelection;
 use self::voters::Operators;
 use crate::algorithm;
 use crate::algorithm::Algorithm;
@@ -349,6 +351,8 @@ struct Swarm<A: Algorithm> {
     operators: Option<Operators>,
     /// Who wants something of partitions, in the worlds in which somebody does.
     sharing: Option<Sharing>,
+    /// A leader that is elected again by a shorter promise, in the worlds that are made for it.
+    reelection: Option<Reelection>,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
     duels: bool,
     /// In the end one node is made deaf or mute, and the others must have a leader.
@@ -388,6 +392,7 @@ impl<A: Algorithm> Swarm<A> {
             asks: false,
             operators: None,
             sharing: None,
+            reelection: None,
             duels: false,
             wounds: true,
             joins: false,
@@ -511,6 +516,7 @@ impl<A: Algorithm> Swarm<A> {
             self.ask();
             self.operate();
             self.share();
+            self.elect_again();
         }
         if self.is_good() {
             self.tell("heal all".to_owned());

@@ -16,14 +16,17 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
     swarm.begin(seed, nodes);
     swarm.words =
         &["PreVote", "PreVoteReply", "Vote", "VoteReply", "Heartbeat", "HeartbeatReply", "Resigned", "Died"];
-    timers(&mut swarm, nodes, beyond);
+    let least = timers(&mut swarm, nodes, beyond);
+    if beyond.is_none() {
+        swarm.begin_with_promises_that_differ(seed, nodes, least);
+    }
     swarm
 }
 
-/// Draws the timers of a quorum, which elects or confirms.
-pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) {
+/// Draws the timers of a quorum, which elects or confirms; the shortest promise that may be.
+pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) -> Duration {
     // All worlds that show what leases cannot survive have them.
-    timers_with(swarm, nodes, beyond.is_none(), 0);
+    timers_with(swarm, nodes, beyond.is_none(), 0)
 }
 
 /// The same, in some worlds without leases, if that may be. A leader may write so often to its disk between a heartbeat and the
@@ -33,7 +36,7 @@ pub(super) fn timers_with<A: Algorithm>(
     nodes: usize,
     may_be_fenced: bool,
     writes_between: u64,
-) {
+) -> Duration {
     let delay = swarm.world().conditions.delay;
     let disk_latency = swarm.world().node(Seat(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
@@ -73,6 +76,7 @@ pub(super) fn timers_with<A: Algorithm>(
             text(round),
         ));
     }
+    swarm.lengthen(heartbeat.times(2).max(heartbeat.plus(busy)).plus(least))
 }
 
 impl<A: Algorithm> Swarm<A> {
