@@ -38,6 +38,8 @@ pub struct ZooKeeper {
     /// Of each the two ports for the others.
     among: Vec<(u16, u16)>,
     servers: Vec<Option<Server>>,
+    /// The longest session that a server which starts from now on grants, in milliseconds.
+    pub session_max: u32,
 }
 
 impl ZooKeeper {
@@ -69,8 +71,15 @@ impl ZooKeeper {
         let ports = (0..count).map(|_| free_port()).collect();
         let among = (0..count).map(|_| (free_port(), free_port())).collect();
         let ground = Ground::new("zookeeper");
-        let mut ensemble =
-            Self { java, classes, ground, ports, among, servers: (0..count).map(|_| None).collect() };
+        let mut ensemble = Self {
+            java,
+            classes,
+            ground,
+            ports,
+            among,
+            servers: (0..count).map(|_| None).collect(),
+            session_max: 120_000,
+        };
         for which in 0..count {
             ensemble.launch(which);
         }
@@ -86,8 +95,9 @@ impl ZooKeeper {
         let port = self.ports[which];
         let mut text = format!(
             "tickTime={TICK}\ninitLimit=50\nsyncLimit=10\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
-             maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n",
-            directory.display()
+             maxSessionTimeout={}\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n",
+            directory.display(),
+            self.session_max
         );
         if self.among.len() > 1 {
             text += "standaloneEnabled=false\nquorumListenOnAllIPs=false\n";

@@ -66,6 +66,14 @@ async fn zookeeper_keeps_its_word() {
     failures::after_a_long_outage_the_same_process_leads_again(&mut ensemble).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_a_restarted_server_has_cut_short_is_counted_on_no_longer() {
+    match ZooKeeper::start_alone().await {
+        Ok(server) => failures::a_cut_session_is_counted_on_no_longer(server).await,
+        Err(missing) => not_run(&missing),
+    }
+}
+
 fn not_run(missing: &str) {
     assert!(std::env::var_os(REQUIRE_VARIABLE).is_none(), "{missing}");
     let _ = writeln!(std::io::stderr(), "NOT RUN: {missing}");

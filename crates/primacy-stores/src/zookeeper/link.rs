@@ -9,6 +9,10 @@
 //! of what was heard a while before it ([`TOLD_WITHIN`]). From the newest such moment on, the servers wait for the
 //! whole timeout; and so that there is always a recent one, the servers hear from this process all the time.
 //!
+//! **What was granted.** A server that a client comes back to may cut the session's timeout: another one, or the same with lower
+//! limits than before. The client library keeps it alive for the shorter time then, and does not tell. So after each reconnection
+//! every server is asked for a short-lived session of the same timeout, and the shortest that any grants is what counts from then on.
+//!
 //! The client library keeps a session alive by itself. Nobody else would learn that an election has stopped doing so, so a
 //! session that nobody has kept alive for its whole timeout is ended here.
 
@@ -45,6 +49,9 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two such sessions: servers that end each at once are not asked for one as fast as they answer.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a server may take to say what it grants, after a reconnection; the one that this process has come back to serves.
+const GRANT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long the servers' leader may not know that this process was heard, of the shortest timeout that was granted. It asks
 /// twice a tick, and grants no less than two ticks unless it is told to; so a quarter, and something for the way.
 const TOLD_WITHIN: f64 = 0.3;
@@ -77,7 +84,11 @@ pub(crate) struct Held {
     pub(crate) owner: i64,
     name: SessionId,
     asked: Duration,
-    pub(crate) granted: Duration,
+    /// In nanoseconds; it may become less.
+    granted: AtomicU64,
+    /// How often the connection was lost or made again; and how often it had been when it was last seen what is granted.
+    reconnections: Arc<AtomicU64>,
+    seen_reconnections: AtomicU64,
     /// Within which time the servers' leader knows of what the server has heard.
     told_within: Duration,
     users: Mutex<HashSet<String>>,
@@ -137,7 +148,7 @@ impl Link {
         let beat = background::spawn(beat(Arc::downgrade(&held), Arc::downgrade(&self.sessions)));
         // There is none yet.
         let _ = held.beat.set(beat.map_err(|why| SessionError::NoAnswer { why })?);
-        let begun = Begun { session: held.name.clone(), timeout: held.granted };
+        let begun = Begun { session: held.name.clone(), timeout: held.granted() };
         lock(&self.sessions).push(held);
         *lock(&self.looking) = None;
         Ok(begun)
@@ -154,12 +165,36 @@ impl Link {
         lock(&held.life).wanted_at = called_at;
         let sent_at = held.agree(directory).await?;
         held.verify(directory, self.rights()).await?;
+        self.renegotiate(&held).await;
         let known_at = {
             let mut life = lock(&held.life);
             life.heard_at.push_back((sent_at, clock::now()));
             life.known_at(sent_at, held.told_within)
         };
-        Ok(known_at.after(held.granted.into()).since(called_at).into())
+        Ok(known_at.after(held.granted().into()).since(called_at).into())
+    }
+
+    /// Sees what the servers grant, where the connection was lost since it was last seen.
+    async fn renegotiate(&self, held: &Held) {
+        let reconnections = held.reconnections.load(Ordering::SeqCst);
+        if reconnections == held.seen_reconnections.load(Ordering::SeqCst) {
+            return;
+        }
+        let before = held.granted();
+        for server in self.servers.split(',') {
+            let connector = Client::connector().with_session_timeout(held.asked);
+            attempts::failed(&format_args!("asking {server} what it grants"));
+            // One that does not serve has granted nothing.
+            if let Ok(Ok(client)) = timeout(GRANT_PATIENCE, connector.connect(server)).await {
+                held.granted.fetch_min(nanos(client.session_timeout()), Ordering::SeqCst);
+            }
+        }
+        // Only now: this may be given up half-way.
+        held.seen_reconnections.fetch_max(reconnections, Ordering::SeqCst);
+        let granted = held.granted();
+        if granted < before {
+            tracing::warn!(?before, ?granted, "the servers have cut the timeout of the session of this node");
+        }
     }
 
     /// Ends the session for `user`, and altogether if it was the last one.
@@ -236,14 +271,14 @@ impl Link {
         let connected = timeout(CONNECT_PATIENCE, connector.connect(&self.servers)).await;
         let client = connected.unwrap_or(Err(Error::Timeout))?;
         let granted = client.session_timeout();
-        let nanos = u64::try_from(granted.as_nanos()).unwrap_or(u64::MAX);
-        let shortest = Duration::from_nanos(self.shortest.fetch_min(nanos, Ordering::SeqCst));
-        let suspect = Arc::new(AtomicBool::new(false));
+        let shortest = Duration::from_nanos(self.shortest.fetch_min(nanos(granted), Ordering::SeqCst));
+        let (suspect, reconnections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut states = client.state_watcher();
-        let noted = Arc::clone(&suspect);
+        let (noted, counted) = (Arc::clone(&suspect), Arc::clone(&reconnections));
         let watch = background::spawn(async move {
             while !states.changed().await.is_terminated() {
                 noted.store(true, Ordering::SeqCst);
+                counted.fetch_add(1, Ordering::SeqCst);
             }
         });
         let owner = client.session_id().0;
@@ -251,7 +286,9 @@ impl Link {
             owner,
             name: SessionId::new(&format!("{owner:#x}")),
             asked,
-            granted,
+            granted: AtomicU64::new(nanos(granted)),
+            reconnections,
+            seen_reconnections: AtomicU64::new(0),
             told_within: shortest.min(granted).mul_f64(TOLD_WITHIN),
             users: Mutex::default(),
             // The leader has made the session, and that was later.
@@ -268,6 +305,11 @@ impl Link {
 }
 
 impl Held {
+    /// How long the servers wait, at the least.
+    pub(crate) fn granted(&self) -> Duration {
+        Duration::from_nanos(self.granted.load(Ordering::SeqCst))
+    }
+
     /// Why there is no such session any more.
     fn ended(&self) -> Option<String> {
         if self.replaced.load(Ordering::SeqCst) {
@@ -379,7 +421,8 @@ impl Life {
 /// Has the servers hear of the session again and again, until nobody has wanted that for its whole timeout.
 async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
     loop {
-        let Some((told_within, granted)) = held.upgrade().map(|held| (held.told_within, held.granted)) else {
+        let Some((told_within, granted)) = held.upgrade().map(|held| (held.told_within, held.granted()))
+        else {
             return;
         };
         sleep((told_within / HEARD_WITHIN).max(granted / HEARD_MAX)).await;
@@ -399,6 +442,10 @@ async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
             lock(&held.life).heard_at.push_back((sent_at, clock::now()));
         }
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the caller may believe after an error that no case of its own explains.

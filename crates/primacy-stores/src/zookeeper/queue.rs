@@ -257,7 +257,7 @@ impl Queue {
     /// Leaves what a handle that was dropped has not left, and ends `used`, its sessions, unless others use them. Its leadership,
     /// if it had one, was good for as long as a session is, so that is done after that time.
     pub(crate) async fn tidy_up(&self, used: Vec<Arc<Held>>) {
-        let Some(longest) = used.iter().map(|held| held.granted).max() else { return };
+        let Some(longest) = used.iter().map(|held| held.granted()).max() else { return };
         sleep(longest).await;
         let own = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
         // Where nobody else uses it, this was the last that kept the client library from closing it.

@@ -79,6 +79,27 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
     assert!(matches!(a.stand(&again, &holder("a")).await, Ok(Place::Behind { .. })));
 }
 
+/// The client library does not tell of it.
+pub(crate) async fn a_cut_session_is_counted_on_no_longer(mut ensemble: ZooKeeper) {
+    let a = open_at(&ensemble.address(0), "cut").await;
+    let of_a = begin_with(&*a, LONG).await;
+    ensemble.kill(0);
+    ensemble.session_max = u32::try_from(TIMEOUT.as_millis()).expect("some seconds");
+    ensemble.restart(0);
+    ensemble.serves().await;
+    let kept = async {
+        loop {
+            match a.keep_alive(&of_a).await {
+                Ok(kept) => return kept,
+                Err(SessionError::NoAnswer { .. }) => tokio::time::sleep(POLL).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let kept = soon(kept).await;
+    assert!(kept <= TIMEOUT, "{kept:?}");
+}
+
 /// ClickHouse Keeper does that: it answers a client whose session has expired with a new one.
 pub(crate) async fn another_session_under_the_same_connection_is_noticed(ensemble: &ZooKeeper) {
     let middle = Middle::before(&ensemble.address(0)).await;
