@@ -17,6 +17,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election"), ..ARM },
     Arm { name: "leases",     nodes: 3, usual: false, lease: LEASE_MIXED, held: Held::AmongPeers(Way::Quorum), leases_differ: true, ..ARM },
     Arm { name: "crowd",      nodes: 3, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Quorum), crowd: 500, ..ARM },
+    Arm { name: "unkillable", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::AmongPeers(Way::Quorum), unkillable: true, ..ARM },
     Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked), ..ARM },
     Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")), ..ARM },
     Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)), ..ARM },
@@ -47,6 +48,7 @@ const ARM: Arm = Arm {
     held: Held::AmongPeers(Way::Quorum),
     leases_differ: false,
     crowd: 0,
+    unkillable: false,
 };
 
 const SQLITE: &str = "sqlite:{store}/election.db";
@@ -84,6 +86,8 @@ pub(crate) struct Arm {
     pub(crate) leases_differ: bool,
     /// How many detached processes each job starts, which hold its lock.
     pub(crate) crowd: u32,
+    /// True if the jobs run as another user than the nodes, who may not signal them, and end by themselves after a while.
+    pub(crate) unkillable: bool,
 }
 
 /// Where an election is held.
@@ -146,6 +150,7 @@ impl Arm {
         let enough = self.nodes >= kind.nodes_min();
         let server = if let Held::OnServer(make) = self.held { Some(make) } else { None };
         enough
+            && (!self.unkillable || kind.leaves_the_lead())
             && (self.has_network() || !kind.is_of_network())
             && (server.is_some() || !kind.is_of_store())
             && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))

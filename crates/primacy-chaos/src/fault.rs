@@ -109,6 +109,13 @@ pub(crate) enum Part {
 }
 
 impl Kind {
+    /// Whether a leader can keep its lead until its job has ended: it goes on renewing it. Where it cannot, a job that nobody can
+    /// kill works beside the next leader's, and only the fence is left.
+    pub(crate) const fn leaves_the_lead(self) -> bool {
+        matches!(self, Self::KillGuardian | Self::PauseGuardian | Self::KillJob | Self::PauseJob)
+            || matches!(self, Self::Terminate | Self::Resign | Self::Transfer)
+    }
+
     /// For people, and for the table.
     pub(crate) const fn text(self) -> &'static str {
         match self {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use primacy::clock;
+use primacy_core::rng::Rng;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::setsid;
 
@@ -32,6 +33,10 @@ pub(crate) struct Job {
     /// Start so many processes in sessions of their own, which hold the lock
     #[arg(long, default_value_t = 0)]
     crowd: u32,
+
+    /// End after a while, as long as this at the most, in milliseconds
+    #[arg(long)]
+    lives: Option<u64>,
 }
 
 /// How often a leader writes.
@@ -43,7 +48,7 @@ const STUBBORN_EVERY: u64 = 3;
 const GRANDCHILD_EVERY: u64 = 2;
 
 impl Job {
-    /// Runs until it is killed.
+    /// Runs until it is killed, or its time is over.
     ///
     /// # Errors
     /// [`Trouble`] if it cannot begin.
@@ -75,7 +80,9 @@ impl Job {
             ledger.tell(Told::Began)?;
         }
         let mut lock = Lock::new(&self.dir, role.is_none())?;
-        loop {
+        let lives = self.lives.map(|most| Rng::new(token ^ u64::from(std::process::id())).up_to(most));
+        let ends_at = lives.map(|lives| clock::now().after(Duration::from_millis(lives).into()));
+        while ends_at.is_none_or(|at| clock::now() < at) {
             if lock.turn(&mut ledger, &writer)? {
                 if token % GRANDCHILD_EVERY == 0 {
                     self.leave_a_grandchild(&lock.file)?;
@@ -96,6 +103,7 @@ impl Job {
                 Outcome::Refused => EVERY_LATE,
             });
         }
+        Ok(())
     }
 
     /// Its parent ends at once, so that it becomes an orphan.
@@ -103,7 +111,7 @@ impl Job {
         let failed = || Trouble::file("start a grandchild of", &self.dir);
         let lock = lock.try_clone().map_err(failed())?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg("job").arg(&self.dir).args(["--role", "fork"]).stdin(lock);
+        command.arg("job").arg(&self.dir).args(["--role", "fork"]).args(self.lives_arguments()).stdin(lock);
         command.status().map(|_| ()).map_err(failed())
     }
 
@@ -116,9 +124,14 @@ impl Job {
         command.spawn().map(|_| ()).map_err(failed())
     }
 
+    fn lives_arguments(&self) -> Vec<String> {
+        self.lives.map_or_else(Vec::new, |lives| vec!["--lives".to_owned(), lives.to_string()])
+    }
+
     fn fork(&self) -> Result<(), Trouble> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("job").arg(&self.dir).args(["--role", "hold"]).stdin(Stdio::inherit());
+        command.arg("job").arg(&self.dir).args(["--role", "hold"]).args(self.lives_arguments());
+        command.stdin(Stdio::inherit());
         command.spawn().map(|_| ()).map_err(Trouble::file("start the grandchild of", &self.dir))
     }
 }

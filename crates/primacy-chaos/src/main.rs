@@ -45,6 +45,7 @@ mod session;
 mod stalls;
 mod sweep;
 mod tail;
+mod unkillable;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ use crate::notes::{Note, Notebook, Sent};
 use crate::processes::{MARK, is_alive, is_marked, signal};
 use crate::tail::Tail;
 use crate::trouble::Trouble;
+use crate::unkillable;
 
 /// The folder of what the nodes tell: a file for each life.
 pub(crate) const TRACES: &str = "traces";
@@ -100,6 +101,9 @@ impl Node {
             None => Command::new("env"),
         };
         command.args(start.env.iter().map(|(name, value)| format!("{name}={value}")));
+        if arm.unkillable {
+            command.args(unkillable::as_user());
+        }
         command.arg(&start.primacy).args(["run", "--json", "--restart", "--election", ELECTION]);
         command.args(["--node", &self.name]).args(arm.options(&self.name, &start.state, &start.store));
         if let Some(peers) = &start.peers {
@@ -108,7 +112,14 @@ impl Node {
         if let Some(door) = &start.door {
             command.args(["--serve", door]);
         }
-        command.arg("--").arg(own).arg("job").arg(&start.dir);
+        command.arg("--");
+        if arm.unkillable {
+            command.args(unkillable::as_root(&start.dir));
+        }
+        command.arg(own).arg("job").arg(&start.dir);
+        if arm.unkillable {
+            command.args(["--lives", &unkillable::LIVES_MS.to_string()]);
+        }
         if arm.crowd > 0 {
             command.args(["--crowd", &arm.crowd.to_string()]);
         }

@@ -24,6 +24,7 @@ use crate::schedule::{Schedule, seed_of};
 use crate::server::Store;
 use crate::tail::Tail;
 use crate::trouble::Trouble;
+use crate::unkillable;
 
 /// How old the last write may be where a leader is said to work.
 const WORKS: Duration = Duration::from_millis(300);
@@ -134,6 +135,9 @@ impl Stage {
             std::fs::create_dir_all(&path).map_err(Trouble::file("make", &path))?;
         }
         Ledger::make(&dir)?;
+        if arm.unkillable {
+            unkillable::prepare(&dir)?;
+        }
         let faked_node = usize::try_from(rng.up_to(arm.nodes as u64 - 1)).unwrap_or(0);
         let fast = rng.up_to(1) == 1;
         // A node whose clock is faked stays, and a lone one would so never be replaced.

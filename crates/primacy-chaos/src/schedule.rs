@@ -149,7 +149,7 @@ mod tests {
                 steps(arm, 3, known.len()).iter().map(|step| step.faults[0].kind).collect();
             met.sort();
             assert_eq!(met, known, "{}", arm.name);
-            assert_eq!(known.iter().any(|kind| kind.is_of_network()), arm.has_network());
+            assert_eq!(known.iter().any(|kind| kind.is_of_network()), arm.has_network() && !arm.unkillable);
             assert_eq!(known.contains(&Kind::StoreCut), matches!(arm.held, Held::OnServer(_)));
         }
     }

@@ -1,0 +1,54 @@
+//! Jobs that their nodes cannot kill: the nodes run as a user without rights, and each job becomes root by a set-uid program. Nothing
+//! but its own end, or the run itself, ends it; so whatever a node is asked, it must keep the lead until then.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use crate::trouble::Trouble;
+
+/// The user and the group of the nodes: nobody's.
+const USER: u32 = 65_534;
+/// The program that is made set-uid.
+const SETPRIV: &str = "/usr/bin/setpriv";
+/// How long a job lives, at the most: about a lease.
+pub(crate) const LIVES_MS: u64 = 2_500;
+
+/// Makes the set-uid program, which the nodes' group alone may execute, and the directories that the nodes write to theirs.
+///
+/// # Errors
+/// [`Trouble`]; also where set-uid programs are not heeded below `dir`.
+pub(crate) fn prepare(dir: &Path) -> Result<(), Trouble> {
+    let mounted = statvfs(dir).map_err(|error| Trouble::file("look at", dir)(error.into()))?;
+    if mounted.f_flag.contains(StatVfsMountFlags::NOSUID) {
+        let why = format!("{} is mounted nosuid; name another directory with --dir", dir.display());
+        return Err(Trouble::NotWhole(why));
+    }
+    let program = program(dir);
+    fs::copy(SETPRIV, &program).map_err(Trouble::file("copy to", &program))?;
+    chown(&program, Some(0), Some(USER)).map_err(Trouble::file("give away", &program))?;
+    fs::set_permissions(&program, Permissions::from_mode(0o4750))
+        .map_err(Trouble::file("make set-uid", &program))?;
+    for folder in ["state", "store"].map(|folder| dir.join(folder)) {
+        chown(&folder, Some(USER), Some(USER)).map_err(Trouble::file("give away", &folder))?;
+    }
+    Ok(())
+}
+
+/// What stands before the command of a node, so that it has no rights.
+pub(crate) fn as_user() -> Vec<String> {
+    let user = USER.to_string();
+    ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).to_vec()
+}
+
+/// What stands before the command of a job, so that it is root's.
+pub(crate) fn as_root(dir: &Path) -> Vec<String> {
+    let words = [program(dir).to_string_lossy().into_owned(), "--reuid".to_owned(), "0".to_owned()];
+    words.to_vec()
+}
+
+fn program(dir: &Path) -> PathBuf {
+    dir.join("become-root")
+}
