@@ -203,6 +203,11 @@ impl History {
         self.end() - self.start
     }
 
+    /// Whether the newest change of a key counts.
+    pub(super) fn counts(&self, trail: Trail) -> bool {
+        trail.newest().is_some_and(|newest| newest.0 >= self.start)
+    }
+
     /// How many do not count any more, and wait to be dropped.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {

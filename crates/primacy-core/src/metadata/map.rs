@@ -178,19 +178,20 @@ impl Map {
         Box::new(self.slots.range::<[u8], _>(bounds))
     }
 
-    /// Shows the entries of some keys, as they are or as they were at a version that can be read, in the order of the keys.
-    pub(super) fn visit(
-        &self,
-        keys: &Keys,
+    /// All that a look at some keys steps over, in their order: the entries, as they are or as they were at a version that can be read,
+    /// and `None` for each key that has none and is remembered. The same on all nodes.
+    pub(super) fn steps<'a>(
+        &'a self,
+        keys: &'a Keys,
         at: Option<Version>,
-        show: impl FnMut(&Entry) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+    ) -> impl Iterator<Item = Option<&'a Entry>> {
         let at = at.filter(|&at| at != self.version());
-        let entries = self.slots_of(keys).filter_map(|slot| match at {
+        // A key whose deletion is compacted is dropped by each node in its own time.
+        let is_counted = |slot: &&Slot| !slot.trail.is_deleted() || self.history.counts(slot.trail);
+        self.slots_of(keys).filter(is_counted).map(move |slot| match at {
             Some(version) => self.as_of(slot, version),
             None => slot.present(),
-        });
-        entries.into_iter().try_for_each(show)
+        })
     }
 
     /// Reads.

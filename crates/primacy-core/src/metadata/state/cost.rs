@@ -4,8 +4,9 @@
 //! All nodes apply the same records, and must refuse the same ones. So what is counted depends on nothing but the operation and the
 //! entries, and is counted also where nobody waits for an answer.
 //!
-//! The law: *an operation looks at no more than twice all entries and [`VISITS_MAX`] more, and its answer takes no more than
-//! [`ANSWER_BYTES_MAX`]*. Beside the entries, each look at a range of keys steps over the deleted keys that the history remembers.
+//! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more, and its answer
+//! takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers, counts like an entry: whatever looks
+//! at a range of keys steps over it.
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -16,14 +17,13 @@ use crate::metadata::command::{
     Bounds, Delete, Keys, Operation, Order, Previous, Read, Refusal, Version, Wanted, Write,
 };
 use crate::metadata::entry::Entry;
-use crate::metadata::map::entry_bytes;
+use crate::metadata::map::{Map, entry_bytes};
 
-/// How many entries an operation may look at beside twice all that there are: its comparisons, reads and deletions together, an entry
-/// counted as often as it is looked at.
+/// How many entries an operation may look at beside twice all that there are, and twice all changes of the history: its comparisons,
+/// reads and deletions together, an entry or a deleted key counted as often as it is looked at.
 pub const VISITS_MAX: u64 = 1_000_000;
 
-/// How many bytes the answer of a transaction, or of a deletion, may take: keys and values, with 88 for each entry. A read by itself may
-/// answer with all entries.
+/// How many bytes the answer of an operation may take: keys and values, with 88 for each entry.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// What each answer takes besides its entries.
@@ -37,8 +37,9 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) const fn of(entries: u64) -> Self {
-        Self { visits: entries.saturating_mul(2).saturating_add(VISITS_MAX), answer_bytes: ANSWER_BYTES_MAX }
+    pub(super) fn of(map: &Map) -> Self {
+        let all = map.count().saturating_add(map.history().changes());
+        Self { visits: all.saturating_mul(2).saturating_add(VISITS_MAX), answer_bytes: ANSWER_BYTES_MAX }
     }
 
     /// Looks at an entry, or at an operation.
@@ -89,11 +90,10 @@ impl State {
 
     fn spend_on_read(&self, read: &Read, written: &Written<'_>, budget: &mut Budget) -> Result<(), Refusal> {
         let mut sum = Sum::of(read);
-        self.map.visit(&read.keys, read.at, |entry| {
+        for entry in self.map.steps(&read.keys, read.at) {
             budget.visit()?;
-            sum.add(entry);
-            Ok(())
-        })?;
+            entry.into_iter().for_each(|entry| sum.add(entry));
+        }
         budget.answer(sum.bytes())?;
         // A read of an earlier version is not told what is written now; counted it is all the same.
         if read.wanted == Wanted::Count { Ok(()) } else { spend_on_written(&read.keys, written, budget) }
@@ -106,10 +106,12 @@ impl State {
         budget: &mut Budget,
     ) -> Result<(), Refusal> {
         let answers = delete.previous == Previous::Wanted;
-        self.map.visit(&delete.keys, None, |entry| {
+        for entry in self.map.steps(&delete.keys, None) {
             budget.visit()?;
-            if answers { budget.answer(bytes_of(entry)) } else { Ok(()) }
-        })?;
+            if answers {
+                budget.answer(entry.map_or(0, bytes_of))?;
+            }
+        }
         if answers { spend_on_written(&delete.keys, written, budget) } else { Ok(()) }
     }
 

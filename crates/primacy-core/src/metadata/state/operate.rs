@@ -54,7 +54,7 @@ impl State {
             // does whose clients ask.
             self.check_session(write)?;
         }
-        let mut budget = Budget::of(self.map.count());
+        let mut budget = Budget::of(&self.map);
         let path = Path::of(&self.map, operation, &mut budget)?;
         self.check_writes(operation, &mut path.steps())?;
         self.check_reads(operation, &mut path.steps())?;
@@ -63,14 +63,11 @@ impl State {
         Ok(self.perform(operation, &mut path.steps(), answers))
     }
 
-    /// A read by itself looks at all entries once at most, and may answer with all of them.
     pub(super) fn only_read(&self, operation: &Operation) -> Result<Answer, Refusal> {
-        let mut budget = Budget::of(self.map.count());
+        let mut budget = Budget::of(&self.map);
         let path = Path::of(&self.map, operation, &mut budget)?;
         self.check_reads(operation, &mut path.steps())?;
-        if !matches!(operation, Operation::Read(_)) {
-            self.check_cost(operation, &path, budget)?;
-        }
+        self.check_cost(operation, &path, budget)?;
         Ok(self.answer(operation, &mut path.steps()))
     }
 
@@ -264,17 +261,15 @@ pub(super) fn next(path: &mut impl Iterator<Item = bool>) -> bool {
 /// Whether a comparison holds of all entries of its keys; of one without anything, if there is none.
 fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool, Refusal> {
     budget.visit()?;
-    let mut entries = map.entries(&comparison.keys).peekable();
-    if entries.peek().is_none() {
-        return Ok(relates(comparison, None));
-    }
-    for entry in entries {
+    let mut is_there = false;
+    for entry in map.steps(&comparison.keys, None) {
         budget.visit()?;
-        if !relates(comparison, Some(entry)) {
+        is_there |= entry.is_some();
+        if entry.is_some_and(|entry| !relates(comparison, Some(entry))) {
             return Ok(false);
         }
     }
-    Ok(true)
+    Ok(is_there || relates(comparison, None))
 }
 
 fn relates(comparison: &Comparison, entry: Option<&Entry>) -> bool {

@@ -40,10 +40,16 @@ fn refuses(told: &mut Told, operation: &Operation, refusal: Refusal) {
     assert_eq!((told.state.version(), told.state.size()), before);
 }
 
+/// How many times an operation may look at so many keys.
+fn looks_allowed(told: &Told, keys: u64) -> usize {
+    let all = told.state.size().entries + told.state.size().history_changes;
+    usize::try_from((2 * all + VISITS_MAX) / (keys + 1)).unwrap()
+}
+
 #[test]
 fn a_request_looks_at_no_more_than_so_many_entries() {
     let mut told = filled(ENTRIES, 1);
-    let allowed = usize::try_from((2 * ENTRIES + VISITS_MAX) / (ENTRIES + 1)).unwrap();
+    let allowed = looks_allowed(&told, ENTRIES);
     let count = all(Wanted::Count);
     assert!(told.operate(transaction(many(allowed - 1, &count))).is_ok());
     let reads = [vec![write("w", "w")], many(allowed + 1, &count)].concat();
@@ -62,6 +68,35 @@ fn a_request_looks_at_no_more_than_so_many_entries() {
     let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
     let Ok(Answer::Deleted { count, .. }) = told.operate(delete) else { panic!("it is one look at all") };
     assert_eq!(count, ENTRIES);
+}
+
+/// Deleted keys that the history remembers are stepped over, and so count, on a node that has them from a snapshot as well.
+#[test]
+fn deleted_keys_are_looked_at_as_long_as_the_history_remembers_them() {
+    let mut told = filled(ENTRIES, 1);
+    let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Unwanted });
+    told.operate(delete).unwrap();
+    let allowed = looks_allowed(&told, ENTRIES);
+    let count = all(Wanted::Count);
+    assert!(told.operate(transaction(many(allowed - 1, &count))).is_ok());
+    let too_many = transaction([vec![write("w", "w")], many(allowed + 1, &count)].concat());
+    refuses(&mut told, &too_many, Refusal::TooManyEntries);
+    let outcome = told.state.observe(&transaction(many(allowed + 1, &count))).unwrap();
+    assert_eq!(outcome.result, Err(Refusal::TooManyEntries));
+    let comparison =
+        Comparison { keys: Keys::all(), relation: Relation::Less, compared: Compared::ChangedAt(1) };
+    let compares = Transaction { comparisons: vec![comparison; allowed + 1], ..Transaction::default() };
+    refuses(&mut told, &Operation::Transaction(compares), Refusal::TooManyEntries);
+    // What is compacted is forgotten, on each node in its own time, and counts on none.
+    told.sequence += 1;
+    let compact = request(told.sequence, Command::Compact(told.state.version()));
+    assert!(matches!(told.state.apply(&compact), Applied::First(Outcome { result: Ok(_), .. })));
+    let of_snapshot = State::restore(&told.state.snapshot()).unwrap();
+    let allowed = looks_allowed(&told, ENTRIES);
+    for count in [allowed / 2, allowed - 1, allowed + 1, 2 * allowed] {
+        let looks = transaction(many(count, &all(Wanted::Count)));
+        assert_eq!(told.state.observe(&looks), of_snapshot.observe(&looks), "{count}");
+    }
 }
 
 #[test]
@@ -93,8 +128,21 @@ fn an_answer_has_no_more_than_so_many_bytes() {
     let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
     let deletes = [many(allowed + 2, &read), vec![delete]].concat();
     refuses(&mut told, &transaction(deletes), Refusal::AnswerTooLarge);
-    // One read by itself may answer with all.
+}
+
+#[test]
+fn the_answer_of_a_single_read_has_no_more_than_so_many_bytes() {
+    let (length, allowed) = (1 << 20, usize::try_from(ANSWER_BYTES_MAX >> 20).unwrap());
+    let mut told = filled(u64::try_from(allowed).unwrap() - 1, length);
+    let read = all(Wanted::Entries);
     assert!(told.state.observe(&read).unwrap().result.is_ok());
+    told.operate(write("one more", &"v".repeat(length))).unwrap();
+    assert_eq!(told.state.observe(&read).unwrap().result, Err(Refusal::AnswerTooLarge));
+    // Keys, a number, and some of them are told still.
+    let few = Read { limit: NonZeroU64::new(10), ..Read::of(Keys::all()) };
+    for read in [all(Wanted::Keys), all(Wanted::Count), Operation::Read(Box::new(few))] {
+        assert!(told.state.observe(&read).unwrap().result.is_ok(), "{read:?}");
+    }
 }
 
 /// What a state becomes does not depend on whether somebody waits.
