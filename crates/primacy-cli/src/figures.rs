@@ -74,8 +74,8 @@ impl Server {
         let idle = IdleConnections::new(room);
         loop {
             let place = idle.place().await;
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::debug!(%error, "no connection for figures could be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -83,7 +83,7 @@ impl Server {
                 }
             };
             let (registry, elector) = (Arc::clone(&registry), elector.clone());
-            let connection = Arc::new(idle.enter());
+            let connection = Arc::new(idle.enter(from.ip()));
             tokio::spawn(async move {
                 let answer = service_fn(async |request| {
                     let _busy = Busy::with(&connection);

@@ -1,10 +1,12 @@
 //! Connections that a server may close to make room for the next one.
 //!
 //! A server has a limit on connections. Without more, whoever opens that many and stays silent keeps all others out. Here a
-//! connection is idle until it has earned its place, and when the limit is reached the one that has been idle longest is closed, so
-//! that the next one is accepted.
+//! connection is idle until it has earned its place, and when the limit is reached one that is idle is closed, so that the next one is
+//! accepted: the oldest of an address that has at least its share of them, so that no address pushes out those of others.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -20,13 +22,57 @@ pub(crate) struct IdleConnections {
 struct Table {
     /// Grows with each connection that becomes idle, so that the lowest has been idle longest.
     next: u64,
-    idle: BTreeMap<u64, Arc<Notify>>,
+    idle: BTreeMap<u64, Idle>,
+    /// How many of them each network has.
+    counts: HashMap<u64, usize>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    network: u64,
+    evicted: Arc<Notify>,
+}
+
+impl Table {
+    /// Takes out the one that is to make room.
+    fn pop(&mut self) -> Option<Idle> {
+        // There is one, for not all have less than their share.
+        let share = self.idle.len().div_ceil(self.counts.len().max(1));
+        let has_its_share = |idle: &Idle| self.counts.get(&idle.network).is_some_and(|&count| count >= share);
+        let number = self.idle.iter().find(|(_, idle)| has_its_share(idle)).map(|(&number, _)| number)?;
+        self.remove(number)
+    }
+
+    fn insert(&mut self, number: u64, idle: Idle) {
+        *self.counts.entry(idle.network).or_default() += 1;
+        self.idle.insert(number, idle);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Idle> {
+        let idle = self.idle.remove(&number)?;
+        if let Entry::Occupied(mut count) = self.counts.entry(idle.network) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(idle)
+    }
+}
+
+/// The bits of an address that tell one client from another: of IPv6, those of its network, in which it may choose the rest.
+pub(crate) fn network(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX),
+    }
 }
 
 /// One connection in the table, idle at first. Dropping it takes it out.
 #[derive(Debug)]
 pub(crate) struct Evictable {
     server: Arc<IdleConnections>,
+    network: u64,
     /// Its number in the table; `None` while it is busy.
     number: Mutex<Option<u64>>,
     evicted: Arc<Notify>,
@@ -42,22 +88,21 @@ impl IdleConnections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the next connection. When all are taken, the connection that has been idle longest is closed; when none is idle,
-    /// this waits.
+    /// A place for the next connection. When all are taken, one that is idle is closed; when none is, this waits.
     pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return place;
         }
-        if let Some((_, evicted)) = self.table().idle.pop_first() {
-            evicted.notify_one();
+        if let Some(idle) = self.table().pop() {
+            idle.evicted.notify_one();
         }
         Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Enters a connection that has been accepted.
-    pub(crate) fn enter(self: &Arc<Self>) -> Evictable {
-        let connection =
-            Evictable { server: Arc::clone(self), number: Mutex::default(), evicted: Arc::default() };
+    /// Enters a connection that has been accepted from this address.
+    pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Evictable {
+        let (server, network) = (Arc::clone(self), network(from));
+        let connection = Evictable { server, network, number: Mutex::default(), evicted: Arc::default() };
         connection.set_idle();
         connection
     }
@@ -71,20 +116,20 @@ impl Evictable {
     /// From now on it is not closed to make room.
     pub(crate) fn set_busy(&self) {
         if let Some(number) = self.number().take() {
-            self.server.table().idle.remove(&number);
+            self.server.table().remove(number);
         }
     }
 
-    /// From now on it may be closed to make room, after those that have been idle longer.
+    /// From now on it may be closed to make room.
     pub(crate) fn set_idle(&self) {
         let mut mine = self.number();
         let mut table = self.server.table();
         let number = table.next;
         table.next += 1;
         if let Some(before) = mine.replace(number) {
-            table.idle.remove(&before);
+            table.remove(before);
         }
-        table.idle.insert(number, Arc::clone(&self.evicted));
+        table.insert(number, Idle { network: self.network, evicted: Arc::clone(&self.evicted) });
     }
 
     /// Returns when it has to be closed to make room.
@@ -127,7 +172,7 @@ mod tests {
         let server = IdleConnections::new(Arc::new(Semaphore::new(2)));
         let connect = async || {
             let place = server.place().await;
-            (place, server.enter())
+            (place, server.enter(IpAddr::from([10, 0, 0, 1])))
         };
         let (busy, first) = (connect().await, connect().await);
         busy.1.set_busy();
@@ -146,5 +191,27 @@ mod tests {
             drop(busy);
         };
         drop(tokio::join!(connect(), closing));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn an_address_with_many_idle_connections_makes_room_with_its_own() {
+        let server = IdleConnections::new(Arc::new(Semaphore::new(100)));
+        let connect = async |last: u8| (server.place().await, server.enter(IpAddr::from([10, 0, 0, last])));
+        let client = connect(1).await;
+        let mut flood = std::collections::VecDeque::new();
+        for _ in 0..1000 {
+            if flood.len() == 99 {
+                let closing = async {
+                    let (_, oldest): &(_, Evictable) = &flood[0];
+                    oldest.evicted().await;
+                    flood.pop_front();
+                };
+                let (next, ()) = tokio::join!(connect(2), closing);
+                flood.push_back(next);
+            } else {
+                flood.push_back(connect(2).await);
+            }
+        }
+        let evicted = tokio::time::timeout(Duration::from_secs(1), client.1.evicted()).await;
+        assert!(evicted.is_err(), "the other address has more");
     }
 }

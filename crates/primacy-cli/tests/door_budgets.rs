@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use primacy_stores::etcd::api::{self, method};
 use prost::Message;
 use support::{Node, PATIENCE, Place, peers, strings};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tonic::Code;
 
@@ -77,6 +78,43 @@ impl Attacker {
         async move {
             attacker.ready().await?;
             attacker.send_request(request).await
+        }
+    }
+}
+
+/// A frame of HTTP/2 as it is sent.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// The head of a request: `POST`, `http`, and a path of Primacy's, in HPACK without a table.
+fn request_head() -> Vec<u8> {
+    let path = method::STATUS.as_bytes();
+    let literal = |name: &[u8], value: &[u8]| {
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+        [&[0, length(name)], name, &[length(value)], value].concat()
+    };
+    let length = u8::try_from(path.len()).unwrap();
+    [&[0x83, 0x86, 0x04, length], path, &literal(b"content-type", b"application/grpc")].concat()
+}
+
+/// Sends frames, and reads nothing, until all are sent, the node closes the connection, or it takes no more.
+async fn flood(address: &str, frames: impl Iterator<Item = Vec<u8>>) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let start = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    stream.write_all(&start).await.unwrap();
+    for frame in frames {
+        let sent = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&frame)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            return;
         }
     }
 }
@@ -236,6 +274,108 @@ async fn the_keys_of_watchers_are_counted() {
     }
     assert!(refused > 150, "{refused} were refused");
     served.grew_by_less_than(before, 160 * MIB);
+}
+
+/// Frames that cost a server more than a client: heads without an end, requests that are reset at once, and what is to be acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_frames_take_no_memory() {
+    const FRAMES: u32 = 100_000;
+    let served = Served::start("budget-frames", true);
+    let asked = served.ask().await;
+    let before = served.memory().0;
+    let long = vec![b'x'; 16 << 10];
+    let endless = std::iter::once(frame(HEADERS, 0, 1, &request_head()))
+        .chain((0..FRAMES / 10).map(|_| frame(CONTINUATION, 0, 1, &long)));
+    let empty = std::iter::once(frame(HEADERS, 0, 1, &request_head()))
+        .chain((0..FRAMES).map(|_| frame(CONTINUATION, 0, 1, &[])));
+    let resets = (0..FRAMES).map(|number| {
+        let stream = 2 * number + 1;
+        let begun = frame(HEADERS, END_HEADERS, stream, &request_head());
+        [begun, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
+    });
+    let pings = (0..FRAMES).map(|_| frame(PING, 0, 0, &[7; 8]).repeat(16));
+    let settings = (0..FRAMES).map(|_| frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]).repeat(16));
+    let address = &*served.address;
+    tokio::join!(
+        flood(address, endless),
+        flood(address, empty),
+        flood(address, resets),
+        flood(address, pings),
+        flood(address, settings),
+        async { log_in(&asked, "right").await.unwrap() },
+    );
+    served.grew_by_less_than(before, 32 * MIB);
+    log_in(&served.ask().await, "right").await.unwrap();
+}
+
+/// Handshakes that are begun with TLS and not ended take the places of each other, and of no client.
+#[tokio::test(flavor = "multi_thread")]
+async fn handshakes_that_are_left_unfinished_keep_nobody_out() {
+    let served = Served::start_within("budget-handshakes", &["prlimit", "--nofile=400"], true);
+    let before = served.memory().0;
+    let mut held = Vec::new();
+    for _ in 0..1000 {
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        // The start of a record with a long first message of a handshake, or of the first words of HTTP/2.
+        let begun = if held.len() % 2 == 0 { &[22, 3, 1, 0x3f, 0xff, 1, 0][..] } else { b"PRI * " };
+        stream.write_all(begun).await.unwrap();
+        held.push(stream);
+    }
+    let let_in = async { log_in(&served.ask().await, "right").await };
+    tokio::time::timeout(PATIENCE, let_in).await.expect("there is room for one more").unwrap();
+    served.grew_by_less_than(before, 32 * MIB);
+}
+
+/// What clients with rights send into streams whose answers they do not read counts, and ends where the budget does.
+#[tokio::test(flavor = "multi_thread")]
+async fn input_that_is_not_taken_is_bounded() {
+    let served = Served::start("budget-input", false);
+    let asked = served.ask().await;
+    let before = served.memory().0;
+    let progress = api::WatchUnion::Progress(api::WatchProgressRequest {});
+    let wish = prefixed(&api::WatchRequest { request: Some(progress) }.encode_to_vec());
+    let mut streams = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let attacker = Attacker::connect(&served.address, 0).await;
+        for _ in 0..10 {
+            let answer = attacker.begin(method::WATCH, wish.repeat(8 << 10));
+            streams.spawn(async {
+                let answer = answer.await;
+                let () = std::future::pending().await;
+                drop(answer);
+            });
+        }
+    }
+    for _ in 0..20 {
+        let one = api::RangeRequest { key: b"none".to_vec(), ..Default::default() };
+        let _: api::RangeResponse = asked.ask(method::RANGE, &one).await.unwrap();
+    }
+    served.grew_by_less_than(before, 160 * MIB);
+}
+
+/// Empty operations of two bytes, which took a hundred times as many when they were decoded, before they were counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operations_of_a_transaction_are_counted_before_they_are_decoded() {
+    let served = Served::start("budget-operations", false);
+    let asked = served.ask().await;
+    let before = served.memory().0;
+    let empty = api::TxnRequest { success: vec![api::RequestOp::default(); 900_000], ..Default::default() };
+    let within = api::RequestOp { request: Some(api::Request::Txn(empty.clone())) };
+    let nested = api::TxnRequest { failure: vec![within], ..Default::default() };
+    for transaction in [empty, nested] {
+        let mut answers = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (asked, transaction) = (asked.clone(), transaction.clone());
+            answers.spawn(async move {
+                asked.ask::<_, api::TxnResponse>(method::TXN, &transaction).await.unwrap_err()
+            });
+        }
+        let refused = "etcdserver: too many operations in txn request".to_owned();
+        for answer in answers.join_all().await {
+            assert_eq!(answer, (Code::InvalidArgument, refused.clone()));
+        }
+    }
+    served.grew_by_less_than(before, 48 * MIB);
 }
 
 /// Connections that show no token keep nobody out: the next one takes the place of the oldest.

@@ -24,6 +24,17 @@ const PART: usize = 16 << 10;
 /// waits to be sent once an answer is done and its charge given back.
 const LAST_PART: usize = 512;
 
+/// What of a request has to come within its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// All of it, to its end.
+    End,
+    /// The first message. Later ones need not begin.
+    Message,
+    /// No more than the rest of a message that has begun.
+    Nothing,
+}
+
 /// The body of a request.
 #[derive(Debug)]
 pub(super) struct RequestBody<B> {
@@ -35,25 +46,23 @@ pub(super) struct RequestBody<B> {
     /// The prefix of the message that is being received, as far as it is here, and how much of the message is to come.
     prefix: Vec<u8>,
     left: usize,
-    /// True if the first message has not come and must. Later ones need not begin.
-    is_due: bool,
+    due: Due,
     /// How many bytes are charged for messages: as many as the longest so far has, for the decoder keeps its buffer.
     charged: usize,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> RequestBody<B> {
-    /// A body with messages of at most so many bytes, each of which has to come within a time. The first message is waited for no longer
-    /// than that, if it must come.
+    /// A body with messages of at most so many bytes, each of which has to come within a time, and so has what is due.
     pub(super) fn new(
         body: B,
         charge: Arc<Charge>,
         message_max: usize,
         patience: Duration,
-        is_due: bool,
+        due: Due,
     ) -> Self {
         let (prefix, left, charged, deadline) = (Vec::with_capacity(PREFIX_LENGTH), 0, 0, None);
-        Self { body, charge, message_max, patience, prefix, left, is_due, charged, deadline }
+        Self { body, charge, message_max, patience, prefix, left, due, charged, deadline }
     }
 
     /// Follows the messages in what was received, and charges each when its length is known.
@@ -72,8 +81,10 @@ impl<B> RequestBody<B> {
             }
             if self.left == 0 && self.prefix.len() == PREFIX_LENGTH {
                 self.prefix.clear();
-                self.is_due = false;
-                self.deadline = None;
+                if self.due != Due::End {
+                    self.due = Due::Nothing;
+                    self.deadline = None;
+                }
             }
         }
         Ok(())
@@ -111,11 +122,11 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
-            if this.is_due || !this.prefix.is_empty() {
+            if this.due != Due::Nothing || !this.prefix.is_empty() {
                 let patience = this.patience;
                 let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
                 ready!(deadline.as_mut().poll(context));
-                let late = Status::deadline_exceeded("the message was not received in time");
+                let late = Status::deadline_exceeded("the request was not received in time");
                 return Poll::Ready(Some(Err(late.into())));
             }
             return Poll::Pending;
@@ -218,5 +229,36 @@ impl Body for AnswerBody {
 
     fn is_end_stream(&self) -> bool {
         self.rest.is_empty() && (self.is_cut_off || self.body.is_end_stream())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::{BodyExt, StreamBody};
+    use tokio_stream::StreamExt;
+
+    use super::super::client::{NodeBudgets, on_loopback};
+    use super::*;
+
+    /// How long a request may take of which a message comes each second, and no end.
+    async fn lasts(due: Due) -> Duration {
+        let charge = Arc::new(on_loopback(&NodeBudgets::default()).begin_admitted().unwrap());
+        let messages = tokio_stream::iter(0..100).then(async |_| {
+            sleep(Duration::from_secs(1)).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[0; PREFIX_LENGTH])))
+        });
+        let body = StreamBody::new(Box::pin(messages));
+        let began = tokio::time::Instant::now();
+        let mut body = RequestBody::new(body, charge, MESSAGE_BYTES_MAX, Duration::from_secs(10), due);
+        while let Some(Ok(_)) = body.frame().await {}
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_of_one_message_has_to_end_in_its_time() {
+        assert_eq!(lasts(Due::End).await.as_secs(), 10);
+        assert_eq!([lasts(Due::Message).await, lasts(Due::Nothing).await].map(|it| it.as_secs()), [100; 2]);
     }
 }

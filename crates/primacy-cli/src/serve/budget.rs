@@ -21,7 +21,8 @@ impl Budget {
         Self { most, taken: AtomicUsize::new(0), one_may_exceed: false }
     }
 
-    /// A budget in which one charge may be of any size while it is the only one: an answer may be longer than all budgets.
+    /// A budget in which one charge may be of any size while it is the only one: a single answer may be longer than
+    /// that of its connection.
     pub(super) const fn of_answers(most: usize) -> Self {
         Self { most, taken: AtomicUsize::new(0), one_may_exceed: true }
     }
@@ -86,6 +87,11 @@ impl Charge {
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         true
+    }
+
+    /// One more charge against the same budgets, if it fits.
+    pub(super) fn another(&self, bytes: usize) -> Option<Self> {
+        self.purse.charge(bytes)
     }
 
     /// Gives so many bytes back, which were taken.

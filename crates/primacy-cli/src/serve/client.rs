@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::OPEN_MESSAGE_BYTES_MAX;
 use super::budget::{Budget, Charge, Purse};
 use super::errors::Known;
 use super::throttle::Bucket;
-use crate::idle_connections::Evictable;
+use crate::idle_connections::{Evictable, IdleConnections};
 
 /// The bytes that the requests of all clients may hold: their streams, messages and watchers.
 const NODE_REQUEST_BYTES_MAX: usize = 128 << 20;
@@ -43,6 +44,13 @@ const STREAM_BYTES: usize = 8 << 10;
 /// The same without a token: with all that the client may send before it is looked at.
 const OPEN_STREAM_BYTES: usize = 72 << 10;
 
+/// How many logins are answered at a time. The next one takes the place of the oldest of the address that has most of them.
+const LOGINS_MAX: usize = 100;
+
+/// The bytes that requests for a token may hold, of their own so that no other request keeps clients from getting one: those that are
+/// answered, and as many that wait for their places.
+const NODE_LOGIN_BYTES_MAX: usize = 2 * LOGINS_MAX * (OPEN_STREAM_BYTES + OPEN_MESSAGE_BYTES_MAX);
+
 /// How long a client may leave a part of an answer unread before its connection is closed.
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -52,6 +60,8 @@ pub(super) struct NodeBudgets {
     requests: Arc<Budget>,
     answers: Arc<Budget>,
     open: Arc<Budget>,
+    login_bytes: Arc<Budget>,
+    logins: Arc<IdleConnections>,
 }
 
 impl Default for NodeBudgets {
@@ -60,6 +70,8 @@ impl Default for NodeBudgets {
             requests: Arc::new(Budget::new(NODE_REQUEST_BYTES_MAX)),
             answers: Arc::new(Budget::of_answers(NODE_ANSWER_BYTES_MAX)),
             open: Arc::new(Budget::new(NODE_OPEN_BYTES_MAX)),
+            login_bytes: Arc::new(Budget::new(NODE_LOGIN_BYTES_MAX)),
+            logins: IdleConnections::new(Arc::new(Semaphore::new(LOGINS_MAX))),
         }
     }
 }
@@ -67,7 +79,7 @@ impl Default for NodeBudgets {
 impl NodeBudgets {
     /// How many bytes the requests, and the answers to them, hold.
     pub(super) fn taken(&self) -> [usize; 2] {
-        [self.requests.taken() + self.open.taken(), self.answers.taken()]
+        [self.requests.taken() + self.open.taken() + self.login_bytes.taken(), self.answers.taken()]
     }
 }
 
@@ -78,6 +90,8 @@ pub(super) struct Client {
     requests: Purse,
     answers: Purse,
     open: Purse,
+    login_bytes: Purse,
+    logins: Arc<IdleConnections>,
     place: Evictable,
     /// True if it has shown a token, or needs none.
     is_admitted: AtomicBool,
@@ -101,6 +115,8 @@ impl Client {
             requests: Purse::new(Budget::new(CONNECTION_REQUEST_BYTES_MAX), &node.requests),
             answers: Purse::new(Budget::of_answers(CONNECTION_ANSWER_BYTES_MAX), &node.answers),
             open: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.open),
+            login_bytes: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.login_bytes),
+            logins: Arc::clone(&node.logins),
             place,
             is_admitted: AtomicBool::new(false),
             open_requests: Mutex::default(),
@@ -127,6 +143,28 @@ impl Client {
     pub(super) fn begin_open(&self) -> Result<Charge, Known> {
         self.note_open();
         self.open.charge(OPEN_STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
+    }
+
+    /// The same of a request for a token.
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`].
+    pub(super) fn begin_login(&self) -> Result<Charge, Known> {
+        self.note_open();
+        self.login_bytes.charge(OPEN_STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
+    }
+
+    /// Answers a request for a token. A login that is left unfinished makes room when there are too many.
+    ///
+    /// # Errors
+    /// [`Known::TOO_MANY_REQUESTS`], where it had to.
+    pub(super) async fn log_in<T>(&self, answering: impl Future<Output = T>) -> Result<T, Known> {
+        let _place = self.logins.place().await;
+        let login = self.logins.enter(self.address);
+        tokio::select! {
+            answer = answering => Ok(answer),
+            () = login.evicted() => Err(Known::TOO_MANY_REQUESTS),
+        }
     }
 
     /// Notes a request without a token, which may have been refused.
@@ -208,9 +246,9 @@ impl Drop for WaitsForReader {
 
 #[cfg(test)]
 pub(super) fn on_loopback(node: &NodeBudgets) -> Arc<Client> {
-    let places = Arc::new(tokio::sync::Semaphore::new(1));
-    let place = crate::idle_connections::IdleConnections::new(places).enter();
-    Client::new(std::net::Ipv4Addr::LOCALHOST.into(), node, place)
+    let places = Arc::new(Semaphore::new(1));
+    let address = std::net::Ipv4Addr::LOCALHOST.into();
+    Client::new(address, node, IdleConnections::new(places).enter(address))
 }
 
 #[cfg(test)]
@@ -229,6 +267,34 @@ mod tests {
         drop(first);
         assert!(!client.does_not_read(), "the other one has not waited for long");
         drop(second);
+    }
+
+    /// Requests without a token that hold all that they may do not keep a client from logging in, and neither do unfinished logins.
+    #[tokio::test(start_paused = true)]
+    async fn a_login_has_room_whatever_other_requests_without_a_token_hold() {
+        let node = NodeBudgets::default();
+        let mut held = Vec::new();
+        while let Ok(charge) = on_loopback(&node).begin_open() {
+            held.push(charge);
+        }
+        let mut unfinished = tokio::task::JoinSet::new();
+        for _ in 0..3 * LOGINS_MAX {
+            let client = on_loopback(&node);
+            unfinished.spawn(async move {
+                let _charge = client.begin_login()?;
+                client.log_in(std::future::pending::<()>()).await
+            });
+            tokio::task::yield_now().await;
+        }
+        let client = on_loopback(&node);
+        let _charge = client.begin_login().unwrap();
+        let takes_a_while = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert_eq!(client.log_in(takes_a_while).await, Ok(()));
+        assert!(unfinished.try_join_next().unwrap().unwrap().is_err());
     }
 
     #[tokio::test(start_paused = true)]

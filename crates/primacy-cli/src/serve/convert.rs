@@ -190,6 +190,24 @@ pub(super) fn event(change: &Change) -> api::Event {
     api::Event { kind: kind.into(), kv: Some(kv), prev_kv: change.previous.as_ref().map(key_value) }
 }
 
+/// How many bytes these entries take in an answer, with what each of them takes besides its key and value.
+pub(super) fn bytes_of(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.key().len() + entry.value().len() + size_of::<api::KeyValue>()).sum()
+}
+
+/// The same of an answer.
+pub(super) fn bytes_of_answer(answer: &Answer) -> usize {
+    match answer {
+        Answer::Found(found) => bytes_of(&found.entries),
+        Answer::Written { previous, .. } => {
+            previous.as_ref().map_or(0, |one| bytes_of(std::slice::from_ref(one)))
+        }
+        Answer::Deleted { previous, .. } => bytes_of(previous),
+        Answer::Decided { answers, .. } => answers.iter().map(bytes_of_answer).sum(),
+        Answer::Ended { .. } | Answer::Done => 0,
+    }
+}
+
 /// What was found.
 pub(super) fn range_response(found: &Found, header: api::ResponseHeader) -> api::RangeResponse {
     api::RangeResponse {

@@ -29,6 +29,7 @@ pub(super) async fn range(
     let Answer::Found(found) = observe(services.backend(), read, freshness).await?.1 else {
         unreachable!("a read is answered with what was found")
     };
+    let _charge = services.client.charge_answer(convert::bytes_of(&found.entries))?;
     Ok(convert::range_response(&found, services.header(found.version)))
 }
 
@@ -55,6 +56,8 @@ pub(super) async fn delete_range(
     let Answer::Deleted { version, count, previous } = operate(services.backend(), delete).await?.1 else {
         unreachable!("a deletion is answered as one")
     };
+    let _charge =
+        services.client.charge_answer(convert::bytes_of(&previous)).map_err(|_| Known::ANSWER_LOST)?;
     Ok(convert::delete_response(count, &previous, services.header(version)))
 }
 
@@ -74,6 +77,9 @@ pub(super) async fn txn(
         }
     };
     let Answer::Decided { held, answers } = answer else { unreachable!("a transaction is answered as one") };
+    let refusal = if freshness.is_some() { Known::TOO_MANY_REQUESTS } else { Known::ANSWER_LOST };
+    let bytes = answers.iter().map(convert::bytes_of_answer).sum();
+    let _charge = services.client.charge_answer(bytes).map_err(|_| refusal)?;
     Ok(convert::txn_response(held, &answers, services.header(version)))
 }
 

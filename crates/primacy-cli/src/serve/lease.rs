@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::{Command, SessionId, TIME_TO_LIVE_MAX, Version};
+use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use primacy_core::time::Duration;
 use tokio_stream::StreamExt;
 use tonic::{Status, Streaming};
 
 use super::backend::{Backend, BackendError};
+use super::budget::Charge;
 use super::errors::Known;
 use super::watching::WhileLed;
 use super::{Services, convert, kv};
@@ -84,6 +86,8 @@ pub(super) async fn time_to_live(
         }
         None => None,
     };
+    let asked = life.iter().filter(|_| request.keys).flat_map(|life| &life.keys);
+    let _charge = charge_list(&services, asked.map(|key| key.len() + size_of::<Vec<u8>>()).sum())?;
     let header = Some(services.header_now());
     let seconds = |time: std::time::Duration| convert::signed(time.as_secs());
     Ok(match life {
@@ -96,6 +100,17 @@ pub(super) async fn time_to_live(
             keys: if request.keys { life.keys.iter().map(|key| key.to_vec()).collect() } else { Vec::new() },
         },
     })
+}
+
+/// Charges a list of so many bytes, before it is made.
+///
+/// # Errors
+/// [`Known::ANSWER_TOO_LARGE`] or [`Known::TOO_MANY_REQUESTS`].
+fn charge_list(services: &Services, bytes: usize) -> Result<Charge, Status> {
+    if u64::try_from(bytes).unwrap_or(u64::MAX) > ANSWER_BYTES_MAX {
+        return Err(Known::ANSWER_TOO_LARGE.into());
+    }
+    services.client.charge_answer(bytes)
 }
 
 /// Why the leader, who alone knows how long sessions live, has not said it.
@@ -114,6 +129,7 @@ pub(super) async fn leases(
     _request: api::LeaseLeasesRequest,
 ) -> Result<api::LeaseLeasesResponse, Status> {
     let sessions = services.backend().sessions().await.map_err(Known::from)?;
+    let _charge = charge_list(&services, sessions.len() * size_of::<api::LeaseStatus>())?;
     let leases = sessions.into_iter().map(|session| api::LeaseStatus { id: session.get() });
     Ok(api::LeaseLeasesResponse { header: Some(services.header_now()), leases: leases.collect() })
 }

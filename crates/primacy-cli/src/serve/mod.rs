@@ -24,6 +24,8 @@ mod kv;
 mod lease;
 mod lock;
 mod maintenance;
+mod operation_count;
+mod read_ahead;
 mod recipe;
 mod replicated;
 mod route;
@@ -80,10 +82,10 @@ const STREAMS_MAX: u32 = 1024;
 /// How many connections there may be. One more takes the place of one that has not shown a token yet, or waits until one is closed.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// How many bytes of a stream, and of a connection, may have come that were not looked at yet. How many small frames may be among them
-/// follows from the latter.
+/// How many bytes of a stream, and of a connection, may have come that were not looked at yet: as many as with etcd. How many small frames
+/// may be among them follows from the latter. What is not looked at for longer is charged, see [`read_ahead`].
 const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 10;
 
 /// How many bytes the names and values in the head of a request may have.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
@@ -232,7 +234,7 @@ impl Door {
             users: self.users.clone(),
             throttle: Arc::clone(&self.throttle),
             counts: Arc::clone(&self.counts),
-            client: Client::new(from.ip(), &self.counts.budgets, idle.enter()),
+            client: Client::new(from.ip(), &self.counts.budgets, idle.enter(from.ip())),
         }
     }
 }

@@ -11,15 +11,18 @@ use primacy::stores::etcd::api::method;
 use prost::Message;
 use tokio_stream::Stream;
 use tonic::body::Body;
+use tonic::codec::Codec;
 use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::body::{AnswerBody, RequestBody};
+use super::body::{AnswerBody, Due, RequestBody};
 use super::budget::Charge;
 use super::client::Client;
 use super::errors::{Known, not_served};
 use super::figures::Counts;
+use super::operation_count::TxnCodec;
+use super::read_ahead::ReadAhead;
 use super::{
     MESSAGE_BYTES_MAX, MESSAGE_PATIENCE, OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE, Services, auth,
     cluster, election, kv, lease, lock, maintenance, watch,
@@ -43,6 +46,8 @@ struct Admitted {
     refusal: Option<Known>,
     /// True if it is without a token where one is asked for.
     is_open: bool,
+    /// True if it is for a token.
+    is_login: bool,
 }
 
 /// Answers a request.
@@ -54,8 +59,12 @@ pub(super) async fn answer(
     let client = Arc::clone(&services.client);
     let (mut response, charge) = match admit(&services, &request) {
         Ok(admitted) => {
-            let charge = Arc::clone(&admitted.charge);
-            (dispatch(services, admitted.receive(request), &admitted).await, Some(charge))
+            let answering = dispatch(services, admitted.receive(request), &admitted);
+            match admitted.is_login {
+                false => (answering.await, Some(Arc::clone(&admitted.charge))),
+                // Its charge is not kept while its answer is unread: that would keep others from logging in.
+                true => (client.log_in(answering).await.unwrap_or_else(refused), None),
+            }
         }
         Err(status) => (status.into_http(), None),
     };
@@ -67,6 +76,10 @@ pub(super) async fn answer(
     }
     counts.answered(asked, headers);
     Ok(response.map(|body| AnswerBody::new(body, client, charge, answer)))
+}
+
+fn refused(known: Known) -> HttpResponse {
+    Status::from(known).into_http()
 }
 
 /// What etcd's own library says to a message that is too long, in place of what this one says.
@@ -99,8 +112,13 @@ fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admit
             return Err(known.into());
         }
     };
-    let charge = if is_open { services.client.begin_open() } else { services.client.begin_admitted() }?;
-    Ok(Admitted { charge: Arc::new(charge), wants_leader, refusal, is_open })
+    let is_login = is_open && path == method::AUTHENTICATE;
+    let charge = match (is_open, is_login) {
+        (_, true) => services.client.begin_login(),
+        (true, false) => services.client.begin_open(),
+        (false, false) => services.client.begin_admitted(),
+    }?;
+    Ok(Admitted { charge: Arc::new(charge), wants_leader, refusal, is_open, is_login })
 }
 
 impl Admitted {
@@ -113,9 +131,14 @@ impl Admitted {
             true => (OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE),
             false => (MESSAGE_BYTES_MAX, MESSAGE_PATIENCE),
         };
-        // A stream of a client that has shown a token may be opened before there is something to ask.
-        let is_due = self.is_open || ![method::WATCH, method::LEASE_KEEP_ALIVE].contains(&head.uri.path());
-        let body = RequestBody::new(body, Arc::clone(&self.charge), message_max, patience, is_due);
+        let is_stream = [method::WATCH, method::LEASE_KEEP_ALIVE].contains(&head.uri.path());
+        let due = match (is_stream, self.is_open) {
+            (false, _) => Due::End,
+            (true, true) => Due::Message,
+            // A stream of a client that has shown a token may be opened before there is something to ask.
+            (true, false) => Due::Nothing,
+        };
+        let body = RequestBody::new(body, Arc::clone(&self.charge), message_max, patience, due);
         http::Request::from_parts(head, body)
     }
 }
@@ -132,11 +155,14 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admi
     match path {
         method::PUT => unary(client, request, |put| kv::put(services, put)).await,
         method::RANGE => unary(client, request, |range| kv::range(services, range)).await,
-        method::TXN => unary(client, request, |txn| kv::txn(services, txn)).await,
+        method::TXN => {
+            let answering = Once::charged_to(client, request.uri().path(), |txn| kv::txn(services, txn));
+            grpc(TxnCodec::default()).unary(answering, request).await
+        }
         method::DELETE_RANGE => unary(client, request, |range| kv::delete_range(services, range)).await,
         method::COMPACT => unary(client, request, |compaction| kv::compact(services, compaction)).await,
         method::LEASE_KEEP_ALIVE => {
-            streaming(request, |sessions| lease::keep_alive(services, sessions, wants_leader)).await
+            streaming(admitted, request, |sessions| lease::keep_alive(services, sessions, wants_leader)).await
         }
         method::LEASE_GRANT => unary(client, request, |grant| lease::grant(services, grant)).await,
         method::LEASE_REVOKE => unary(client, request, |revoke| lease::revoke(services, revoke)).await,
@@ -145,7 +171,7 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admi
         }
         method::LEASE_LEASES => unary(client, request, |all| lease::leases(services, all)).await,
         method::WATCH => {
-            streaming(request, |wishes| watch::watch(services, wishes, wants_leader, refusal)).await
+            streaming(admitted, request, |wishes| watch::watch(services, wishes, wants_leader, refusal)).await
         }
         method::CAMPAIGN => unary(client, request, |campaign| election::campaign(services, campaign)).await,
         method::PROCLAIM => unary(client, request, |proclaim| election::proclaim(services, proclaim)).await,
@@ -167,17 +193,19 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admi
 /// A function that is called once, as one of the services that the library wants.
 struct Once<F> {
     function: Option<F>,
-    /// Whom its answer is charged to.
-    client: Option<Arc<Client>>,
+    /// Whom its answer is charged to, and what is said where there is no room for it.
+    charged: Option<(Arc<Client>, Known)>,
 }
 
 impl<F> Once<F> {
     fn of(function: F) -> Self {
-        Self { function: Some(function), client: None }
+        Self { function: Some(function), charged: None }
     }
 
-    fn charged_to(client: &Arc<Client>, function: F) -> Self {
-        Self { function: Some(function), client: Some(Arc::clone(client)) }
+    fn charged_to(client: &Arc<Client>, path: &str, function: F) -> Self {
+        // Whoever asked for a change is not told that it was refused, for it was done.
+        let refusal = if only_reads(path) { Known::TOO_MANY_REQUESTS } else { Known::ANSWER_LOST };
+        Self { function: Some(function), charged: Some((Arc::clone(client), refusal)) }
     }
 
     fn take(&mut self) -> F {
@@ -196,13 +224,14 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let answering = (self.take())(request.into_inner());
-        let client = self.client.take();
+        let charged = self.charged.take();
         Box::pin(async move {
             let answer = answering.await?;
             let bytes = answer.encoded_len();
             let mut response = Response::new(answer);
-            if let Some(client) = client {
-                response.extensions_mut().insert(Arc::new(client.charge_answer(bytes)?));
+            if let Some((client, refusal)) = charged {
+                let charge = client.charge_answer(bytes).map_err(|_| refusal)?;
+                response.extensions_mut().insert(Arc::new(charge));
             }
             Ok(response)
         })
@@ -237,15 +266,16 @@ where
     }
 }
 
-fn grpc<Q, A>() -> Grpc<ProstCodec<A, Q>>
-where
-    Q: Message + Default + 'static,
-    A: Message + 'static,
-{
-    // What is answered may be longer than what is asked: as much as there is.
-    Grpc::new(ProstCodec::default())
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(usize::MAX)
+/// Whether nothing is changed by what is asked for.
+fn only_reads(path: &str) -> bool {
+    let kv = [method::RANGE, method::LEASE_TIME_TO_LIVE, method::LEASE_LEASES, method::LEADER];
+    let node = [method::STATUS, method::ALARM, method::MEMBER_LIST, method::AUTHENTICATE];
+    kv.contains(&path) || node.contains(&path)
+}
+
+fn grpc<C: Codec>(codec: C) -> Grpc<C> {
+    // An answer may be longer than a request; the map bounds it.
+    Grpc::new(codec).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX)
 }
 
 /// One question, one answer.
@@ -256,7 +286,8 @@ where
     F: FnOnce(Q) -> T,
     T: Future<Output = Result<A, Status>> + Send + 'static,
 {
-    grpc().unary(Once::charged_to(client, answer), request).await
+    let answering = Once::charged_to(client, request.uri().path(), answer);
+    grpc(ProstCodec::default()).unary(answering, request).await
 }
 
 /// One question, many answers.
@@ -267,16 +298,17 @@ where
     F: FnOnce(Q) -> S,
     S: Stream<Item = Result<A, Status>> + Send + 'static,
 {
-    grpc().server_streaming(Once::of(answer), request).await
+    grpc(ProstCodec::default()).server_streaming(Once::of(answer), request).await
 }
 
 /// Many questions, many answers.
-async fn streaming<Q, A, F, S>(request: HttpRequest, answer: F) -> HttpResponse
+async fn streaming<Q, A, F, S>(admitted: &Admitted, request: HttpRequest, answer: F) -> HttpResponse
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
     F: FnOnce(Streaming<Q>) -> S + Send,
     S: Stream<Item = Result<A, Status>> + Send + 'static,
 {
-    grpc().streaming(Once::of(answer), request).await
+    let request = request.map(|body| ReadAhead::of(body, &admitted.charge));
+    grpc(ProstCodec::default()).streaming(Once::of(answer), request).await
 }

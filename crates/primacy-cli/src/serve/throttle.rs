@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::idle_connections::network;
+
 /// How many tries an address may have failed at once, and how often it gets one back.
 const ADDRESS_TRIES: u32 = 10;
 const ADDRESS_REFILL: Duration = Duration::from_secs(2);
@@ -82,14 +84,6 @@ impl Throttle {
             buckets.rows[row].spend(now, ADDRESS_REFILL);
         }
         Some(result)
-    }
-}
-
-/// The bits of an address that tell one client from another: of IPv6, those of its network, in which it may choose the rest.
-fn network(address: IpAddr) -> u64 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => u64::from(address.to_bits()),
-        IpAddr::V6(address) => u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX),
     }
 }
 

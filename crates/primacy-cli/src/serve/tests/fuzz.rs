@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use primacy::stores::etcd::api::{self, recipes};
 use primacy_core::metadata::command::{
-    Command, Keys, Operation, Previous, Replace, SessionId, Version, Write,
+    Command, Keys, OPERATIONS_IN_ALL_MAX, Operation, Previous, Replace, SessionId, Version, Write,
 };
 use primacy_core::metadata::state::State;
 use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
@@ -18,7 +18,9 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use super::super::in_memory::InMemory;
-use super::super::{Services, auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, watch};
+use super::super::{
+    Services, auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, operation_count, watch,
+};
 
 /// How many answers of a stream are looked at; more than come of what is asked.
 const ANSWERS_MAX: usize = 10_000;
@@ -81,7 +83,7 @@ impl Asked<'_> {
             b'r' => self.unary(message, kv::range),
             b'p' => self.unary(message, kv::put),
             b'd' => self.unary(message, kv::delete_range),
-            b't' => self.unary(message, kv::txn),
+            b't' => self.transaction(message),
             b'c' => self.unary(message, kv::compact),
             b'g' => self.unary(message, lease::grant),
             b'v' => self.unary(message, lease::revoke),
@@ -131,6 +133,17 @@ impl Asked<'_> {
         }
     }
 
+    /// What is decoded of a transaction is bounded before it is.
+    fn transaction(&self, message: &[u8]) {
+        if operation_count::check(message).is_err() {
+            return;
+        }
+        if let Ok(transaction) = api::TxnRequest::decode(message) {
+            assert!(operations(&transaction) < OPERATIONS_IN_ALL_MAX);
+        }
+        self.unary(message, kv::txn);
+    }
+
     /// Several wishes of one stream, each with its length in front; and something happens between them.
     fn watches(&self, mut message: &[u8]) {
         let _entered = self.runtime.enter();
@@ -161,6 +174,16 @@ impl Asked<'_> {
             }
         });
     }
+}
+
+/// How many comparisons and operations there are, with those within.
+fn operations(transaction: &api::TxnRequest) -> usize {
+    let within = |operation: &api::RequestOp| match &operation.request {
+        Some(api::Request::Txn(within)) => 1 + operations(within),
+        Some(api::Request::Range(_) | api::Request::Put(_) | api::Request::DeleteRange(_)) | None => 1,
+    };
+    let lists = transaction.success.iter().chain(&transaction.failure);
+    transaction.compare.len() + lists.map(within).sum::<usize>()
 }
 
 /// What comes of it at once; `None` if it waits.

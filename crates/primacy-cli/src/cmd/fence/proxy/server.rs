@@ -78,7 +78,7 @@ impl Server {
             let slot = idle.place().await;
             match listener.accept().await {
                 Ok((stream, client)) => {
-                    let idle = idle.enter();
+                    let idle = idle.enter(client.ip());
                     tokio::spawn(self.connection(stream, client, (slot, idle), ending.subscribe()));
                 }
                 // That client has gone again.

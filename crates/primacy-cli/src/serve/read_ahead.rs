@@ -1,0 +1,165 @@
+//! The messages of a stream, received before its service takes them.
+//!
+//! What a client has sent and no one takes waits within the connection, out of sight, up to the window of its stream. So a stream is read
+//! as it comes, and while its service takes nothing that window is charged to the client: what waits on all connections counts against
+//! the budget of the node.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Frame};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::budget::Charge;
+use super::errors::Known;
+use super::{AbortOnDrop, Failed, STREAM_WINDOW};
+
+/// The frames that may be here before the window of the stream is charged, too.
+const FRAMES_MAX: usize = 4;
+
+/// The bytes that a frame takes besides its data.
+const FRAME_BYTES: usize = 128;
+
+/// The body of a request whose service takes messages one by one.
+pub(super) struct ReadAhead {
+    received: mpsc::Receiver<Result<Received, Failed>>,
+    _reading: AbortOnDrop,
+}
+
+/// A frame that the service has not taken.
+struct Received {
+    frame: Frame<Bytes>,
+    _charge: Charge,
+}
+
+impl ReadAhead {
+    /// Reads this body, and charges what was read beside its stream.
+    pub(super) fn of<B>(body: B, stream: &Arc<Charge>) -> Self
+    where
+        B: Body<Data = Bytes, Error = Failed> + Send + Unpin + 'static,
+    {
+        let (give, received) = mpsc::channel(FRAMES_MAX);
+        let stream = Arc::clone(stream);
+        let reading = tokio::spawn(async move {
+            if let Err(failed) = read(body, &stream, &give).await {
+                // The service may have ended before.
+                let _ = give.send(Err(failed)).await;
+            }
+        });
+        Self { received, _reading: AbortOnDrop(reading) }
+    }
+}
+
+async fn read<B>(
+    mut body: B,
+    stream: &Charge,
+    give: &mpsc::Sender<Result<Received, Failed>>,
+) -> Result<(), Failed>
+where
+    B: Body<Data = Bytes, Error = Failed> + Unpin,
+{
+    let charge = |bytes| stream.another(bytes).ok_or_else(|| tonic::Status::from(Known::TOO_MANY_REQUESTS));
+    while let Some(frame) = body.frame().await {
+        // A copy: a short frame would keep all that was received together with it.
+        let frame = frame?.map_data(|data| Bytes::copy_from_slice(&data));
+        let charged = charge(FRAME_BYTES + frame.data_ref().map_or(0, Bytes::len))?;
+        match give.try_send(Ok(Received { frame, _charge: charged })) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Ok(()),
+            Err(TrySendError::Full(received)) => {
+                let _unread = charge(usize::try_from(STREAM_WINDOW).unwrap_or(usize::MAX))?;
+                if give.send(received).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Body for ReadAhead {
+    type Data = Bytes;
+    type Error = Failed;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
+        self.received.poll_recv(context).map(|received| Some(received?.map(|received| received.frame)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::StreamBody;
+    use tokio_stream::StreamExt;
+
+    use super::super::client::{NodeBudgets, on_loopback};
+    use super::*;
+
+    /// A body of so many frames of so many bytes, after which nothing comes.
+    fn body(frames: usize, length: usize) -> impl Body<Data = Bytes, Error = Failed> + Send + Unpin {
+        let frame = move |_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![7; length])));
+        let frames = tokio_stream::iter(0..frames).map(frame).chain(tokio_stream::pending());
+        StreamBody::new(frames).map_err(|never: Infallible| match never {}).boxed_unsync()
+    }
+
+    /// Lets all that can go on do so.
+    async fn settle() {
+        for _ in 0..5_000 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_service_does_not_take_is_charged_until_it_does() {
+        let node = NodeBudgets::default();
+        let stream = Arc::new(on_loopback(&node).begin_admitted().unwrap());
+        let idle = node.taken()[0];
+        let mut few = ReadAhead::of(body(3, 1000), &stream);
+        settle().await;
+        assert_eq!(node.taken()[0] - idle, 3 * (1000 + FRAME_BYTES));
+        for _ in 0..3 {
+            assert_eq!(few.frame().await.unwrap().unwrap().into_data().unwrap().len(), 1000);
+        }
+        assert_eq!(node.taken()[0], idle);
+        let many = ReadAhead::of(body(1000, 1000), &stream);
+        settle().await;
+        let window = usize::try_from(STREAM_WINDOW).unwrap();
+        assert_eq!(node.taken()[0] - idle, (FRAMES_MAX + 1) * (1000 + FRAME_BYTES) + window);
+        drop(many);
+        settle().await;
+        assert_eq!(node.taken()[0], idle);
+    }
+
+    #[tokio::test]
+    async fn streams_that_are_not_taken_end_where_the_budget_of_the_node_does() {
+        let node = NodeBudgets::default();
+        let (mut streams, mut ended) = (Vec::new(), 0);
+        for _ in 0..8192 {
+            let Ok(charge) = on_loopback(&node).begin_admitted() else {
+                ended += 1;
+                continue;
+            };
+            let stream = Arc::new(charge);
+            streams.push((ReadAhead::of(body(1000, 1000), &stream), stream));
+        }
+        settle().await;
+        assert!(node.taken()[0] <= 128 << 20);
+        // Those that were ended say so behind what they have received before.
+        for _ in 0..2 {
+            for (stream, _) in &mut streams {
+                while let Ok(received) = stream.received.try_recv() {
+                    ended += u32::from(received.is_err());
+                }
+            }
+            settle().await;
+        }
+        assert!(ended > 6000, "{ended} of 8192");
+    }
+}
