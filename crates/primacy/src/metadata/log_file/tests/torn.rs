@@ -164,6 +164,40 @@ fn of_a_torn_write_any_sectors_may_have_been_written() {
     }
 }
 
+/// A limit: zeros are what stands where nothing was written, and so a sector of the last block that reads as zeros after it was flushed
+/// cannot be told from a write that a crash has interrupted.
+#[test]
+fn a_sector_of_the_last_block_that_reads_as_zeros_is_taken_for_one_that_was_not_written() {
+    const SECTOR_LENGTH: usize = 512;
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open().unwrap();
+    let records = [begin(2, LeaderSequence::NONE), payload(2, 2, &[0xee; 2_500]), payload(2, 3, b"later")];
+    for record in &records[..2] {
+        log.write(&Write::Append(vec![record.clone()])).unwrap();
+    }
+    drop(log);
+    let lose = || {
+        let mut bytes = fs::read(dir.segment(1)).unwrap();
+        let contents = segment::contents(&Header::decode(&bytes).unwrap(), &bytes).unwrap();
+        let sector = contents.blocks[1].start.next_multiple_of(SECTOR_LENGTH);
+        bytes[sector..sector + SECTOR_LENGTH].fill(0);
+        fs::write(dir.segment(1), &bytes).unwrap();
+    };
+    let whole = fs::read(dir.segment(1)).unwrap();
+    lose();
+    let (_, stored, found) = dir.open().unwrap();
+    assert_eq!(
+        (stored.records, found.len()),
+        (records[..1].to_vec(), 1),
+        "the record that was acknowledged is lost"
+    );
+    // Of any block before the last one it is noticed.
+    fs::write(dir.segment(1), whole).unwrap();
+    dir.open().unwrap().0.write(&Write::Append(vec![records[2].clone()])).unwrap();
+    lose();
+    assert!(matches!(dir.open().unwrap_err(), LogError::Damaged { .. }));
+}
+
 #[test]
 fn a_block_that_was_begun_after_a_broken_one_proves_that_it_was_whole_once() {
     let taken = Taken::new(3);
