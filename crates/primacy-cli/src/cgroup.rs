@@ -36,8 +36,22 @@ enum Kill {
     /// By a write to this file.
     AtOnce(File),
     /// One after another, while this file says that all are frozen.
-    Frozen { state: File, freeze: &'static [u8], thaw: &'static [u8] },
+    Frozen { state: File, freezer: &'static Freezer },
 }
+
+/// How a group is frozen: the file, and what is written to it.
+#[derive(Debug)]
+struct Freezer {
+    file: &'static str,
+    freeze: &'static [u8],
+    thaw: &'static [u8],
+}
+
+/// The freezers of both versions.
+const FREEZERS: [Freezer; 2] = [
+    Freezer { file: "cgroup.freeze", freeze: b"1", thaw: b"0" },
+    Freezer { file: "freezer.state", freeze: b"FROZEN", thaw: b"THAWED" },
+];
 
 /// A hierarchy of groups, and where this process is in it.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,13 +85,14 @@ impl Cgroup {
 
     /// Opens a group that is there.
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        let write = |name| File::options().write(true).open(dir.join(name));
-        let frozen = |name, freeze, thaw| write(name).map(|state| Kill::Frozen { state, freeze, thaw });
-        let kill = write("cgroup.kill")
-            .map(Kill::AtOnce)
-            .or_else(|_| frozen("cgroup.freeze", b"1", b"0"))
-            .or_else(|_| frozen("freezer.state", b"FROZEN", b"THAWED"))?;
-        Ok(Self { dir: dir.to_owned(), procs: write("cgroup.procs")?, kill })
+        let at_once = to_write(dir, "cgroup.kill").map(Kill::AtOnce);
+        let kill =
+            FREEZERS.iter().fold(at_once, |kill, freezer| kill.or_else(|_| Kill::frozen(dir, freezer)));
+        Self::killed_by(dir, kill?)
+    }
+
+    fn killed_by(dir: &Path, kill: Kill) -> io::Result<Self> {
+        Ok(Self { dir: dir.to_owned(), procs: to_write(dir, "cgroup.procs")?, kill })
     }
 
     /// Where it is.
@@ -101,13 +116,13 @@ impl Cgroup {
         // An error is shown by what is left, which the caller looks at in every case.
         match &self.kill {
             Kill::AtOnce(file) => drop(write(file, b"1")),
-            Kill::Frozen { state, freeze, thaw } => {
-                let _ = write(state, freeze);
+            Kill::Frozen { state, freezer } => {
+                let _ = write(state, freezer.freeze);
                 for pid in processes(&self.dir) {
                     // It is frozen, so it cannot end and leave its number to another.
                     let _ = kill_process(pid, Signal::KILL);
                 }
-                let _ = write(state, thaw);
+                let _ = write(state, freezer.thaw);
             }
         }
     }
@@ -123,6 +138,12 @@ impl Cgroup {
     /// Removes it, if nothing is in it.
     pub(crate) fn remove(&self) {
         remove(&self.dir);
+    }
+}
+
+impl Kill {
+    fn frozen(dir: &Path, freezer: &'static Freezer) -> io::Result<Self> {
+        to_write(dir, freezer.file).map(|state| Self::Frozen { state, freezer })
     }
 }
 
@@ -257,6 +278,10 @@ fn processes(dir: &Path) -> Vec<Pid> {
     found
 }
 
+fn to_write(dir: &Path, name: &str) -> io::Result<File> {
+    File::options().write(true).open(dir.join(name))
+}
+
 fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
@@ -264,6 +289,7 @@ fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process_tree::tests::TestChild;
 
     const HYBRID: &str = "6:freezer:/\n4:memory:/api/x\n1:name=systemd:/\n0::/user/1:2\n";
 
@@ -283,6 +309,36 @@ mod tests {
         assert_eq!(hierarchies_in("0::/a\n", mounts).len(), 1);
         assert_eq!(hierarchies_in("4:memory:/\n", mounts), []);
         assert_eq!(hierarchies_in(HYBRID, "nonsense\n - \n"), []);
+    }
+
+    /// Every freezer of this machine, by itself, ends processes that ignore SIGTERM and keep starting others.
+    #[test]
+    fn each_freezer_ends_all_that_is_in_a_group() {
+        for hierarchy in hierarchies() {
+            let own = hierarchy.dir(&hierarchy.own).unwrap();
+            let dir = own.join(format!("{PREFIX}freezer-test.{}", std::process::id()));
+            if let Err(error) = make(&dir) {
+                println!("NOT RUN: no group can be made in {}: {error}", own.display());
+                continue;
+            }
+            for freezer in &FREEZERS {
+                let Ok(kill) = Kill::frozen(&dir, freezer) else { continue };
+                let group = Cgroup::killed_by(&dir, kill).unwrap();
+                let job = "trap '' TERM; echo 0 > $0/cgroup.procs; \
+                    for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'while :; do sleep 0.01; done' & done; wait";
+                let mut first = TestChild::start("sh", &["-c", job, dir.to_str().unwrap()], &[]);
+                while processes(&dir).len() < 9 {
+                    assert_eq!(first.0.try_wait().unwrap(), None);
+                    std::thread::yield_now();
+                }
+                while !group.is_empty() {
+                    group.kill();
+                }
+                assert!(!first.0.wait().unwrap().success(), "{}", freezer.file);
+            }
+            remove(&dir);
+            assert!(!dir.exists());
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getuid, pidfd_open, pidfd_send_signal};
 
 use crate::cgroup::{Cgroup, Finder};
-use crate::process_tree::{all_processes, started_at};
+use crate::process_tree::{all_processes, started_at, variable};
 
 /// The variable that marks jobs and hooks.
 pub(crate) const MARK: &str = "PRIMACY_JOB";
@@ -149,8 +149,7 @@ fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
     for pid in all_processes().filter(|&pid| pid != getpid()) {
         // Opened before the environment is read, so that what is read and what is killed are one process.
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-        let mark = |name| variable(&environment, name).and_then(|mark| node.supervisor(mark));
+        let mark = |name| variable(pid, name).and_then(|mark| node.supervisor(&mark));
         let (cgroup, by_cgroup) = finder.find(pid, |mark| node.supervisor(mark)).unzip();
         // The control group is this user's, whoever the process has become in it.
         let is_foreign = cgroup.is_none() && real_user(pid) != Some(getuid().as_raw());
@@ -183,12 +182,6 @@ fn real_user(pid: Pid) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
-    let mut variables = environment.split(|&byte| byte == 0);
-    let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
-    std::str::from_utf8(value).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +209,23 @@ mod tests {
         assert_eq!(end(&node, Duration::ZERO), Ok(1));
         assert!(!job.0.wait().unwrap().success());
         assert!(other.0.try_wait().unwrap().is_none());
+    }
+
+    /// The kernel shows such a process as a zombie, without an environment.
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_ended_like_any_other() {
+        let node = NodeMark::new("leftovers-threads", "a", b"somewhere");
+        let mark = format!("{}{}.1", node.prefix, std::process::id());
+        let script = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); \
+            ctypes.CDLL(None).pthread_exit(None)";
+        let mut job = TestChild::start("python3", &["-c", script], &[(MARK, &mark)]);
+        let first = format!("/proc/{}/stat", job.pid().as_raw_nonzero());
+        while !fs::read_to_string(&first).unwrap().contains(") Z ") {
+            assert_eq!(job.0.try_wait().unwrap(), None);
+            std::thread::yield_now();
+        }
+        assert_eq!(end(&node, Duration::ZERO), Ok(1));
+        assert!(!job.0.wait().unwrap().success());
     }
 
     #[test]

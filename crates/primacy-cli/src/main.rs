@@ -90,6 +90,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    signals::take_file_limit_as_error();
     let mut args = std::env::args_os().skip(1);
     let verb = args.next();
     if verb.as_ref().is_some_and(|verb| verb == "guardian") {

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use primacy::clock;
 use primacy::core::{Duration, Instant};
@@ -204,7 +205,7 @@ pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
 
 /// What is left below this process after all of it was told to end by SIGKILL, for people; nothing if nothing is.
 pub(crate) fn survivors(root: Pid) -> Option<String> {
-    let state = |pid: Pid| stat_field(pid, 3).filter(|state| !matches!(state.as_str(), "Z" | "X"));
+    let state = |pid: Pid| state(pid).filter(|state| !is_over(state));
     let left: Vec<String> = descendants_of(root)
         .filter_map(|pid| Some(format!("pid {} ({})", pid.as_raw_nonzero(), state(pid)?)))
         .collect();
@@ -268,16 +269,12 @@ fn walk(
 
 /// The children of all threads of a process, as far as the process table shows them at this moment.
 fn children_of(parent: Pid) -> Vec<Pid> {
-    let tasks = format!("/proc/{}/task", parent.as_raw_nonzero());
-    let Ok(threads) = fs::read_dir(tasks) else {
-        return Vec::new();
-    };
     let mut children = Vec::new();
-    for thread in threads.flatten() {
-        match fs::read_to_string(thread.path().join("children")) {
+    for thread in threads(parent) {
+        match fs::read_to_string(thread.join("children")) {
             Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(parse_pid)),
             // A kernel without CONFIG_PROC_CHILDREN.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && thread.exists() => {
                 return children_by_scan(parent);
             }
             Err(_) => {}
@@ -308,20 +305,58 @@ pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
 /// When a process was started, in the kernel's ticks since the boot: with its number, this names one process.
 pub(crate) fn started_at(pid: Pid) -> Option<u64> {
     // A process that has ended and was not reaped is still in the table, and is no process any more.
-    if matches!(stat_field(pid, 3)?.as_str(), "Z" | "X") {
+    if is_over(&state(pid)?) {
         return None;
     }
     stat_field(pid, 22)?.parse().ok()
 }
 
+/// The value of a variable in the environment of a process, as it was started or has written over it.
+pub(crate) fn variable(pid: Pid, name: &str) -> Option<String> {
+    let value = |thread: &Path| {
+        let environment = fs::read(thread.join("environ")).ok()?;
+        let mut variables = environment.split(|&byte| byte == 0);
+        let value =
+            variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+        String::from_utf8(value.to_owned()).ok()
+    };
+    // All threads have the same, and one that has ended has none.
+    value(&process(pid)).or_else(|| threads(pid).find_map(|thread| value(&thread)))
+}
+
 /// Whether a process that was told to stop has done so, or is none any more.
 pub(crate) fn stands(pid: Pid) -> bool {
-    stat_field(pid, 3).is_none_or(|state| matches!(state.as_str(), "T" | "t" | "Z" | "X"))
+    state(pid).is_none_or(|state| matches!(state.as_str(), "T" | "t") || is_over(&state))
+}
+
+/// The state of a process: that of a thread that has not ended. The first thread may end before the others, and the process is shown
+/// as a zombie from then on.
+fn state(pid: Pid) -> Option<String> {
+    let first = stat_field(pid, 3)?;
+    let others = is_over(&first).then(|| threads(pid).filter_map(|thread| stat_field_in(&thread, 3)));
+    others.into_iter().flatten().find(|state| !is_over(state)).or(Some(first))
+}
+
+/// Returns whether this is the state of what has ended: a zombie, or dead.
+fn is_over(state: &str) -> bool {
+    matches!(state, "Z" | "X")
+}
+
+fn process(pid: Pid) -> PathBuf {
+    format!("/proc/{}", pid.as_raw_nonzero()).into()
+}
+
+fn threads(pid: Pid) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(process(pid).join("task")).into_iter().flatten().flatten().map(|thread| thread.path())
 }
 
 /// A field of `/proc/PID/stat`, numbered as in proc(5); from the third on.
 fn stat_field(pid: Pid, number: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat_field_in(&process(pid), number)
+}
+
+fn stat_field_in(directory: &Path, number: usize) -> Option<String> {
+    let stat = fs::read_to_string(directory.join("stat")).ok()?;
     // The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(number.checked_sub(3)?).map(str::to_owned)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
-use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM, SIGINT and SIGHUP, other than those that were ignored when this process was started: `nohup` and
@@ -78,6 +78,15 @@ pub(crate) fn outlive() -> io::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&unread))?;
     }
     Ok(())
+}
+
+/// Makes a write beyond the limit of a file's length (`ulimit -f`) an error like that of a full disk. By itself the kernel ends the
+/// process, without a word. As a handler it is not passed on to what this process starts.
+pub(crate) fn take_file_limit_as_error() {
+    if ignored_signals() & (1_u64 << (SIGXFSZ - 1)) == 0 {
+        // It fails where the system has no memory, and then nothing is worse than without it.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    }
 }
 
 async fn received(signal: &mut Option<Signal>) {

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 use keepers::{Keepers, value};
 use primacy_stores::etcd::api::{self, method};
-use support::{Place, strings, wait_until};
+use support::{Place, peers, primacy, stderr, strings, wait_until};
 
 /// How much room there is, in KiB. A log takes a mebibyte at a time in advance.
 const DISK: u32 = 4 << 10;
@@ -135,4 +135,28 @@ async fn where_one_of_three_has_a_full_disk_the_others_go_on_and_it_comes_back_w
     keepers.kill("c");
     keepers.write("b", "after").await;
     assert!(keepers.keys("a").await.contains("after"));
+}
+
+/// By itself, a write beyond the limit ends a process by a signal.
+#[test]
+fn a_limit_on_the_length_of_files_is_told_like_a_full_disk() {
+    let place = Place::new("disk-full-limit");
+    let peers = peers(&["a"]);
+    let mut command = Command::new("prlimit");
+    place.prepare(&mut command);
+    command.args([
+        "--fsize=0",
+        "--core=0",
+        primacy(),
+        "node",
+        "--election",
+        "e",
+        "--node",
+        "a",
+        "--peers",
+        &peers,
+    ]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(74), "{output:?}");
+    assert!(stderr(&output).contains("File too large"), "{}", stderr(&output));
 }

@@ -178,7 +178,7 @@ impl Builder {
 fn end_group(child: &mut Child) -> io::Result<()> {
     for (signal, patience) in [("TERM", GRACE), ("KILL", Duration::MAX)] {
         // It may have ended just now, and its group with it.
-        Command::new("sh").args(["-c", &format!("kill -{signal} -- -{}", child.id())]).status()?;
+        Command::new("sh").args(["-c", &format!("kill -s {signal} -- -{}", child.id())]).status()?;
         let asked = Instant::now();
         while child.try_wait()?.is_none() && asked.elapsed() < patience {
             std::thread::sleep(LOOK_INTERVAL);
@@ -188,7 +188,11 @@ fn end_group(child: &mut Child) -> io::Result<()> {
 }
 
 fn target_option(target: &str) -> Vec<&str> {
-    if target == "lib" { vec!["--lib"] } else { vec!["--test", target] }
+    match target {
+        "lib" => vec!["--lib"],
+        "bins" => vec!["--bins"],
+        test => vec!["--test", test],
+    }
 }
 
 /// What a hunt or the model checker says in its last line: `caught invariant=I4 first=17 …`, or `survived run=20000`.
