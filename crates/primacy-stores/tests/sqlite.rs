@@ -278,6 +278,23 @@ async fn a_file_that_was_removed_is_not_written_any_more() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_removed_from_beside_its_database_is_not_written_any_more() {
+    for beside in ["-wal", "-shm"] {
+        let directory = Directory::new();
+        let path = directory.file("log-removed.db");
+        let register = open(&path, "e").await.unwrap();
+        let (_, version) = register.read().await.unwrap().unwrap();
+        let version = register.compare_and_set(Some(&version), &record(1)).await.unwrap();
+        fs::remove_file(directory.file(&format!("log-removed.db{beside}"))).unwrap();
+        let set = register.compare_and_set(Some(&version), &record(2)).await;
+        assert!(matches!(set, Err(SetError::Unavailable { .. })), "{beside}: {set:?}");
+        // SQLite makes another one for the next process that opens the database.
+        drop(Connection::open(&path).unwrap().execute_batch("PRAGMA user_version"));
+        assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })), "{beside}");
+    }
+}
+
+#[tokio::test]
 async fn a_database_that_is_locked_is_unavailable_and_nothing_was_written() {
     let directory = Directory::new();
     let path = directory.file("locked.db");

@@ -7,6 +7,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::file_system;
 use crate::open::OpenError;
@@ -22,8 +23,16 @@ const DATABASE_LENGTH_MIN: u64 = 512;
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    file: FileId,
+    /// The write-ahead log and its index, since they were first seen.
+    beside: [OnceLock<FileId>; 2],
+}
+
+/// What tells one file from another: its device and its number there.
+type FileId = (u64, u64);
+
+fn file_id(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
 }
 
 /// The path with no symbolic link in it, as SQLite will see it; an error if there is something that must not be
@@ -69,7 +78,7 @@ pub(super) fn resolve(path: &Path, create: bool) -> Result<PathBuf, OpenError> {
     Ok(resolved)
 }
 
-/// What SQLite keeps beside a database, under its name and one of these.
+/// What SQLite keeps beside a database, under its name and one of these: the first two as long as any process has it open.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Makes an empty database that others cannot open, if there is none and `create` says so; then refuses one that somebody else
@@ -96,6 +105,12 @@ pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), Ope
             "{} has {} names (hard links), and SQLite would keep a journal under each; remove the others, or name a copy",
             path.display(),
             metadata.nlink()
+        )));
+    }
+    if is_mount_point(path) {
+        return Err(refused(format!(
+            "the file {} is mounted from elsewhere, and SQLite would keep a log beside each of its paths; mount its directory instead",
+            path.display()
         )));
     }
     for beside in BESIDE {
@@ -134,34 +149,59 @@ fn beside_of(path: &Path, beside: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Looks at a file, and returns which it is: the one that was `seen` there before, if one was.
+fn check_file(path: &Path, seen: Option<FileId>) -> Result<Option<FileId>, String> {
+    let shown = path.display();
+    match path.metadata().map(|metadata| file_id(&metadata)) {
+        Ok(found) if seen.is_none_or(|seen| seen == found) => Ok(Some(found)),
+        Ok(_) => Err(format!(
+            "{shown} is another file now than the one that was opened: restart this node to take part in the election over it"
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && seen.is_none() => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(format!("{shown} was there and is not any more: {}", file_system::GONE))
+        }
+        Err(error) => Err(format!("{shown} cannot be looked at: {error}")),
+    }
+}
+
+/// Returns whether something is mounted at this path.
+#[cfg(target_os = "linux")]
+fn is_mount_point(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mount_point(_: &Path) -> bool {
+    false
+}
+
 impl Place {
     /// Remembers which file is open.
     pub(super) fn identify(path: PathBuf) -> Result<Self, OpenError> {
         let metadata = path.metadata().map_err(|error| OpenError::Unavailable {
             why: format!("{} has gone while it was opened: {error}", path.display()),
         })?;
-        Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
+        Ok(Self { path, file: file_id(&metadata), beside: [OnceLock::new(), OnceLock::new()] })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the path still leads to the file that is open. A process that went on with a removed file would
-    /// renew a lease that nobody else can see.
+    /// Checks that the paths of the database, its log and the log's index still lead to the files that are open. A process that went
+    /// on with a removed file would renew a lease that no other can see.
+    ///
+    /// While a connection is open, SQLite neither removes nor replaces any of them.
     pub(super) fn check(&self) -> Result<(), String> {
-        let same = |metadata: &Metadata| metadata.dev() == self.device && metadata.ino() == self.inode;
-        match self.path.metadata() {
-            Ok(metadata) if same(&metadata) => Ok(()),
-            Ok(_) => Err(format!(
-                "{} is another file now than the one that was opened: restart this node to take part in the election over it",
-                self.path.display()
-            )),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(format!("{} was there and is not any more: {}", self.path.display(), file_system::GONE))
-            }
-            Err(error) => Err(format!("{} cannot be looked at: {error}", self.path.display())),
+        check_file(&self.path, Some(self.file))?;
+        for (beside, seen) in BESIDE.iter().zip(&self.beside) {
+            let found = check_file(&beside_of(&self.path, beside), seen.get().copied())?;
+            found.map(|found| seen.get_or_init(|| found));
         }
+        Ok(())
     }
 
     /// Touches the file, so that whoever watches its directory looks at once. The write itself is no signal: it
