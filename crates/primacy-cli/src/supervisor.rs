@@ -477,7 +477,7 @@ impl Supervisor {
         guard: &WorkGuard<Mandate>,
         course: &mut Course,
     ) -> Followed {
-        let (mut ended, mut settled) = (false, false);
+        let (mut ended, mut taken, mut settled) = (false, false, false);
         let mut known_until = course.confirmed_until;
         loop {
             self.timer.set(self.backstop(course));
@@ -509,6 +509,11 @@ impl Supervisor {
                     }
                     None => settled = true,
                 },
+                reason = leadership.taken(), if !taken => {
+                    (taken, ended) = (true, true);
+                    course.because(&leadership.why(reason));
+                    self.guardian.tell(Order::Kill { term: course.lead.term(), gives_up: false });
+                }
                 reason = leadership.ended(), if !ended => {
                     ended = true;
                     course.because(&leadership.why(reason));
@@ -635,7 +640,7 @@ impl Supervisor {
         if course.led.asked.is_some() {
             // Whoever asks a second time does not want to wait.
             course.is_hurried = true;
-            return self.guardian.tell(Order::Kill { term });
+            return self.guardian.tell(Order::Kill { term, gives_up: true });
         }
         notify::stopping();
         course.led.asked = Some(signal);
@@ -824,7 +829,7 @@ pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
                 term: leader.map(|leader| leader.term.0),
             }),
             Change::Violation(violation) => {
-                reporter.tell(&Event::Violation { violation: format!("{violation:?}") });
+                reporter.tell(&Event::Violation { violation: violation.to_string() });
             }
             // Reading lags behind only where nobody reads what is reported.
             Change::Missed(_) => {}

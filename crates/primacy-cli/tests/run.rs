@@ -39,6 +39,25 @@ fn the_command_runs_with_its_token_and_its_exit_code_is_passed_on() {
     place.wait_until_empty();
 }
 
+/// Another node may lead at once, so the job gets none of the drain, which is 10 s here.
+#[test]
+fn a_lead_whose_record_was_deleted_leaves_its_job_no_time_to_drain() {
+    let place = Place::new("run-deleted");
+    let store = format!("file:{}", place.text("store"));
+    // A new store is not used for a lease, unless a person says that it is new.
+    assert!(place.output(&["init", "--on", &store, "--election", "e"]).status.success());
+    let options = ["--json", "--on", &store, "--lease", "30s", "--drain", "10s", "--node", "a"];
+    let node = Node::start(&place, "a", &script("e", &options, "trap '' TERM; while :; do sleep 1; done"));
+    node.told.wait_for_event("started");
+    fs::remove_file(place.path("store/e.election/record")).unwrap();
+    let stopping = node.told.wait_for_event("stopping");
+    assert!(stopping["reason"].as_str().unwrap().contains("deleted"), "{stopping}");
+    let gone = node.told.wait_for_event("drained");
+    let took =
+        Duration::from_nanos(gone["boot_ns"].as_u64().unwrap() - stopping["boot_ns"].as_u64().unwrap());
+    assert!(took < Duration::from_secs(5), "the job had {took:?}");
+}
+
 #[test]
 fn a_hook_that_fails_costs_the_lead_and_with_restart_the_node_stands_again() {
     let place = Place::new("run-hook");

@@ -13,6 +13,8 @@
 //!
 //! The daemon, the simulator, the script runner and the model checker are all this loop.
 
+use core::fmt;
+
 use crate::fence::FencingToken;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::term::Term;
@@ -233,6 +235,18 @@ pub enum Reason {
     Halted,
 }
 
+impl Reason {
+    /// Returns whether the lead still is this node's until its end, so that work may drain. Otherwise another node may lead already.
+    #[must_use]
+    pub const fn leaves_time(self) -> bool {
+        match self {
+            Self::Resigned | Self::Transferred(_) | Self::Unhealthy | Self::Expired => true,
+            Self::HigherTerm(_) | Self::Halted => true,
+            Self::Overwritten | Self::Removed | Self::SessionEnded | Self::Violation => false,
+        }
+    }
+}
+
 /// What must never be, and was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
@@ -257,6 +271,24 @@ pub enum Violation {
         /// The token that it had.
         held: FencingToken,
     },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TwoLeaders { term, known, other } => {
+                write!(f, "two leaders in the term {term}: {known} and {other}")
+            }
+            Self::TokenWentDown { seen, found } => write!(
+                f,
+                "the store shows the token {found}, and has shown {seen} before: an earlier state was put back, or another program \
+                 has written there"
+            ),
+            Self::RecordVanished { held } => {
+                write!(f, "the record with the token {held} is gone from the store")
+            }
+        }
+    }
 }
 
 impl Identity {

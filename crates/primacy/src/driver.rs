@@ -478,8 +478,8 @@ impl Desk {
                 self.publisher.publish(Change::Leader(leader));
             }
             Event::Violation(violation) => {
-                tracing::error!(?violation, "this must never be; an operator should look");
-                self.measures.violation();
+                tracing::error!(%violation, "this must never be; an operator should look");
+                self.measures.violation(violation);
                 self.publisher.publish(Change::Violation(violation));
             }
         }

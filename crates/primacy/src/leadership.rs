@@ -200,6 +200,14 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.over().await
     }
 
+    /// Resolves when the leadership is lost to what [leaves no time](Reason::leaves_time) for the work to drain: another node may lead
+    /// already. Never resolves otherwise.
+    ///
+    /// Cancel safe.
+    pub async fn taken(&self) -> Reason {
+        self.held.cell.until(|state| state.over.filter(|reason| !reason.leaves_time())).await
+    }
+
     /// Why it ends for this reason, for people: as [`describe`] has it, and where the store is at fault, in the store's own words,
     /// with how often and for how long it has failed.
     #[must_use]
@@ -365,7 +373,7 @@ pub(crate) struct State {
 
 impl State {
     fn stopping(&self) -> Option<Reason> {
-        self.over.or(self.ending)
+        self.ending.or(self.over)
     }
 }
 
@@ -403,7 +411,11 @@ impl Cell {
             Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy | Reason::HigherTerm(_) => {
                 text.to_owned()
             }
-            Reason::Overwritten | Reason::Removed | Reason::Violation | Reason::Halted => text.to_owned(),
+            Reason::Violation => {
+                let seen = self.measures.upgrade().and_then(|measures| measures.last_violation());
+                seen.map_or_else(|| text.to_owned(), |seen| format!("{text}: {seen}"))
+            }
+            Reason::Overwritten | Reason::Removed | Reason::Halted => text.to_owned(),
         }
     }
 
@@ -481,7 +493,7 @@ impl Cell {
     /// The last step.
     pub(crate) fn end(&self, reason: Reason) {
         self.stop_accepting();
-        self.state.send_modify(|state| state.over = state.over.or(state.ending).or(Some(reason)));
+        self.state.send_modify(|state| state.over = state.over.or(Some(reason)));
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -507,7 +519,7 @@ impl Cell {
     }
 
     async fn over(&self) -> Reason {
-        self.until(|state| state.over).await
+        self.until(|state| state.over.and(state.stopping())).await
     }
 
     async fn until(&self, reason: impl Fn(&State) -> Option<Reason>) -> Reason {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term};
+use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term, Violation};
 
 use crate::clock;
 use crate::leadership::Cell;
@@ -94,6 +94,7 @@ pub(crate) struct Course {
     /// How its leaderships ended.
     pub(crate) ends: BTreeMap<&'static str, u64>,
     pub(crate) violations: u64,
+    pub(crate) violation: Option<Violation>,
 }
 
 impl Measures {
@@ -141,8 +142,15 @@ impl Measures {
         }
     }
 
-    pub(crate) fn violation(&self) {
-        self.lock().violations += 1;
+    pub(crate) fn violation(&self, violation: Violation) {
+        let mut course = self.lock();
+        course.violations += 1;
+        course.violation = Some(violation);
+    }
+
+    /// The last one.
+    pub(crate) fn last_violation(&self) -> Option<Violation> {
+        self.lock().violation
     }
 
     #[cfg(any(test, feature = "metrics"))]

@@ -150,7 +150,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
                     (known, has_looked) = (leader, true);
                     show_leader(leader)
                 }
-                Change::Violation(violation) => Seen::Violation { violation: format!("{violation:?}") },
+                Change::Violation(violation) => Seen::Violation { violation: violation.to_string() },
                 Change::Missed(changes) => Seen::Missed { changes: Some(changes) },
             };
             show(json, me.as_str(), seen)?;

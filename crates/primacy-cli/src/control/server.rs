@@ -87,11 +87,16 @@ impl Drop for Server {
 async fn accept(listener: UnixListener, elector: Elector, reporter: Reporter) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
+    let mut has_failed = false;
     loop {
-        let stream = match listener.accept().await {
+        let accepted = listener.accept().await;
+        let fails_anew = accepted.is_err() && !std::mem::replace(&mut has_failed, accepted.is_err());
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "the control socket cannot take a connection");
+                if fails_anew {
+                    tracing::warn!(%error, "the control socket cannot take a connection");
+                }
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -314,7 +319,7 @@ async fn watch_changes(
                     Answer::Leader { leader: leader.map(|leader| Leader::new(leader, fenced)) }
                 }
                 Some(Change::Violation(violation)) => {
-                    Answer::Violation { violation: format!("{violation:?}") }
+                    Answer::Violation { violation: violation.to_string() }
                 }
                 Some(Change::Missed(changes)) => Answer::Missed { changes },
                 None => return Ok(()),

@@ -83,6 +83,8 @@ pub(crate) enum Order {
     Kill {
         /// Which leadership.
         term: u64,
+        /// Give up a stop command that has not succeeded, too.
+        gives_up: bool,
     },
     /// Other nodes vote: these are to be told of the supervisor's death from now on.
     Reach {

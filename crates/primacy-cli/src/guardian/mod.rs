@@ -324,7 +324,7 @@ impl Guardian {
                     self.extend(term, Instant::from_nanos(valid_until), Duration::from_nanos(granted));
                 }
                 Order::Stop { term } => self.stop(term),
-                Order::Kill { term } => self.kill(term),
+                Order::Kill { term, gives_up } => self.kill(term, gives_up),
                 Order::Reach { witness } => {
                     self.testifier.reach(witness);
                     self.settled_at = Some(clock::now().after(memory::SETTLING_TIME)); // It connects.
@@ -414,9 +414,10 @@ impl Guardian {
         }
     }
 
-    fn kill(&mut self, term: u64) {
+    fn kill(&mut self, term: u64, gives_up: bool) {
         match self.charge_of(term).map(|charge| charge.stage) {
             None => {}
+            Some(Stage::StopCommand { .. } | Stage::StopFailed { .. }) if !gives_up => {}
             // Killed, it would have failed; but it is not run again.
             Some(Stage::StopCommand { .. }) => self.stop.give_up(),
             Some(Stage::StopFailed { .. }) => {

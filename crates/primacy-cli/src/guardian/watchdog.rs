@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use primacy::Timers;
@@ -85,8 +85,8 @@ impl WatchdogSpec {
         if never_stops(&self.device) {
             return Err(io::Error::other("it cannot be disarmed (nowayout)"));
         }
-        // Opening it arms it.
-        let device = File::options().write(true).open(&self.device)?;
+        // Opening it arms it. A pipe that was named by mistake would have to be waited for.
+        let device = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&self.device)?;
         let armed = set_timeout(&device, self.longest).and_then(|seconds| match u64::try_from(seconds) {
             Ok(timeout @ 1..) if seconds <= self.longest => Ok(Duration::from_secs(timeout)),
             Ok(_) | Err(_) => {
