@@ -287,7 +287,6 @@ impl Algorithm for Quorum {
             "fault: crash before a write is kept",
             "fault: crash after a write is kept",
             "fault: disk full",
-            "ploy: elected again",
             "partition: quorum loss",
             "partition: elected in a quorum loss",
             "partition: constrained election",

@@ -251,7 +251,9 @@ impl Election {
             Self::ConfirmedWhim => of::<OfWhims>(),
             Self::Metadata => of::<algorithm::metadata::Metadata>(),
         };
-        deeds::MUST_MEET.iter().chain(own).copied().chain(kinds)
+        // In its worlds alone promises are set for it.
+        let reelected = (self == Self::Quorum).then_some("ploy: elected again");
+        deeds::MUST_MEET.iter().chain(own).copied().chain(kinds).chain(reelected)
     }
 }
 
