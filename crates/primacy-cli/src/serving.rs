@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::entry::Entry;
 use crate::exit::{Exit, Failure};
 use crate::report::{Event, Reporter};
-use crate::serve::{Backend, Door, DoorFigures, GRPC, Replicated, Users, Whereabouts, read_users};
+use crate::serve::{Backend, Door, DoorFigures, GRPC, Replicated, Users, Whereabouts, open_users};
 
 /// How many threads answer clients at the most.
 const THREADS_MAX: usize = 4;
@@ -72,7 +72,7 @@ pub(crate) fn check(entry: &Entry) -> Result<Option<Checked>, Failure> {
              cleartext: give `serve-certificate` and `serve-key`, or say `insecure-cleartext`"
         )));
     }
-    let users = serving.serve_users.as_deref().map(read_users).transpose().map_err(wrong)?;
+    let users = serving.serve_users.as_deref().map(open_users).transpose().map_err(wrong)?;
     let tls = match (&serving.serve_certificate, &serving.serve_key) {
         (Some(certificate), Some(key)) => {
             let (certificate, key) = (certificate.clone(), key.clone());

@@ -88,6 +88,19 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.endpoint(0))).unwrap();
     let read = api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
     assert_eq!(client.read(read).await.unwrap().kvs[0].value, b"v");
+    // A file that cannot be used changes nothing; one that can ends every token, also those of users that it still has.
+    write_secretly(&users, "anna\n");
+    assert_eq!(ask(&next).await.map(drop), Ok(()));
+    write_secretly(&users, "anna:another-secret\nberta:with:colon\n");
+    assert_eq!(ask(&next).await.map(drop).unwrap_err().0, Code::Unauthenticated);
+    next.token = None;
+    for (password, is_right) in [("secret-of-anna", false), ("another-secret", true)] {
+        let login = api::AuthenticateRequest { name: "anna".to_owned(), password: password.to_owned() };
+        let answer = next.ask::<_, api::AuthenticateResponse>(method::AUTHENTICATE, &login).await;
+        assert_eq!(answer.is_ok(), is_right, "{password}");
+        next.token = answer.ok().map(|answer| answer.token);
+    }
+    assert!(ask(&next).await.is_ok());
 }
 
 #[tokio::test]

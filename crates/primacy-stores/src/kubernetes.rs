@@ -15,6 +15,7 @@
 //! a feature of `k8s-openapi`, and no library.
 
 mod api;
+mod clients;
 mod examine;
 mod lease;
 mod name;
@@ -26,20 +27,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 pub use kube;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use primacy_core::election::lease::{Record, Version};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use self::api::{Api, REQUEST_TIMEOUT};
+use self::api::Api;
+use self::clients::Clients;
 pub(crate) use self::examine::examine;
 use self::lease::Lease;
 use self::watch::News;
 use crate::background::{self, Aborted};
 use crate::location::Location;
 use crate::open::{self, Address, OpenError, Opened, Opening};
-use crate::passing;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
@@ -57,7 +57,7 @@ const NAMESPACE_LENGTH_MAX: usize = 63;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The clients of this process, one for each configuration.
-static CLIENTS: Shared<OnceCell<Client>> = Shared::new();
+static CLIENTS: Shared<OnceCell<Connected>> = Shared::new();
 
 /// A handle on one election, in one Lease.
 pub struct KubernetesRegister {
@@ -67,7 +67,15 @@ pub struct KubernetesRegister {
     news: Arc<News>,
     /// Started by the first who waits for a change.
     watcher: OnceLock<Option<Aborted<()>>>,
-    _share: Option<Share<OnceCell<Client>>>,
+    _share: Option<Share<OnceCell<Connected>>>,
+}
+
+/// What a configuration says.
+#[derive(Clone)]
+struct Connected {
+    clients: Clients,
+    /// The namespace where a URL names none.
+    namespace: String,
 }
 
 /// Where the API server is, and who we are to it.
@@ -82,25 +90,21 @@ pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
         let (source, namespace) = Source::parse(&address.rest)?;
         let share = CLIENTS.join(&format!("{source:?}"), &address.election, || Ok(OnceCell::new()))?;
-        let connected = share.get_or_try_init(|| connect(source)).await?;
-        let client = connected.clone();
-        let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-        let register = KubernetesRegister::open(client, &namespace, &address.election, Some(share)).await?;
+        let Connected { clients, namespace: default } =
+            share.get_or_try_init(|| connect(source)).await?.clone();
+        let namespace = namespace.unwrap_or(default);
+        let register = KubernetesRegister::open(clients, &namespace, &address.election, Some(share)).await?;
         Ok(Opened::Register(Arc::new(register)))
     })
 }
 
-/// A client that sends no request twice, and whose connections are on the stores' thread.
-async fn connect(source: Source) -> Result<Client, OpenError> {
+/// Clients whose connections are on the stores' thread.
+async fn connect(source: Source) -> Result<Connected, OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     let made = background::run(async move {
-        let mut config = source.config().await?;
-        // A repetition of what was done would be refused, as if it had not been.
-        config.default_retry = false;
-        config.connect_timeout = Some(REQUEST_TIMEOUT);
-        config.write_timeout = Some(REQUEST_TIMEOUT);
-        Client::try_from(config)
-            .map_err(|error| passing::of_error(format!("the configuration cannot be used: {error}"), &error))
+        let clients = source.clients()?;
+        let namespace = clients.current().default_namespace().to_owned();
+        Ok(Connected { clients, namespace })
     });
     let late = || OpenError::Unavailable {
         why: format!("the configuration of Kubernetes was not there within {OPEN_TIMEOUT:?}"),
@@ -132,25 +136,6 @@ impl Source {
         }
         Ok((source, namespace))
     }
-
-    async fn config(self) -> Result<Config, OpenError> {
-        if self.kubeconfig.is_none() && self.context.is_none() {
-            return Config::infer().await.map_err(|error| {
-                let why =
-                    format!("there is neither a kubeconfig nor the configuration that a pod has: {error}");
-                passing::of_error(why, &error)
-            });
-        }
-        let read = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        };
-        let kubeconfig = read
-            .map_err(|error| passing::of_error(format!("the kubeconfig cannot be read: {error}"), &error))?;
-        let options = KubeConfigOptions { context: self.context, ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.map_err(|error| passing::of_error(format!("the kubeconfig cannot be used: {error}"), &error))
-    }
 }
 
 impl KubernetesRegister {
@@ -165,14 +150,14 @@ impl KubernetesRegister {
     /// [`OpenError::Unavailable`] if it was not reached.
     pub async fn with_client(client: Client, namespace: &str, election: &str) -> Result<Self, OpenError> {
         open::check_election(election)?;
-        Self::open(client, namespace, election, None).await
+        Self::open(Clients::Given(client), namespace, election, None).await
     }
 
     async fn open(
-        client: Client,
+        clients: Clients,
         namespace: &str,
         election: &str,
-        share: Option<Share<OnceCell<Client>>>,
+        share: Option<Share<OnceCell<Connected>>>,
     ) -> Result<Self, OpenError> {
         if !name::is_label(namespace) || namespace.len() > NAMESPACE_LENGTH_MAX {
             let why = format!(
@@ -180,7 +165,7 @@ impl KubernetesRegister {
             );
             return Err(OpenError::Malformed { form: FORM, why });
         }
-        let api = Api::new(client, namespace, name::lease_name(election)?, share.is_none());
+        let api = Api::new(clients, namespace, name::lease_name(election)?, share.is_none());
         let register = Self {
             api,
             shown: Arc::default(),

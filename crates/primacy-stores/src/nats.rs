@@ -14,6 +14,7 @@
 //! A read asks the stream's leader, and not just any replica. All elections of a process that were opened with one URL share
 //! one connection, which looks for another server by itself when it breaks, and one watch: the link.
 
+mod credentials;
 mod examine;
 mod link;
 mod settings;

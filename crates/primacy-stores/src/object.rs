@@ -22,6 +22,8 @@ mod bucket;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 pub(crate) mod connect;
 mod document;
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+mod reread;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! What is made of files that may be replaced while the program runs: certificates, keys and tokens. Whoever needs it looks at the files,
-//! and has it made anew when they have changed. When that fails, what was there before stays in use.
+//! Values that are made of files which may be replaced while the program runs: certificates, keys, passwords and tokens. Each use
+//! looks at the files first, and makes the value anew when one of them has changed. Where that fails, the earlier value stays in use.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "network")]
-pub(crate) use self::from_files::FromFiles;
+pub use self::from_files::{FromFiles, Sources};
 
 /// By what a file is seen to have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,72 +38,93 @@ pub fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
 
 #[cfg(feature = "network")]
 mod from_files {
-    use std::fmt;
-    use std::path::PathBuf;
+    use std::fmt::{self, Display};
+    use std::io;
+    use std::path::{Path, PathBuf};
     use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
 
-    use super::{Stamp, stamps};
-    use crate::open::OpenError;
+    use super::Stamp;
 
     /// How soon files are read again of which nothing could be made, though they have not changed: there may have been too many open
     /// files.
     const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-    type Load<T> = Box<dyn Fn() -> Result<T, OpenError> + Send + Sync>;
+    type Load<T> = Box<dyn Fn(&mut Sources) -> Result<T, String> + Send + Sync>;
 
-    /// What is made of some files.
-    pub(crate) struct FromFiles<T> {
-        /// What it is, for the log.
+    /// The files that a value was made of, as each was just before it was read.
+    #[derive(Default)]
+    pub struct Sources(Vec<(PathBuf, Option<Stamp>)>);
+
+    impl Sources {
+        /// Notes what a file is like, before it is read by others.
+        pub fn add(&mut self, path: &Path) {
+            self.0.push((path.to_owned(), Stamp::of(path).ok()));
+        }
+
+        /// Reads a file, and notes what it was like before.
+        ///
+        /// # Errors
+        /// The system's.
+        pub fn read_to_string(&mut self, path: &Path) -> io::Result<String> {
+            self.add(path);
+            std::fs::read_to_string(path)
+        }
+
+        fn have_changed(&self) -> bool {
+            self.0.iter().any(|(path, seen)| Stamp::of(path).ok() != *seen)
+        }
+    }
+
+    /// A value that is made of some files.
+    pub struct FromFiles<T> {
+        /// Names it in the log.
         what: &'static str,
-        paths: Vec<PathBuf>,
         load: Load<T>,
         state: Mutex<State<T>>,
     }
 
     struct State<T> {
         current: T,
-        /// What the files looked like when they were last read, whether or not they could be used.
-        seen: Vec<Option<Stamp>>,
+        /// The files when they were last read, whether or not they could be used.
+        sources: Sources,
         /// When the files were refused, and why.
         refused: Option<(Instant, String)>,
     }
 
     impl<T: Clone> FromFiles<T> {
-        /// Makes it for the first time.
+        /// Makes the value for the first time. `load` tells the [`Sources`] of every file that it reads.
         ///
         /// # Errors
-        /// What `load` says.
-        pub(crate) fn open(
+        /// That of `load`.
+        pub fn open<E: Display>(
             what: &'static str,
-            paths: Vec<PathBuf>,
-            load: impl Fn() -> Result<T, OpenError> + Send + Sync + 'static,
-        ) -> Result<Self, OpenError> {
-            let seen = stamps(&paths);
-            let state = Mutex::new(State { current: load()?, seen, refused: None });
-            Ok(Self { what, paths, load: Box::new(load), state })
+            load: impl Fn(&mut Sources) -> Result<T, E> + Send + Sync + 'static,
+        ) -> Result<Self, E> {
+            let mut sources = Sources::default();
+            let state = Mutex::new(State { current: load(&mut sources)?, sources, refused: None });
+            let load: Load<T> = Box::new(move |sources| load(sources).map_err(|error| error.to_string()));
+            Ok(Self { what, load, state })
         }
 
-        /// What there is now.
-        pub(crate) fn current(&self) -> T {
+        /// Returns the value as the files have it now, or as they had it last.
+        pub fn current(&self) -> T {
             // Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let seen = stamps(&self.paths);
             let is_due = state.refused.as_ref().is_some_and(|(at, _)| at.elapsed() >= READ_AGAIN_AFTER);
-            if seen != state.seen || is_due {
-                // What is written after this is seen the next time.
-                state.seen = seen;
-                match (self.load)() {
+            if is_due || state.sources.have_changed() {
+                let mut sources = Sources::default();
+                match (self.load)(&mut sources) {
                     Ok(made) => {
                         tracing::info!("{} was replaced", self.what);
-                        (state.current, state.refused) = (made, None);
+                        *state = State { current: made, sources, refused: None };
                     }
-                    Err(error) => {
-                        let (what, why) = (self.what, error.to_string());
+                    Err(why) => {
+                        let what = self.what;
                         if state.refused.as_ref().is_none_or(|(_, told)| *told != why) {
                             tracing::warn!("{what} was not replaced, and the one before stays in use: {why}");
                         }
-                        state.refused = Some((Instant::now(), why));
+                        (state.sources, state.refused) = (sources, Some((Instant::now(), why)));
                     }
                 }
             }
@@ -111,10 +132,16 @@ mod from_files {
         }
     }
 
-    /// Without what is made of them, which may be a secret.
+    /// Leaves out the value, which may be a secret.
     impl<T> fmt::Debug for FromFiles<T> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{} of {:?}", self.what, self.paths)
+            write!(f, "{} from files", self.what)
+        }
+    }
+
+    impl fmt::Debug for Sources {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{} files", self.0.len())
         }
     }
 }
@@ -123,26 +150,35 @@ mod from_files {
 #[cfg(feature = "network")]
 mod tests {
     use super::*;
-    use crate::open::OpenError;
 
     #[test]
-    fn what_is_made_of_a_file_follows_it_and_a_broken_one_changes_nothing() {
-        let path = std::env::temp_dir().join(format!("primacy-replaced-{}", std::process::id()));
+    fn a_value_follows_its_files_and_a_broken_one_changes_nothing() {
+        let path = |name: &str| std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
+        let (path, other) = (path("replaced"), path("replaced-second"));
+        // The first file names a number, or the second file in which it is.
         let read = {
-            let path = path.clone();
-            move || {
-                let text = std::fs::read_to_string(&path).unwrap_or_default();
-                text.parse::<u32>().map_err(|error| OpenError::Refused { why: error.to_string() })
+            let (path, other) = (path.clone(), other.clone());
+            move |sources: &mut Sources| {
+                let mut text = sources.read_to_string(&path).unwrap_or_default();
+                if text == "other" {
+                    text = sources.read_to_string(&other).unwrap_or_default();
+                }
+                text.parse::<u32>()
             }
         };
         std::fs::write(&path, "1").unwrap();
-        let number = FromFiles::open("the number", vec![path.clone()], read).unwrap();
+        let number = FromFiles::open("the number", read).unwrap();
         assert_eq!(number.current(), 1);
-        for (text, expected) in [("22", 22), ("", 22), ("333", 333)] {
+        for (text, expected) in [("22", 22), ("", 22), ("333", 333), ("other", 333)] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(number.current(), expected, "{text:?}");
         }
+        for (text, expected) in [("4", 4), ("55", 55)] {
+            std::fs::write(&other, text).unwrap();
+            assert_eq!(number.current(), expected, "{text:?}");
+        }
+        std::fs::remove_file(&other).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(number.current(), 333);
+        assert_eq!(number.current(), 55);
     }
 }

@@ -14,7 +14,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use crate::location::Location;
 use crate::open::OpenError;
 use crate::passing;
-use crate::replaced_files::FromFiles;
+use crate::replaced_files::{FromFiles, Sources};
 
 /// Which files protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,10 +55,8 @@ impl Files {
     /// [`OpenError::Refused`] for a file that cannot be read or holds no certificate, no key, or one that does not fit.
     pub(crate) fn client(&self) -> Result<ClientConfig, OpenError> {
         let files = self.clone();
-        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
-        let paths = self.ca.iter().chain(identity).cloned().collect();
-        let load = move || Credentials::load(&files).map(Arc::new);
-        let credentials = Arc::new(Reread(FromFiles::open("the certificates of a store", paths, load)?));
+        let load = move |sources: &mut Sources| Credentials::load(&files, sources).map(Arc::new);
+        let credentials = Arc::new(Reread(FromFiles::open("the certificates of a store", load)?));
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| OpenError::Refused { why: error.to_string() })?;
         // The verifier is that of the library; only which authorities it trusts is looked up each time.
@@ -85,23 +83,29 @@ struct Credentials {
 }
 
 impl Credentials {
-    fn load(files: &Files) -> Result<Self, OpenError> {
+    fn load(files: &Files, sources: &mut Sources) -> Result<Self, OpenError> {
         let refused = |why: String| OpenError::Refused { why };
         let mut roots = RootCertStore::empty();
         match &files.ca {
             Some(path) => {
+                sources.add(path);
                 for certificate in certificates(path)? {
                     let added = roots.add(certificate);
                     added.map_err(|error| refused(format!("{}: {error}", path.display())))?;
                 }
             }
             None => {
+                for path in system_authorities() {
+                    sources.add(&path);
+                }
                 // Some of a system's certificates are often of no use; without any, the handshake says so.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().ok();
         let Some((cert, key)) = &files.identity else { return Ok(Self { verifier, identity: None }) };
+        sources.add(cert);
+        sources.add(key);
         let chain = certificates(cert)?;
         let named =
             |error: pem::Error| of_pem(format!("{} holds no private key: {error}", key.display()), &error);
@@ -111,6 +115,21 @@ impl Credentials {
             fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))?;
         Ok(Self { verifier, identity: Some(Arc::new(fits)) })
     }
+}
+
+/// The files and directories in which systems keep the authorities that they trust, as rustls-native-certs looks for them.
+fn system_authorities() -> impl Iterator<Item = PathBuf> {
+    const USUAL: [&str; 7] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/pki/tls/cacert.pem",
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+        "/etc/ssl/certs",
+    ];
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    named.chain(USUAL.map(PathBuf::from))
 }
 
 /// The credentials as they are at each handshake.

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::method;
+use primacy::stores::replaced_files::{FromFiles, Sources};
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::{Hkdf, OkmBlock};
 use tonic::Status;
@@ -44,8 +45,12 @@ pub(super) fn is_open(path: &str) -> bool {
     [method::AUTHENTICATE, method::STATUS, method::MEMBER_LIST].contains(&path)
 }
 
-/// Who may ask.
-pub(crate) struct Users {
+/// The users that may ask, as their file has them at each request.
+#[derive(Debug)]
+pub(crate) struct Users(FromFiles<Arc<UserList>>);
+
+/// The users of the file as it was read once.
+pub(super) struct UserList {
     passwords: BTreeMap<String, String>,
     /// Of tokens.
     key: OkmBlock,
@@ -56,16 +61,22 @@ fn hmac() -> &'static dyn Hkdf {
     TLS13_AES_128_GCM_SHA256.tls13().expect("it is one of version 1.3").hkdf_provider
 }
 
-/// Reads users from a file that others may not read: one `NAME:PASSWORD` a line.
+/// Opens a file of users that others may not read: one `NAME:PASSWORD` a line. It is read again when it has changed.
 ///
 /// # Errors
 /// What is wrong with it, for who has written it. No password is in it.
-pub(crate) fn read_users(path: &Path) -> Result<Users, String> {
+pub(crate) fn open_users(path: &Path) -> Result<Users, String> {
+    let path = path.to_owned();
+    FromFiles::open("the file of users", move |sources| read_users(&path, sources).map(Arc::new)).map(Users)
+}
+
+fn read_users(path: &Path, sources: &mut Sources) -> Result<UserList, String> {
     let named = |error: std::io::Error| format!("{}: {error}", path.display());
+    sources.add(path);
     if std::fs::metadata(path).map_err(named)?.permissions().mode() & OTHERS != 0 {
         return Err(format!("{}: others may read it; chmod 600 it", path.display()));
     }
-    let text = std::fs::read_to_string(path).map_err(named)?;
+    let text = sources.read_to_string(path).map_err(named)?;
     let mut passwords = BTreeMap::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let wrong = |what: &str| format!("{}: line {}: {what}", path.display(), index + 1);
@@ -87,10 +98,16 @@ pub(crate) fn read_users(path: &Path) -> Result<Users, String> {
     for _ in 0..KEY_ROUNDS {
         key = OkmBlock::new(hmac().hmac_sign(&key, PURPOSE).as_ref());
     }
-    Ok(Users { passwords, key })
+    Ok(UserList { passwords, key })
 }
 
 impl Users {
+    pub(super) fn current(&self) -> Arc<UserList> {
+        self.0.current()
+    }
+}
+
+impl UserList {
     /// Whether a request shows a token that is accepted.
     ///
     /// # Errors
@@ -154,7 +171,7 @@ pub(super) async fn authenticate(
     services: Arc<Services>,
     request: api::AuthenticateRequest,
 ) -> Result<api::AuthenticateResponse, Status> {
-    let users = services.users.as_ref().ok_or(Known::AUTHENTICATION_NOT_ENABLED)?;
+    let users = services.users.as_ref().ok_or(Known::AUTHENTICATION_NOT_ENABLED)?.current();
     let attempt = || users.log_in(&request.name, &request.password);
     let token =
         services.throttle.attempt(services.client.address, attempt).ok_or(Known::TOO_MANY_REQUESTS)??;
@@ -162,7 +179,7 @@ pub(super) async fn authenticate(
 }
 
 /// Without passwords and tokens.
-impl fmt::Debug for Users {
+impl fmt::Debug for UserList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.passwords.keys()).finish()
     }
@@ -174,18 +191,18 @@ mod tests {
 
     use super::*;
 
-    fn users(text: &str) -> Users {
+    fn users(text: &str) -> Arc<UserList> {
         let directory = std::env::temp_dir();
         let path = directory.join(format!("primacy-users-{}-{:x}", std::process::id(), random()));
         std::fs::write(&path, text).unwrap();
-        assert!(read_users(&path).unwrap_err().contains("others may read it"));
+        assert!(open_users(&path).unwrap_err().contains("others may read it"));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let users = read_users(&path).unwrap();
+        let users = open_users(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        users
+        users.current()
     }
 
-    fn check(users: &Users, token: &str) -> Result<(), Known> {
+    fn check(users: &UserList, token: &str) -> Result<(), Known> {
         users
             .check(&HeaderMap::from_iter([("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())]))
     }

@@ -58,7 +58,7 @@ use self::hub::Hub;
 use self::throttle::Throttle;
 use crate::idle_connections::IdleConnections;
 
-pub(crate) use self::auth::{Users, read_users};
+pub(crate) use self::auth::{Users, open_users};
 pub(crate) use self::backend::Backend;
 pub(crate) use self::figures::DoorFigures;
 pub(crate) use self::replicated::{Replicated, Whereabouts};

@@ -16,7 +16,7 @@ use crate::background;
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::passing;
-use crate::replaced_files::FromFiles;
+use crate::replaced_files::{FromFiles, Sources};
 use crate::sessions::SessionError;
 use crate::shared::Shared;
 use crate::tls::Files;
@@ -124,8 +124,7 @@ fn token(file: Option<&str>) -> Result<Token, OpenError> {
     match file {
         Some(path) => {
             let path = PathBuf::from(path);
-            let paths = vec![path.clone()];
-            let read = FromFiles::open("the token of Consul", paths, move || read_token(&path))?;
+            let read = FromFiles::open("the token of Consul", move |sources| read_token(&path, sources))?;
             Ok(Token::File(Arc::new(read)))
         }
         None => {
@@ -136,12 +135,12 @@ fn token(file: Option<&str>) -> Result<Token, OpenError> {
     }
 }
 
-fn read_token(path: &Path) -> Result<HeaderValue, OpenError> {
+fn read_token(path: &Path, sources: &mut Sources) -> Result<HeaderValue, OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     let named = |error: std::io::Error| {
         passing::of_file(format!("{}, which should hold a token: {error}", path.display()), &error)
     };
-    let text = std::fs::read_to_string(path).map_err(named)?;
+    let text = sources.read_to_string(path).map_err(named)?;
     match text.trim() {
         "" => Err(refused(format!("{} should hold a token, and is empty", path.display()))),
         token => header(token),

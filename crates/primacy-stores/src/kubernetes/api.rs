@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper_util::client::legacy;
-use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::clients::Clients;
 use super::lease::Lease;
 use crate::open::OpenError;
 use crate::register::{ReadError, SetError};
@@ -33,7 +33,7 @@ pub(super) const RULE: &str = "its role needs the rule {apiGroups: [coordination
 /// One Lease, and a way to the server that has it.
 #[derive(Clone)]
 pub(super) struct Api {
-    client: Client,
+    clients: Clients,
     leases: String,
     name: String,
     /// The client is the application's, and may send a request again by itself.
@@ -67,9 +67,9 @@ pub(super) enum Failure {
 }
 
 impl Api {
-    pub(super) fn new(client: Client, namespace: &str, name: String, repeats: bool) -> Self {
+    pub(super) fn new(clients: Clients, namespace: &str, name: String, repeats: bool) -> Self {
         let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
-        Self { client, leases, name, repeats }
+        Self { clients, leases, name, repeats }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -166,7 +166,7 @@ impl Api {
         let request = Request::builder().method(method).uri(path);
         let request = request.header("Content-Type", "application/json").header("Accept", "application/json");
         let request = request.body(Body::from(body)).map_err(|error| Failure::Unsent(error.to_string()))?;
-        self.client.send(request).await.map_err(|error| {
+        self.clients.current().send(request).await.map_err(|error| {
             let why = chain(&error);
             if is_unsent(&error) { Failure::Unsent(why) } else { Failure::Unanswered(why) }
         })

@@ -1,7 +1,7 @@
 //! What an API server tells of itself and of this account's rights, and what it does not.
 
 use super::api::{Api, Failure, RULE, VERBS};
-use super::{Source, connect};
+use super::{Connected, Source, connect};
 use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
@@ -17,10 +17,10 @@ struct Seen {
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
         let (source, namespace) = Source::parse(&address.rest)?;
-        let client = connect(source).await?;
-        let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        let Connected { clients, namespace: default } = connect(source).await?;
+        let namespace = namespace.unwrap_or(default);
         // No Lease has an empty name, and none is asked for.
-        let api = Api::new(client, &namespace, String::new(), false);
+        let api = Api::new(clients, &namespace, String::new(), false);
         let asking = background::run(async move {
             let version = api.version().await;
             let mut rights = Vec::new();

@@ -20,10 +20,10 @@ use futures_util::StreamExt;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::{sleep, timeout};
 
+use super::credentials;
 use super::settings::{Login, Settings};
 use crate::background::{self, Aborted};
 use crate::open::OpenError;
-use crate::passing;
 
 /// How long a server may take until it can be used, before the next one is tried: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
@@ -245,6 +245,27 @@ impl Handle {
     }
 }
 
+/// The kinds of reasons for which no connection was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// It lasts until the login is mended, or the user.
+    Login,
+    /// It lasts until the settings are mended.
+    Lasting,
+    Passing,
+}
+
+const fn kind_of(error: ConnectErrorKind) -> Refusal {
+    match error {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => Refusal::Login,
+        ConnectErrorKind::Tls | ConnectErrorKind::ServerParse => Refusal::Lasting,
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => Refusal::Passing,
+    }
+}
+
 impl Settings {
     fn stream(&self) -> String {
         format!("KV_{}", self.bucket)
@@ -317,42 +338,29 @@ impl Inner {
     async fn connect(&self) -> Result<Client, OpenError> {
         let settings = &self.settings;
         let refused = |why: String| OpenError::Refused { why };
-        let options = ConnectOptions::new()
+        let options = match &settings.login {
+            Login::None => ConnectOptions::new(),
+            Login::Password { user, password } => {
+                ConnectOptions::with_user_and_password(user.clone(), password.clone())
+            }
+            Login::Token(token) => ConnectOptions::with_token(token.clone()),
+            Login::Credentials(file) => credentials::options(file.clone())?,
+        };
+        let options = options
             .connection_timeout(SERVER_PATIENCE)
             .request_timeout(Some(REQUEST_PATIENCE))
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(connect_pause)
             .require_tls(settings.requires_tls)
             .tls_client_config(settings.tls.clone());
-        let options = match &settings.login {
-            Login::None => options,
-            Login::Password { user, password } => options.user_and_password(user.clone(), password.clone()),
-            Login::Token(token) => options.token(token.clone()),
-            Login::Credentials(file) => {
-                let named = |why: String| refused(format!("{}: {why}", file.display()));
-                let text = std::fs::read_to_string(file)
-                    .map_err(|error| passing::of_file(format!("{}: {error}", file.display()), &error))?;
-                // Its own error could show a part of the file.
-                options.credentials(&text).map_err(|_| named("it holds no credentials of NATS".to_owned()))?
-            }
-        };
         options.connect(&settings.authorities).await.map_err(|error| {
             let name = settings.authorities.join(", ");
-            match error.kind() {
-                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                    refused(format!(
-                        "{name} does not accept this login; put USER:PASSWORD@ into the URL, or creds=FILE"
-                    ))
-                }
-                ConnectErrorKind::Tls | ConnectErrorKind::ServerParse => {
-                    refused(format!("{name}: {}", told(&error)))
-                }
-                ConnectErrorKind::Dns
-                | ConnectErrorKind::TimedOut
-                | ConnectErrorKind::Io
-                | ConnectErrorKind::MaxReconnects => {
-                    OpenError::Unavailable { why: format!("{name}: {}", told(&error)) }
-                }
+            match kind_of(error.kind()) {
+                Refusal::Login => refused(format!(
+                    "{name} does not accept this login; put USER:PASSWORD@ into the URL, or creds=FILE"
+                )),
+                Refusal::Lasting => refused(format!("{name}: {}", told(&error))),
+                Refusal::Passing => OpenError::Unavailable { why: format!("{name}: {}", told(&error)) },
             }
         })
     }

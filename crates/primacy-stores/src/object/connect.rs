@@ -1,6 +1,6 @@
 //! From a URL to a store: what the three kinds have in common. Always with rustls and ring, and never sent twice.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,12 @@ use rustls::ClientConfig;
 
 use super::ObjectRegister;
 use super::bucket::{Bucket, REQUEST_PATIENCE};
+use super::reread::Reread;
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened};
 use crate::passing;
+use crate::replaced_files::{FromFiles, Sources};
 use crate::shared::Shared;
 use crate::tls::Files;
 
@@ -23,6 +25,17 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The section of a file of credentials that is read, and what stands before the first.
 const SECTION: &str = "[default]";
+
+/// The variables of the environment that name files of credentials, which the stores read when they are built.
+const PATH_VARIABLES: [&str; 4] = [
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "SERVICE_ACCOUNT",
+];
+
+/// Builds a store from the settings of its URL.
+type Build = fn(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>;
 
 /// The connections that the elections of this process share.
 static BUCKETS: Shared<Arc<Bucket>> = Shared::new();
@@ -39,11 +52,7 @@ pub(crate) struct Settings {
 }
 
 /// Opens `SCHEME://BUCKET/PREFIX?SETTINGS`, where `build` makes the store.
-pub(crate) async fn open(
-    address: Address,
-    form: &'static str,
-    build: impl FnOnce(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
-) -> Result<Opened, OpenError> {
+pub(crate) async fn open(address: Address, form: &'static str, build: Build) -> Result<Opened, OpenError> {
     let share = BUCKETS.join(&format!("{form} {}", address.rest), &address.election, || {
         let (store, prefix) = build_store(&address.rest, form, build)?;
         Bucket::new(store, &prefix).map(Arc::new)
@@ -53,11 +62,7 @@ pub(crate) async fn open(
 }
 
 /// What is not known of any object store, for it tells nobody; which is said, so that it is not taken for known.
-pub(crate) fn examine(
-    address: &Address,
-    form: &'static str,
-    build: impl FnOnce(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
-) -> Examination {
+pub(crate) fn examine(address: &Address, form: &'static str, build: Build) -> Examination {
     let built = build_store(&address.rest, form, build);
     Box::pin(async move {
         let (store, _) = built?;
@@ -85,12 +90,18 @@ pub(crate) fn examine(
 pub(crate) fn build_store(
     rest: &str,
     form: &'static str,
-    build: impl FnOnce(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
+    build: Build,
 ) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
-    let mut settings = Settings::parse(rest, form)?;
-    let store = build(&mut settings)?;
-    settings.location.finish()?;
-    Ok((store, settings.location.path))
+    let rest = rest.to_owned();
+    let load = move |sources: &mut Sources| {
+        let mut settings = Settings::parse(&rest, form, sources)?;
+        let store = build(&mut settings)?;
+        settings.location.finish()?;
+        Ok::<_, OpenError>((store, settings.location.path))
+    };
+    let built = FromFiles::open("the credentials of an object store", load)?;
+    let (_, prefix) = built.current();
+    Ok((Arc::new(Reread(built)), prefix))
 }
 
 /// The object store of a URL `s3:`, `gs:` or `az:`, and what stands behind the bucket in it: for a
@@ -114,7 +125,7 @@ pub fn store(url: &str) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
 }
 
 impl Settings {
-    fn parse(rest: &str, form: &'static str) -> Result<Self, OpenError> {
+    fn parse(rest: &str, form: &'static str, sources: &mut Sources) -> Result<Self, OpenError> {
         let mut location = Location::parse(rest, form)?;
         if location.user.is_some() || location.password.is_some() {
             let why =
@@ -128,8 +139,14 @@ impl Settings {
         let tls = Files::take(&mut location)?.client()?;
         let credentials = match location.take("credentials") {
             None => Vec::new(),
-            Some(path) => read_credentials(Path::new(&path))?,
+            Some(path) => read_credentials(Path::new(&path), sources)?,
         };
+        // Some credentials are in files of their own.
+        let variables = PATH_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
+        let named = credentials.iter().map(|(_, value)| PathBuf::from(value));
+        for path in variables.chain(named).filter(|path| path.is_absolute()) {
+            sources.add(&path);
+        }
         let endpoint = location.take("endpoint");
         if let Some(endpoint) = &endpoint
             && !endpoint.starts_with("http://")
@@ -201,8 +218,8 @@ impl HttpConnector for Connector {
 
 /// Reads `NAME = VALUE` lines, up to the first section that is not the default one, or below it. It is the form of the file
 /// that the tools of AWS write.
-fn read_credentials(path: &Path) -> Result<Vec<(String, String)>, OpenError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+fn read_credentials(path: &Path, sources: &mut Sources) -> Result<Vec<(String, String)>, OpenError> {
+    let text = sources.read_to_string(path).map_err(|error| {
         passing::of_file(format!("the credentials {} cannot be read: {error}", path.display()), &error)
     })?;
     parse_credentials(&text).map_err(|number| OpenError::Refused {
@@ -244,7 +261,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_without_a_secret() {
-        let parse = |rest: &str| Settings::parse(rest, "s3://BUCKET/PREFIX").err().unwrap().to_string();
+        let parse = |rest: &str| {
+            let parsed = Settings::parse(rest, "s3://BUCKET/PREFIX", &mut Sources::default());
+            parsed.err().unwrap().to_string()
+        };
         assert!(parse("//key:secret@bucket/prefix").contains("environment"));
         assert!(!parse("//key:secret@bucket/prefix").contains("secret@"));
         assert!(parse("//a,b/prefix").contains("one bucket"));
