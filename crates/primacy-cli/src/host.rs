@@ -7,8 +7,9 @@ use primacy::metrics::{self, prometheus_client::registry::Registry};
 use primacy::{Elector, NodeId};
 use tokio::task::LocalSet;
 
+use crate::control::Desk;
 use crate::entry::layers::Sources;
-use crate::entry::opening::Opening;
+use crate::entry::opening::{Opening, Waiting};
 use crate::entry::{Entrance, Entry};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
@@ -96,7 +97,8 @@ async fn take_part(
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
     let door = crate::serving::check(entry)?;
-    let elector = match place.enter(builder, &election, entry.node.is_some(), work.wait, reporter).await? {
+    let waiting = Waiting { wait: work.wait, control: control.as_ref(), reporter };
+    let elector = match place.enter(builder, &election, entry.node.is_some(), &waiting).await? {
         Opening::Entered(elector) => elector,
         Opening::Asked(signal) => return Ok(Exit::Signal(signal)),
     };
@@ -109,7 +111,7 @@ async fn take_part(
         None => None,
     };
     if let Some(control) = &control {
-        control.serve(elector.clone(), reporter.clone())?;
+        control.answer_by(Desk::Entered(elector.clone()), reporter)?;
     }
     if let Some(figures) = figures {
         let address = figures.address().map(|address| address.to_string()).unwrap_or_default();

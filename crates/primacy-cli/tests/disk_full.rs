@@ -7,15 +7,17 @@
 mod door;
 #[path = "support/keepers.rs"]
 mod keepers;
+#[path = "support/small_disk.rs"]
+mod small_disk;
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use keepers::{Keepers, value};
 use primacy_stores::etcd::api::{self, method};
-use support::{Place, peers, primacy, stderr, strings, wait_until};
+use small_disk::SmallDisk;
+use support::{Place, peers, primacy, stderr, wait_until};
 
 /// How much room there is, in KiB. A log takes a mebibyte at a time in advance.
 const DISK: u32 = 4 << 10;
@@ -25,47 +27,6 @@ const FILLER: u32 = 1536;
 
 /// No disk of that size takes so many writes.
 const WRITES_MAX: usize = 2_000;
-
-/// A small disk in memory. It is mounted where only those see it who are within, which needs no privileges where users may have
-/// namespaces.
-struct SmallDisk {
-    /// Keeps the namespaces, as long as it can read.
-    holder: Child,
-    dir: String,
-}
-
-impl SmallDisk {
-    /// Mounts it in this place, with a filler.
-    fn mount(place: &Place, name: &str) -> Self {
-        let dir = place.text(name);
-        std::fs::create_dir(&dir).unwrap();
-        let script = format!(
-            "mount -t tmpfs -o size={DISK}k,mode=0700 none {dir} && dd if=/dev/zero of={dir}/filler bs=1024 count={FILLER} \
-             2>/dev/null && echo mounted && exec cat"
-        );
-        let mut command = Command::new("unshare");
-        place.prepare(&mut command);
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "mounted\n");
-        Self { holder, dir }
-    }
-
-    /// What runs a command there.
-    fn within(&self) -> Vec<String> {
-        let holder = self.holder.id().to_string();
-        strings(&["nsenter", "--target", &holder, "--user", "--mount", "--preserve-credentials"])
-    }
-
-    fn make_room(&self) {
-        let within = self.within();
-        let mut command = Command::new(&within[0]);
-        let status = command.args(&within[1..]).arg("rm").arg(format!("{}/filler", self.dir)).status();
-        assert!(status.unwrap().success());
-    }
-}
 
 /// The node has ended because its disk is full, and says so.
 fn has_ended(keepers: &mut Keepers, name: &str) {
@@ -81,7 +42,7 @@ fn has_ended(keepers: &mut Keepers, name: &str) {
 #[tokio::test]
 async fn a_node_alone_acknowledges_nothing_that_its_full_disk_has_not_and_goes_on_when_there_is_room() {
     let mut keepers = Keepers::reserve("disk-full", &["a"]);
-    let disk = SmallDisk::mount(&keepers.place, "a");
+    let disk = SmallDisk::mount(&keepers.place, "a", DISK, FILLER);
     keepers.launch_within(&disk.within(), "a", &[]);
     let asked = keepers.asked("a").await;
     let (mut acknowledged, mut refused) = (BTreeSet::new(), None);
@@ -113,7 +74,7 @@ async fn a_node_alone_acknowledges_nothing_that_its_full_disk_has_not_and_goes_o
 #[tokio::test]
 async fn where_one_of_three_has_a_full_disk_the_others_go_on_and_it_comes_back_with_all_of_it() {
     let mut keepers = Keepers::reserve("disk-full-one", &["a", "b", "c"]);
-    let disk = SmallDisk::mount(&keepers.place, "a");
+    let disk = SmallDisk::mount(&keepers.place, "a", DISK, FILLER);
     keepers.launch_within(&disk.within(), "a", &[]);
     for name in ["b", "c"] {
         keepers.launch(name, &[]);

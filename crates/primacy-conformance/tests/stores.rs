@@ -238,7 +238,7 @@ async fn play_as_a_rival() {
         match open(url, election).await {
             Ok(register) => break register,
             // Others are writing, or one that was killed has left it in the middle.
-            Err(OpenError::Unavailable { .. })
+            Err(OpenError::Unavailable { .. } | OpenError::Shortage { .. })
                 if std::path::Path::new(&url[url.find(':').unwrap() + 1..]).exists() =>
             {
                 tokio::time::sleep(Duration::from_millis(1)).await;

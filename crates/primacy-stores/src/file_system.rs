@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::open::OpenError;
 use crate::ownership::Sharing;
+#[cfg(target_os = "linux")]
+use crate::passing;
 
 /// What becomes of an election whose file or directory is gone, and what to do.
 pub(crate) const GONE: &str = "its leader stops, and none is elected over it. Put it back as it was; or stop all nodes of the election, wait \
@@ -89,8 +91,9 @@ enum Kind {
 
 #[cfg(target_os = "linux")]
 fn kind(path: &Path) -> Result<Kind, OpenError> {
-    let found = rustix::fs::statfs(path).map_err(|error| OpenError::Unavailable {
-        why: format!("the file system of {} could not be asked for its type: {error}", path.display()),
+    let found = rustix::fs::statfs(path).map_err(|error| {
+        let why = format!("the file system of {} could not be asked for its type: {error}", path.display());
+        passing::of_local(why, &error.into())
     })?;
     Ok(kind_of(found.f_type))
 }

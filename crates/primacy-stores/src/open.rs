@@ -161,6 +161,11 @@ pub enum OpenError {
         /// What went wrong.
         why: String,
     },
+    /// This machine is short of what opening takes: descriptors, memory, threads. Trying again will help.
+    Shortage {
+        /// What there was too little of.
+        why: String,
+    },
 }
 
 impl OpenError {
@@ -168,7 +173,7 @@ impl OpenError {
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {
-            Self::Unavailable { .. } => true,
+            Self::Unavailable { .. } | Self::Shortage { .. } => true,
             Self::Malformed { .. }
             | Self::UnknownScheme { .. }
             | Self::NotBuiltIn { .. }
@@ -327,7 +332,10 @@ impl fmt::Display for OpenError {
                 f,
                 "the store `{scheme}:` keeps sessions, and this needs one that keeps a record: name another store here"
             ),
-            Self::Election { why } | Self::Refused { why } | Self::Unavailable { why } => f.write_str(why),
+            Self::Election { why }
+            | Self::Refused { why }
+            | Self::Unavailable { why }
+            | Self::Shortage { why } => f.write_str(why),
         }
     }
 }

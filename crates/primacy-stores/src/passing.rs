@@ -41,7 +41,16 @@ pub fn is_passing(error: &io::Error) -> bool {
 /// The error of a file that a store needs to be opened: of credentials, of TLS.
 #[cfg_attr(not(feature = "network"), allow(dead_code, reason = "local stores have no such files"))]
 pub(crate) fn of_file(why: String, error: &io::Error) -> OpenError {
-    if is_passing(error) { OpenError::Unavailable { why } } else { OpenError::Refused { why } }
+    if is_passing(error) { OpenError::Shortage { why } } else { OpenError::Refused { why } }
+}
+
+/// The error of the files in which a store on this machine is kept. A path that leads nowhere may be made, and a full disk be given room.
+#[cfg_attr(
+    not(any(feature = "file", feature = "sqlite")),
+    allow(dead_code, reason = "there is no local store")
+)]
+pub(crate) fn of_local(why: String, error: &io::Error) -> OpenError {
+    if is_passing(error) { OpenError::Shortage { why } } else { OpenError::Unavailable { why } }
 }
 
 /// The same of an error that has the system's somewhere behind it.
@@ -88,12 +97,18 @@ mod tests {
             (Errno::ISDIR, false),
             (Errno::ROFS, false),
             (Errno::LOOP, false),
+            // While a node runs its store's errors are tried again whatever they are; at the start a full disk is an operator's.
+            (Errno::NOSPC, false),
+            (Errno::DQUOT, false),
+            (Errno::IO, false),
         ];
         for (errno, passes) in table {
             let error = io::Error::from(errno);
             assert_eq!(is_passing(&error), passes, "{error}");
             let opened = of_file("x".to_owned(), &error);
             assert_eq!(opened.is_passing(), passes, "{error}");
+            let is_shortage = matches!(of_local("x".to_owned(), &error), OpenError::Shortage { .. });
+            assert_eq!(is_shortage, passes, "{error}");
         }
     }
 }

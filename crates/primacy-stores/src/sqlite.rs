@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, ffi};
 use tokio::sync::{oneshot, watch as channel};
 
 use self::place::Place;
@@ -502,17 +502,39 @@ fn is_ours(connection: &Connection) -> bool {
 
 /// What an error while opening means for the caller.
 fn refusal(path: &Path, error: &rusqlite::Error) -> OpenError {
-    let path = path.display();
+    let shown = path.display();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::Refused {
-            why: format!("{path} is not an SQLite database; it was left as it is. Name another file"),
+            why: format!("{shown} is not an SQLite database; it was left as it is. Name another file"),
         },
         Some(ErrorCode::DatabaseCorrupt) => OpenError::Refused {
             why: format!(
-                "{path} is a damaged SQLite database ({error}); it was left as it is. Restore it from a copy"
+                "{shown} is a damaged SQLite database ({error}); it was left as it is. Restore it from a copy"
             ),
         },
-        Some(_) | None => OpenError::Unavailable { why: format!("{path} could not be opened: {error}") },
+        Some(_) | None => {
+            let why = format!("{shown} could not be opened: {error}");
+            if is_shortage(path, error) {
+                OpenError::Shortage { why }
+            } else {
+                OpenError::Unavailable { why }
+            }
+        }
+    }
+}
+
+/// Returns whether an error while opening passes by itself: others use the database, or this process has too few descriptors or too
+/// little memory. SQLite does not tell why a file could not be opened, so it is tried whether this user may.
+fn is_shortage(path: &Path, error: &rusqlite::Error) -> bool {
+    const SHORT_OF_MEMORY: i32 = ffi::SQLITE_IOERR_NOMEM;
+    const SHARED_MEMORY: i32 = ffi::SQLITE_IOERR_SHMOPEN;
+    let code = error.sqlite_error();
+    match code.map(|error| (error.code, error.extended_code)) {
+        Some((ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _)) => true,
+        Some((ErrorCode::FileLockingProtocolFailed | ErrorCode::OperationInterrupted, _)) => true,
+        Some((ErrorCode::OutOfMemory, _) | (_, SHORT_OF_MEMORY)) => true,
+        Some((ErrorCode::CannotOpen, _) | (_, SHARED_MEMORY)) => place::may_be_opened(path),
+        Some(_) | None => false,
     }
 }
 

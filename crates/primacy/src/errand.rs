@@ -161,7 +161,7 @@ async fn ask_the_first(store: &dyn Sessions, by: &str, patience: Duration) -> Re
 async fn open(url: &str, election: &str, until: Instant) -> Result<Opened, OpenError> {
     loop {
         let opened = open_existing_any(url, election).await;
-        let may_be_back = matches!(opened, Err(OpenError::Unavailable { .. }));
+        let may_be_back = matches!(&opened, Err(error) if error.is_passing());
         if !may_be_back || clock::now().after(REOPEN_PAUSE.into()) >= until {
             return opened;
         }

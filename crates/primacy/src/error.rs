@@ -59,6 +59,19 @@ impl ConnectError {
     }
 }
 
+impl ConnectError {
+    /// Returns whether this machine is short of something that entering takes, or its store did not answer a first look.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::Open(OpenError::Shortage { .. }) | Self::Read(ReadError::Unavailable { .. }) => true,
+            Self::Thread(error) => is_passing(error),
+            Self::Open(_) | Self::Read(_) | Self::Session(_) | Self::Mark(_) => false,
+            Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) | Self::LaterLog(_) => false,
+        }
+    }
+}
+
 fn advice(unreadable: &Unreadable) -> &'static str {
     match unreadable.why {
         DecodeError::Format(_) => "A newer Primacy has written it: start the newer one",

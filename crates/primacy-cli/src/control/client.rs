@@ -218,7 +218,7 @@ impl From<Refused> for Failure {
             Kind::TooLong | Kind::NotCarried | Kind::NoMetadata => Exit::Usage,
             Kind::Version | Kind::Unknown => Exit::Protocol,
             Kind::NotPermitted => Exit::NotPermitted,
-            Kind::TooMany | Kind::Closed | Kind::NoAnswer => Exit::Unavailable,
+            Kind::TooMany | Kind::Opening | Kind::Closed | Kind::NoAnswer => Exit::Unavailable,
 
             Kind::NotLeading | Kind::NotConnected | Kind::NotRefused | Kind::Recovering => Exit::NotElected,
             Kind::NotNow => Exit::NotElected,

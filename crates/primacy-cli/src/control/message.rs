@@ -182,6 +182,8 @@ pub(crate) enum Kind {
     NotPermitted,
     /// Too many ask at a time.
     TooMany,
+    /// The node waits for a store that cannot be opened yet.
+    Opening,
     /// See [`AskError::NotLeading`].
     NotLeading,
     /// See [`AskError::NotAVoter`].

@@ -15,7 +15,7 @@ mod who;
 pub(crate) use client::{Answers, Next, Node, find, find_all};
 pub(crate) use message::{Answer, Kind, Progress, What};
 pub(crate) use partitions::{Change, Shown};
-pub(crate) use server::Server;
+pub(crate) use server::{Desk, Server};
 pub(crate) use state::{Announced, State, moves};
 pub(crate) use who::{
     Certificate, FirstEntry, Leader, Member, Members, Metadata, PeerRefused, Peers, Queue, Record,

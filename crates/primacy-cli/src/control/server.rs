@@ -42,13 +42,22 @@ pub(crate) struct Server {
     name: String,
     inode: u64,
     listener: std::os::unix::net::UnixListener,
-    /// Closed with this.
-    open: watch::Sender<()>,
+    /// Closed with this; nothing before anything is answered.
+    desk: watch::Sender<Option<Desk>>,
+}
+
+/// The state of this node, by which it answers.
+#[derive(Clone, Debug)]
+pub(crate) enum Desk {
+    /// The election cannot be entered yet, and why.
+    Opening(String),
+    /// It takes part.
+    Entered(Elector),
 }
 
 impl Server {
     /// Makes the socket of this node in its state directory, and the directory if need be. Who connects from now on
-    /// waits until it is [served](Self::serve).
+    /// waits until it is [answered](Self::answer_by).
     ///
     /// # Errors
     /// `Exit::NotPermitted` if others may write there, `Exit::InUse` if a living node has this socket, and
@@ -57,21 +66,25 @@ impl Server {
         let dir = Dir::make(state_dir)?;
         let name = socket::name(election, node.as_str());
         let (listener, inode) = dir.listen(&name, node)?;
-        Ok(Self { dir, name, inode, listener, open: watch::Sender::new(()) })
+        Ok(Self { dir, name, inode, listener, desk: watch::Sender::new(None) })
     }
 
-    /// Answers for this elector, from now on and until this is dropped, and tells the reporter what operators ask for.
-    /// To be called once, inside a runtime.
+    /// Answers by this from now on and until this is dropped, and tells the reporter what operators ask for. To be called inside a
+    /// runtime.
     ///
     /// # Errors
     /// `Exit::System` if the runtime cannot have the socket.
-    pub(crate) fn serve(&self, elector: Elector, reporter: Reporter) -> Result<(), Failure> {
+    pub(crate) fn answer_by(&self, desk: Desk, reporter: &Reporter) -> Result<(), Failure> {
+        if self.desk.send_replace(Some(desk)).is_some() {
+            return Ok(());
+        }
         let listener = UnixListener::from_std(self.listener.try_clone()?)?;
-        let mut open = self.open.subscribe();
+        let (desk, mut open, reporter) = (self.desk.subscribe(), self.desk.subscribe(), reporter.clone());
         tokio::spawn(async move {
+            let closed = async { while open.changed().await.is_ok() {} };
             tokio::select! {
-                () = accept(listener, elector, reporter) => {}
-                _ = open.changed() => {} // Closed; the connections end with the future that has them.
+                () = accept(listener, desk, reporter) => {}
+                () = closed => {} // The connections end with the future that has them.
             }
         });
         Ok(())
@@ -84,7 +97,7 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: UnixListener, elector: Elector, reporter: Reporter) {
+async fn accept(listener: UnixListener, desk: watch::Receiver<Option<Desk>>, reporter: Reporter) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let mut has_failed = false;
@@ -105,7 +118,8 @@ async fn accept(listener: UnixListener, elector: Elector, reporter: Reporter) {
         match (admit(&stream), Arc::clone(&places).try_acquire_owned()) {
             (Err(refused), _) => refuse_at_once(&stream, refused),
             (Ok(by), Ok(place)) => {
-                let asked = Asked { elector: elector.clone(), reporter: reporter.clone(), by };
+                let Some(desk) = desk.borrow().clone() else { continue };
+                let asked = Asked { desk, reporter: reporter.clone(), by };
                 connections.spawn(async move {
                     // Whoever asked may be gone.
                     let _ = converse(stream, asked).await;
@@ -122,9 +136,9 @@ async fn accept(listener: UnixListener, elector: Elector, reporter: Reporter) {
     }
 }
 
-/// Who is asked, and by which user.
+/// The node that is asked, and by which user.
 struct Asked {
-    elector: Elector,
+    desk: Desk,
     reporter: Reporter,
     by: u32,
 }
@@ -157,24 +171,28 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
     // One that says nothing only looked whether somebody listens.
     let Some(what) = request(&mut reading).await? else { return Ok(()) };
-    match what {
-        Ok(What::Watch) => {
+    match (what, &asked.desk) {
+        (Err(refused), _) => write(&mut writing, Answer::Refused(refused)).await,
+        (Ok(_), Desk::Opening(why)) => {
+            let refused = Refused::new(Kind::Opening, format!("this node takes no part yet: {why}"));
+            write(&mut writing, Answer::Refused(refused)).await
+        }
+        (Ok(What::Watch), Desk::Entered(elector)) => {
             // Whoever watches says nothing more; so what comes next is its end.
             let gone = async {
                 reading.get_mut().set_limit(1);
                 let _ = reading.read_u8().await;
             };
             tokio::select! {
-                watched = watch_changes(&asked.elector, &mut writing) => watched,
+                watched = watch_changes(elector, &mut writing) => watched,
                 () = gone => Ok(()),
             }
         }
-        Ok(what) => {
+        (Ok(what), Desk::Entered(elector)) => {
             asked.tell(&what);
-            let answered = answer(&asked.elector, what).await.unwrap_or_else(Answer::Refused);
+            let answered = answer(elector, what).await.unwrap_or_else(Answer::Refused);
             write(&mut writing, answered).await
         }
-        Err(refused) => write(&mut writing, Answer::Refused(refused)).await,
     }
 }
 

@@ -8,6 +8,7 @@ use primacy::{ConnectError, Elector};
 use tokio::time::{Instant, timeout_at};
 
 use super::place::{Place, failure};
+use crate::control::{Desk, Server};
 use crate::exit::Failure;
 use crate::notify;
 use crate::report::{Event, Reporter};
@@ -26,16 +27,24 @@ pub(crate) enum Opening {
     Asked(i32),
 }
 
-/// Enters by `enter`, again and again while that fails for a reason that may pass, as long as `wait` says.
+/// How long a node waits for its store, and who is told of it meanwhile.
+pub(crate) struct Waiting<'a> {
+    pub(crate) wait: Wait,
+    pub(crate) control: Option<&'a Server>,
+    pub(crate) reporter: &'a Reporter,
+}
+
+/// Enters by `enter`, again and again while that fails for a reason that may pass, as long as `wait` says. Meanwhile the operator's
+/// verbs are answered with that reason.
 pub(crate) async fn enter_when_open<F>(
     place: &Place,
-    wait: Wait,
-    reporter: &Reporter,
+    waiting: &Waiting<'_>,
     mut enter: impl FnMut() -> F,
 ) -> Result<Opening, Failure>
 where
     F: Future<Output = Result<Elector, ConnectError>>,
 {
+    let Waiting { wait, control, reporter } = *waiting;
     let until = match wait {
         Wait::Forever => None,
         Wait::For(time) => Some(Instant::now() + time),
@@ -62,7 +71,8 @@ where
             }
             Err(error) => error,
         };
-        if !error.is_passing() || !place.may_appear() || until.is_some_and(|until| Instant::now() >= until) {
+        let may_pass = error.is_passing() && (place.may_appear() || error.is_shortage());
+        if !may_pass || until.is_some_and(|until| Instant::now() >= until) {
             return Err(failure(&error));
         }
         // From now on a signal ends the waiting, also in a container, where it would be ignored otherwise.
@@ -71,12 +81,16 @@ where
             none => none.insert(Signals::listen()?),
         };
         let why = error.to_string();
+        let message = format!(
+            "{} cannot be opened yet: {why}; it is tried again, every {} s at least",
+            place.store_name(),
+            PAUSE_MAX.as_secs()
+        );
+        if let Some(control) = control {
+            let since = began.elapsed().as_secs();
+            control.answer_by(Desk::Opening(format!("for {since} s, {message}")), reporter)?;
+        }
         if !said.contains(&why) {
-            let message = format!(
-                "{} cannot be opened yet: {why}; it is tried again, every {} s at least",
-                place.store_name(),
-                PAUSE_MAX.as_secs()
-            );
             reporter.tell(&Event::Warning { message });
             said.push(why);
         }
@@ -95,7 +109,7 @@ fn asked(signal: i32) -> Opening {
 
 impl Place {
     /// Returns whether a store that cannot be opened now may be there later by itself. One on a disk of this machine is there, or its path
-    /// is wrong, or the disk is full or fails: that is for an operator.
+    /// is wrong, or the disk is full or fails: that is for an operator; unless this machine is only short of something.
     fn may_appear(&self) -> bool {
         match self {
             Self::Store { url, .. } => !url.starts_with("sqlite:") && !url.starts_with("file:"),

@@ -19,12 +19,11 @@ use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 use super::Entry;
 use super::layers::{Source, Sources};
 use super::mark_secret;
-use super::opening::{Opening, enter_when_open};
+use super::opening::{Opening, Waiting, enter_when_open};
 use crate::control;
 use crate::exit::{Exit, Failure};
 use crate::leftovers::NodeMark;
 use crate::report::{Event, Reporter};
-use crate::supervisor::Wait;
 
 /// How the election is entered.
 #[derive(Clone, PartialEq, Eq)]
@@ -87,15 +86,14 @@ impl Place {
         builder: Builder,
         election: &str,
         named: bool,
-        wait: Wait,
-        reporter: &Reporter,
+        waiting: &Waiting<'_>,
     ) -> Result<Opening, Failure> {
         let local = match self {
             Self::Local(dir) => local_store(dir, election)?,
             Self::Store { .. } | Self::Peers(..) => String::new(),
         };
-        enter_when_open(self, wait, reporter, || self.try_to_enter(builder.clone(), &local, named, reporter))
-            .await
+        let enter = || self.try_to_enter(builder.clone(), &local, named, waiting.reporter);
+        enter_when_open(self, waiting, enter).await
     }
 
     /// Tries once; `local` is the store where none was named.
@@ -283,7 +281,7 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
     let exit = match error {
         ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,
         ConnectError::Config(_) => Exit::Config,
-        ConnectError::Open(OpenError::Unavailable { .. })
+        ConnectError::Open(OpenError::Unavailable { .. } | OpenError::Shortage { .. })
         | ConnectError::Read(ReadError::Unavailable { .. })
         | ConnectError::Session(SessionError::NoAnswer { .. } | SessionError::Ended { .. })
         | ConnectError::Mark(_) => Exit::Unavailable,

@@ -165,7 +165,7 @@ async fn enter_store(builder: &Builder, url: &str, election: &str) -> (Elector, 
         match entering.await {
             Ok(entered) => return entered,
             Err(
-                ConnectError::Open(OpenError::Unavailable { .. })
+                ConnectError::Open(OpenError::Unavailable { .. } | OpenError::Shortage { .. })
                 | ConnectError::Read(ReadError::Unavailable { .. })
                 | ConnectError::Session(SessionError::NoAnswer { .. }),
             ) if began.elapsed() < PATIENCE => tokio::task::yield_now().await,

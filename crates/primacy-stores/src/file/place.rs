@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::file_system;
 use crate::open::OpenError;
 use crate::ownership::Sharing;
+use crate::passing;
 use crate::record::LENGTH_MAX;
 
 /// What the name of an election's directory ends in, so that no other directory is taken for one.
@@ -99,7 +100,7 @@ impl Place {
     ) -> Result<Self, OpenError> {
         let shown = path.display();
         let unavailable =
-            |error: io::Error| OpenError::Unavailable { why: format!("{shown} cannot be reached: {error}") };
+            |error: io::Error| passing::of_local(format!("{shown} cannot be reached: {error}"), &error);
         let absolute = std::path::absolute(path).map_err(unavailable)?;
         if create
             && matches!(absolute.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
@@ -115,7 +116,7 @@ impl Place {
         file_system::refuse_unless_local(&path)?;
         let opened = rustix::fs::open(&path, DIRECTORY, Mode::empty());
         let opened = opened.map_err(|error| unavailable(error.into()))?;
-        let (identity, mode) = Identity::of(&opened, &path).map_err(|why| OpenError::Unavailable { why })?;
+        let (identity, mode) = Identity::of(&opened, &path).map_err(|why| OpenError::Shortage { why })?;
         if mode & WRITABLE_BY_OTHERS != 0 {
             return Err(OpenError::Refused {
                 why: format!(
@@ -313,12 +314,12 @@ const DIRECTORY: OFlags =
 /// Makes the directory of a store, which only its owner may enter.
 fn make(path: &Path, sharing: Sharing) -> Result<(), OpenError> {
     let shown = path.display();
-    let unavailable = |error: io::Error| OpenError::Unavailable {
-        why: format!("the directory {shown} cannot be made: {error}"),
+    let unavailable = |error: io::Error| {
+        passing::of_local(format!("the directory {shown} cannot be made: {error}"), &error)
     };
     let parent = path.parent().unwrap_or(path);
-    let parent = parent.canonicalize().map_err(|error| OpenError::Unavailable {
-        why: format!("the directory {} cannot be reached: {error}", parent.display()),
+    let parent = parent.canonicalize().map_err(|error| {
+        passing::of_local(format!("the directory {} cannot be reached: {error}", parent.display()), &error)
     })?;
     file_system::refuse_unless_local(&parent)?;
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
@@ -349,7 +350,9 @@ fn flush_parent(path: &Path) -> Result<(), OpenError> {
         Ok(directory) => flush(&directory, parent).map_err(unavailable),
         // Made by somebody else: who makes one here does not go on without having flushed it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        Err(error) => Err(unavailable(format!("{} cannot be opened: {error}", parent.display()))),
+        Err(error) => {
+            Err(passing::of_local(format!("{} cannot be opened: {error}", parent.display()), &error))
+        }
     }
 }
 

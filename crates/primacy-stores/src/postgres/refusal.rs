@@ -62,11 +62,7 @@ pub(super) fn of_opening(error: &Error) -> OpenError {
 /// Whether trying the same again leads to the same.
 pub(super) fn is_final(error: &Error) -> bool {
     match error.as_db_error() {
-        Some(refused) => {
-            let class = refused.code().code().get(..2).unwrap_or_default();
-            // Invalid authorization; no such database; no such schema; a right that is missing, or something unknown.
-            ["28", "3D", "3F", "42"].contains(&class)
-        }
+        Some(refused) => is_final_code(refused.code().code()),
         // The server wants something that we do not have: a password, TLS, a certificate that we trust.
         None => {
             let shown = error.to_string();
@@ -80,6 +76,13 @@ pub(super) fn is_final(error: &Error) -> bool {
             is_ours && !is_cut
         }
     }
+}
+
+/// Returns whether an error of the server lasts until somebody acts, by the class of its SQLSTATE: invalid authorization; no such
+/// database; no such schema; a right that is missing, or something unknown. Whatever else it says may pass: too many connections, a
+/// disk that is full, a server that starts, ends, or has lost its primary.
+fn is_final_code(code: &str) -> bool {
+    ["28", "3D", "3F", "42"].contains(&code.get(..2).unwrap_or_default())
 }
 
 /// Whether the server was reached and takes no writes.
@@ -106,5 +109,47 @@ pub(super) fn told(error: &Error) -> String {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_of_errors_passes_or_lasts() {
+        let lasting = [
+            SqlState::INVALID_PASSWORD,
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INVALID_SCHEMA_NAME,
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            SqlState::UNDEFINED_TABLE,
+        ];
+        let passing = [
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::OUT_OF_MEMORY,
+            SqlState::DISK_FULL,
+            SqlState::CONFIGURATION_LIMIT_EXCEEDED,
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::QUERY_CANCELED,
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::OBJECT_IN_USE,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::CONNECTION_FAILURE,
+            SqlState::IO_ERROR,
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::INTERNAL_ERROR,
+        ];
+        for code in lasting {
+            assert!(is_final_code(code.code()), "{code:?}");
+        }
+        for code in passing {
+            assert!(!is_final_code(code.code()), "{code:?}");
+        }
+        assert!(!is_final_code("") && !is_final_code("2"));
     }
 }

@@ -308,6 +308,7 @@ impl Inner {
         match error {
             OpenError::Refused { why } => OpenError::Refused { why: format!("{name}: {why}") },
             OpenError::Unavailable { why } => OpenError::Unavailable { why: format!("{name}: {why}") },
+            OpenError::Shortage { why } => OpenError::Shortage { why: format!("{name}: {why}") },
             error @ (OpenError::Malformed { .. }
             | OpenError::UnknownScheme { .. }
             | OpenError::NotBuiltIn { .. }

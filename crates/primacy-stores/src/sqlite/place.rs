@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use crate::file_system;
 use crate::open::OpenError;
 use crate::ownership::{Sharing, is_in_open_directory};
+use crate::passing;
 
 /// How the URL is written, for errors.
 pub(super) const FORM: &str = "sqlite:PATH or sqlite:///PATH";
@@ -42,8 +43,8 @@ pub(super) fn resolve(path: &Path, create: bool) -> Result<PathBuf, OpenError> {
     let shown = path.display();
     let absolute = std::path::absolute(path)
         .map_err(|error| OpenError::Unavailable { why: format!("{shown} is no usable path: {error}") })?;
-    let unavailable = |error: io::Error| OpenError::Unavailable {
-        why: format!("the database {shown} cannot be reached: {error}"),
+    let unavailable = |error: io::Error| {
+        passing::of_local(format!("the database {shown} cannot be reached: {error}"), &error)
     };
     let resolved = match std::fs::symlink_metadata(&absolute) {
         Ok(_) => absolute.canonicalize().map_err(unavailable)?,
@@ -51,11 +52,10 @@ pub(super) fn resolve(path: &Path, create: bool) -> Result<PathBuf, OpenError> {
             let (Some(directory), Some(name)) = (absolute.parent(), absolute.file_name()) else {
                 return Err(OpenError::Refused { why: format!("{shown} is no file") });
             };
-            let directory = directory.canonicalize().map_err(|error| OpenError::Unavailable {
-                why: format!(
-                    "the directory {} of the database cannot be reached: {error}",
-                    directory.display()
-                ),
+            let directory = directory.canonicalize().map_err(|error| {
+                let shown = directory.display();
+                let why = format!("the directory {shown} of the database cannot be reached: {error}");
+                passing::of_local(why, &error)
             })?;
             file_system::refuse_shared(&directory)?;
             return Ok(directory.join(name));
@@ -94,8 +94,8 @@ pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), Ope
         )));
     }
     if create {
-        sharing.make(path).map_err(|error| OpenError::Unavailable {
-            why: format!("the database {} cannot be made: {error}", path.display()),
+        sharing.make(path).map_err(|error| {
+            passing::of_local(format!("the database {} cannot be made: {error}", path.display()), &error)
         })?;
     }
     let Ok(metadata) = path.metadata() else { return Ok(()) };
@@ -141,6 +141,14 @@ pub(super) fn tighten(path: &Path, sharing: Sharing) {
             }
         }
     }
+}
+
+/// Returns whether this user may open a database and make files beside it.
+pub(super) fn may_be_opened(path: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    let may_write = Access::READ_OK | Access::WRITE_OK;
+    let directory = path.parent().unwrap_or(path);
+    access(path, may_write).is_ok() && access(directory, may_write | Access::EXEC_OK).is_ok()
 }
 
 fn beside_of(path: &Path, beside: &str) -> PathBuf {

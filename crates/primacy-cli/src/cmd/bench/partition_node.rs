@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 
 use super::partition_guardian;
 use crate::cmd::demo::ledger::{Ledger, Write};
-use crate::control::Server;
+use crate::control::{Desk, Server};
 use crate::exit::{Exit, Failure};
 use crate::report::Reporter;
 
@@ -110,7 +110,7 @@ async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_
     let elector = builder.peers(peers).await.map_err(|error| failed(&error))?;
     let _guardian = guarded.then(|| partition_guardian::start(&elector)).transpose()?;
     let server = Server::bind(dir, ELECTION, node)?;
-    server.serve(elector.clone(), Reporter::new(true, name)?)?;
+    server.answer_by(Desk::Entered(elector.clone()), &Reporter::new(true, name)?)?;
     tokio::task::spawn_local(stand(elector.clone()));
     let joining = elector.partitions().time_to_live(time_to_live);
     let partitions = joining.join().await.map_err(|error| failed(&error))?;

@@ -101,7 +101,7 @@ pub(super) fn print(args: &Print) -> Result<Exit, Failure> {
 
 fn failure(error: &OpenError) -> Failure {
     let exit = match error {
-        OpenError::Unavailable { .. } => Exit::Unavailable,
+        OpenError::Unavailable { .. } | OpenError::Shortage { .. } => Exit::Unavailable,
         OpenError::Refused { .. } => Exit::Failed,
         OpenError::Malformed { .. }
         | OpenError::UnknownScheme { .. }

@@ -58,7 +58,8 @@ fn memory(url: &str, rest: &str, election: &str) {
                 harmless(&refused, url, |other| now(open_existing(other, election)).err().unwrap());
             }
             refused @ (OpenError::UnknownScheme { .. } | OpenError::NotBuiltIn { .. })
-            | refused @ (OpenError::KeepsSessions { .. } | OpenError::Refused { .. }) => {
+            | refused @ (OpenError::KeepsSessions { .. } | OpenError::Refused { .. })
+            | refused @ OpenError::Shortage { .. } => {
                 panic!("{url:?}: {refused}")
             }
         }

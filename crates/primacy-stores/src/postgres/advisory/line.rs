@@ -276,6 +276,7 @@ fn of_opening(error: OpenError) -> SessionError {
         | OpenError::UnknownScheme { .. }
         | OpenError::NotBuiltIn { .. }
         | OpenError::KeepsSessions { .. }
+        | OpenError::Shortage { .. }
         | OpenError::Election { .. } => SessionError::NoAnswer { why: error.to_string() },
     }
 }
