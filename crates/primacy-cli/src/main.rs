@@ -126,11 +126,20 @@ fn main() -> ExitCode {
         Err(Failure { exit, message }) if message.is_empty() => exit.into(),
         Err(Failure { exit, message }) => {
             // Standard error may be full or closed; the exit code says it all the same.
-            let message = without_logins(&message);
-            line_writer::write_last_words(&format!("primacy: {}", printable::printable(&message)));
+            line_writer::write_last_words(&last_words(&args, exit, &message));
             exit.into()
         }
     }
+}
+
+/// Why the verb has failed: an object where it was to speak JSON, whether or not it had begun to.
+fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
+    let own = args.iter().take_while(|argument| *argument != "--");
+    if own.into_iter().any(|argument| argument == "--json") {
+        let line = serde_json::json!({ "event": "failed", "exit_code": exit.code(), "reason": message });
+        return printable::printable_json(&line.to_string()).into_owned();
+    }
+    format!("primacy: {}", printable::printable(&without_logins(message)))
 }
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {

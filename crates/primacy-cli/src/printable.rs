@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use primacy::stores::login::without_logins;
+
 /// A text in which control characters, but for tabs and ends of lines, and marks that change the direction of writing are written as
 /// `\u{..}`. Names, reasons and values come from records that others can write.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
@@ -19,6 +21,40 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A line of JSON in which the same letters are written as JSON's escapes, and whose texts are without logins.
+pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
+    if !line.contains("://") && !line.contains(is_obeyed) {
+        return Cow::Borrowed(line);
+    }
+    let mut shown = String::with_capacity(line.len());
+    for (index, part) in split_at_quotes(line).enumerate() {
+        let is_text = index % 2 == 1;
+        let part = if is_text { without_logins(part) } else { Cow::Borrowed(part) };
+        if index > 0 {
+            shown.push('"');
+        }
+        for letter in part.chars() {
+            if is_obeyed(letter) {
+                // All of them are below 2^16.
+                shown.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            } else {
+                shown.push(letter);
+            }
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// The parts of a line of JSON between its quotes; every second one is a text.
+fn split_at_quotes(line: &str) -> impl Iterator<Item = &str> {
+    let mut is_escaped = false;
+    line.split(move |letter| {
+        let is_quote = letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        is_quote
+    })
+}
+
 fn is_obeyed(letter: char) -> bool {
     let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (letter.is_control() && !matches!(letter, '\n' | '\t'))
@@ -33,5 +69,25 @@ mod tests {
         let text = "a\u{1b}[2J\u{9b}31m\r\u{202e}b\tc\nä";
         assert_eq!(printable(text), "a\\u{1b}[2J\\u{9b}31m\\u{d}\\u{202e}b\tc\nä");
         assert!(matches!(printable("plain\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_line_of_json_stays_one_without_logins_and_without_what_a_terminal_would_obey() {
+        let texts = [
+            "etcd://u:QXZ@h/x",
+            "\"etcd://u:QX\\\"Z@h\" y\\",
+            "plain",
+            "a\u{1b}[2J\u{9b}31m\u{202e}\u{7f}\n\\\"",
+            "x://h?password=QXZ",
+        ];
+        let line = serde_json::to_string(&texts).unwrap();
+        let shown = printable_json(&line);
+        assert!(!shown.contains("QXZ") && !shown.contains(is_obeyed), "{shown}");
+        let read: Vec<String> = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read[0], "etcd://***@h/x");
+        assert_eq!(read[1], "\"etcd://***@h\" y\\");
+        assert_eq!(read[2..4], texts[2..4]);
+        assert_eq!(read[4], "x://h?password=***");
+        assert_eq!(printable_json(&shown), shown, "what was shown once stays as it is");
     }
 }

@@ -12,7 +12,7 @@ use primacy::stores::login::without_logins;
 use serde::Serialize;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter, write_to_stderr};
-use crate::printable::printable;
+use crate::printable::{printable, printable_json};
 use crate::process_tree::Ended;
 
 /// The number of a leadership, as it is told.
@@ -200,11 +200,20 @@ struct Form {
 
 /// Where log lines go: the same way as events, and for the same reason.
 #[derive(Clone, Debug)]
-pub(crate) struct LogWriter(LineWriter);
+pub(crate) struct LogWriter {
+    writer: LineWriter,
+    json: bool,
+}
 
 impl std::io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.put(String::from_utf8_lossy(line).into_owned());
+        let text = String::from_utf8_lossy(line);
+        let shown = if self.json {
+            printable_json(&text).into_owned()
+        } else {
+            printable(&without_logins(&text)).into_owned()
+        };
+        self.writer.put(shown);
         Ok(line.len())
     }
 
@@ -241,7 +250,7 @@ impl Reporter {
 
     /// For log lines.
     pub(crate) fn log_writer(&self) -> LogWriter {
-        LogWriter(self.writer.clone())
+        LogWriter { writer: self.writer.clone(), json: self.form.json }
     }
 
     /// Tells of an event.
@@ -295,7 +304,7 @@ impl Form {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
         let line = Line { at_ms, boot_ns: clock::now().as_nanos(), node: &self.node, event };
-        let mut text = serde_json::to_string(&line).unwrap_or_default();
+        let mut text = printable_json(&serde_json::to_string(&line).unwrap_or_default()).into_owned();
         text.push('\n');
         text
     }

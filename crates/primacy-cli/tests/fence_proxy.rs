@@ -676,7 +676,10 @@ fn what_is_wrong_at_the_start_is_said() {
             }
             let output = place.output(&args);
             assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
-            assert!(stderr(&output).contains(told), "{}", stderr(&output));
+            // All of it is JSON, the last line too.
+            let last: Value = serde_json::from_str(stderr(&output).lines().last().unwrap()).unwrap();
+            assert_eq!((&last["event"], &last["exit_code"]), (&"failed".into(), &code.into()), "{last}");
+            assert!(last["reason"].as_str().unwrap().contains(told), "{last}");
         };
         let taken = proxy.address.to_string();
         fails(&[("--listen", &taken)], 69, &format!("the address {taken} is in use"));

@@ -1,15 +1,18 @@
 //! `primacy resign`: the leader gives up its lead, in order.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser};
 use serde::Serialize;
+use serde_json::json;
 
 use super::store;
 use super::target::{self, Target, tell, unexpected};
 use crate::control::{Answer, Answers, Leader, Next, Node, What};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
+use crate::printable::{printable, printable_json};
 
 /// Have the leader give up its lead, in order: its work is drained, then another node is elected.
 ///
@@ -60,7 +63,7 @@ pub(crate) fn resign(args: &Resign) -> Result<Exit, Failure> {
         return store::resign(&url, target, patience);
     }
     let node = target.the_leader()?;
-    let mut giving_up = GivingUp::ask(&node, What::Resign, &args.patience)?;
+    let mut giving_up = GivingUp::ask(&node, What::Resign, &args.patience, target.json)?;
     let (name, term) = (node.node.clone(), giving_up.term);
     let outcome = if args.patience.no_wait {
         Outcome::Asked { node: name, term }
@@ -98,11 +101,12 @@ pub(super) struct GivingUp {
     wait: Duration,
     /// What keeps the lead, as its node said last.
     kept_by: Option<String>,
+    json: bool,
 }
 
 impl GivingUp {
     /// Tells it.
-    pub(super) fn ask(node: &Node, what: What, patience: &Patience) -> Result<Self, Failure> {
+    pub(super) fn ask(node: &Node, what: What, patience: &Patience, json: bool) -> Result<Self, Failure> {
         // Watched first, so that nothing that comes of it is missed.
         let mut changes = node.watch()?;
         let answer = changes.first()?;
@@ -112,21 +116,45 @@ impl GivingUp {
         let patient_until = Instant::now() + patience.wait;
         let answer = node.ask(what)?;
         let Answer::Resigning { term } = answer else { return Err(unexpected(node, answer)) };
-        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None })
+        Ok(Self {
+            node: node.clone(),
+            term,
+            changes,
+            patient_until,
+            wait: patience.wait,
+            kept_by: None,
+            json,
+        })
     }
 
     /// Follows the end of the lead of a node that was told not to lead, if it leads; `term` is that of its leadership.
-    pub(super) fn follow(node: &Node, term: u64, patience: &Patience) -> Result<Self, Failure> {
+    pub(super) fn follow(node: &Node, term: u64, patience: &Patience, json: bool) -> Result<Self, Failure> {
         let changes = node.watch()?;
         let patient_until = Instant::now() + patience.wait;
-        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None })
+        Ok(Self {
+            node: node.clone(),
+            term,
+            changes,
+            patient_until,
+            wait: patience.wait,
+            kept_by: None,
+            json,
+        })
     }
 
     /// Says on standard error what keeps the lead, whenever that is another thing than before.
     fn tell_what_keeps_it(&mut self) -> Result<(), Failure> {
         let kept_by = target::who(&self.node)?.kept_by;
         if let Some(kept_by) = kept_by.filter(|kept_by| self.kept_by.as_ref() != Some(kept_by)) {
-            eprintln!("{} is still leading: {kept_by}", self.node.node);
+            let node = &self.node.node;
+            let line = if self.json {
+                let line = json!({ "event": "still_leading", "node": node, "reason": kept_by });
+                printable_json(&line.to_string()).into_owned()
+            } else {
+                printable(&format!("{node} is still leading: {kept_by}")).into_owned()
+            };
+            // Whoever does not read it is told by the exit code.
+            let _ = writeln!(std::io::stderr(), "{line}");
             self.kept_by = Some(kept_by);
         }
         Ok(())

@@ -43,7 +43,7 @@ pub(crate) fn withdraw(args: &Withdraw) -> Result<Exit, Failure> {
     let who = target::who(&node)?;
     let led = who.leader.filter(|leader| who.ending.is_some() && leader.node == who.node);
     if let Some(led) = led.filter(|_| !args.patience.no_wait) {
-        GivingUp::follow(&node, led.term, &args.patience)?.next_leader()?;
+        GivingUp::follow(&node, led.term, &args.patience, args.target.json)?.next_leader()?;
     }
     Ok(Exit::Success)
 }

@@ -13,7 +13,7 @@ use crate::control::{self, Answer, Leader, Node, What, Who};
 use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
-use crate::printable::printable;
+use crate::printable::{printable, printable_json};
 
 /// The options that all operator's verbs share.
 #[derive(Debug, Args)]
@@ -63,12 +63,7 @@ impl Target {
 
     /// Where the node keeps its state.
     pub(super) fn state_dir(&self) -> Result<PathBuf, Failure> {
-        // Read here, since a variable that is there anyway contradicts no --on.
-        let told = || std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-        match self.state_dir.clone().or_else(told) {
-            Some(dir) => Ok(dir),
-            None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
-        }
+        self.state_dir.clone().map_or_else(told_state_dir, Ok)
     }
 
     /// The named node; or all that run here.
@@ -151,6 +146,14 @@ impl Target {
     }
 }
 
+/// Where nodes keep their state unless a verb is told otherwise.
+pub(super) fn told_state_dir() -> Result<PathBuf, Failure> {
+    // Read here, since a variable that is there anyway contradicts no --on.
+    let told = std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let default = || default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string()));
+    told.map_or_else(default, Ok)
+}
+
 /// Whether a node leads itself.
 enum Leads {
     Yes,
@@ -213,8 +216,19 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
 /// # Errors
 /// [`Exit::Signal`] of SIGPIPE, and without a word, if nobody reads any more.
 pub(super) fn print(line: &str) -> Result<(), Failure> {
+    write_line(&printable(line))
+}
+
+/// Prints an object as a line of JSON, as [`print`] does.
+pub(super) fn print_json(object: &impl Serialize) -> Result<(), Failure> {
+    let line =
+        serde_json::to_string(object).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    write_line(&printable_json(&line))
+}
+
+fn write_line(line: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    let written = writeln!(stdout, "{}", printable(line)).and_then(|()| stdout.flush());
+    let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     written.map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Failure::new(Exit::Signal(Signal::PIPE.as_raw()), "")
@@ -230,11 +244,7 @@ pub(super) fn tell(
     object: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
-    if json {
-        print(&serde_json::to_string(object).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?)
-    } else {
-        print(&text())
-    }
+    if json { print_json(object) } else { print(&text()) }
 }
 
 /// The time of day, in milliseconds since 1970.

@@ -36,7 +36,8 @@ pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
                    `primacy resign --on URL`";
     target.no_store("transfer", instead)?;
     let node = target.the_leader()?;
-    let mut giving_up = match GivingUp::ask(&node, What::Transfer { to: args.to.clone() }, &args.patience) {
+    let what = What::Transfer { to: args.to.clone() };
+    let mut giving_up = match GivingUp::ask(&node, what, &args.patience, target.json) {
         // It leads already.
         Err(failure) if failure.exit == Exit::Success => {
             let Some(leader) = target::who(&node)?.leader else { return Err(failure) };

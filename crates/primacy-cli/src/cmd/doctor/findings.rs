@@ -5,7 +5,7 @@ use std::io::Write as _;
 use primacy::stores::{Check, Verdict};
 use serde::Serialize;
 
-use crate::cmd::target::print;
+use crate::cmd::target::{print, print_json};
 use crate::exit::{Exit, Failure};
 use crate::printable::printable;
 
@@ -74,10 +74,7 @@ impl Findings {
                 fix: &check.fix,
             });
             let told = Told { checks: checks.collect(), verdict: worst.to_string() };
-            print(
-                &serde_json::to_string(&told)
-                    .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?,
-            )?;
+            print_json(&told)?;
         } else {
             let count = |wanted| self.checks.iter().filter(|check| check.verdict == wanted).count();
             let [passed, unknown, warned, failed] =
