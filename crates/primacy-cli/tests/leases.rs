@@ -101,6 +101,13 @@ fn a_voter_with_a_shorter_lease_is_enough_for_a_majority() {
     wait_until("word of the lease that differs", || {
         cluster.who(leader)["peers"]["other_leases_ms"]["c"] == 1_000
     });
+    let dir = cluster.place.text(NAMES[leader]);
+    let doctor = ["doctor", "--json", "--election", "e", "--state-dir", &dir, "--watch", "1s"];
+    let told: Value = serde_json::from_str(&stdout(&cluster.place.output(&doctor))).unwrap();
+    let of_timers = |check: &&Value| check["check"] == "all nodes have the same timers";
+    let check = told["checks"].as_array().unwrap().iter().find(of_timers).expect("it was looked at");
+    let found = check["found"].as_str().unwrap();
+    assert!(check["verdict"] == "warn" && found.contains("the lease is 1s at c, and 4s at"), "{told}");
     cluster.nodes[leader].signal(Signal::KILL);
     cluster.nodes[leader].wait();
     let next = 1 - leader;

@@ -62,6 +62,15 @@ pub(crate) struct Who {
     pub(crate) standing: bool,
     /// How long a leader may lead without renewing.
     pub(crate) lease_ms: u64,
+    /// How often a leader renews; among peers, the heartbeat.
+    #[serde(default)]
+    pub(crate) renewal_ms: u64,
+    /// How long its work may take to end in order.
+    #[serde(default)]
+    pub(crate) drain_ms: u64,
+    /// How long before the end of the lease what has not ended is killed.
+    #[serde(default)]
+    pub(crate) kill_margin_ms: u64,
     /// What the leader has announced last, as far as it knows; in a ranked election, where there was one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) announced: Option<Announced>,
@@ -347,7 +356,10 @@ impl From<&Status> for Who {
             campaigning: status.campaigning,
             healthy: status.healthy,
             standing: status.standing,
-            lease_ms: u64::try_from(status.timers.lease.as_millis()).unwrap_or(u64::MAX),
+            lease_ms: in_milliseconds(status.timers.lease),
+            renewal_ms: in_milliseconds(status.timers.renewal),
+            drain_ms: in_milliseconds(status.timers.drain),
+            kill_margin_ms: in_milliseconds(status.timers.kill_margin),
             announced: status.announced.as_ref().map(Announced::from),
             too_few_members: status
                 .check_members()
@@ -360,6 +372,10 @@ impl From<&Status> for Who {
             queue,
         }
     }
+}
+
+fn in_milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Queue {

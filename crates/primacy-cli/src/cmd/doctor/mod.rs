@@ -3,19 +3,23 @@
 mod drill;
 mod findings;
 mod machine;
+mod nodes;
 mod resource;
 mod store;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 use hyper::Method;
 use primacy::config::{Timers, Venue, check_election};
+use primacy::stores::Check;
 
 use self::findings::Findings;
 use self::resource::Resource;
 use super::store::block_on;
+use super::target;
 use crate::duration;
 use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
@@ -31,6 +35,9 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// and it asks the store how it is kept: its members, replicas and settings.
 /// What cannot be learned is printed as unknown, and never as passed. It writes
 /// only what it keeps under a name of its own, primacy/doctor.
+///
+/// With --election it asks the nodes of that election that run here, and names
+/// those whose timers differ.
 ///
 /// With --resource it tries a stale write against what the leader writes to:
 ///   a table    postgres://HOST/DATABASE#TABLE, sqlite:PATH#TABLE, env:NAME#TABLE
@@ -53,13 +60,19 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Parser)]
 #[command(name = "doctor", verbatim_doc_comment, after_help = exit::DOCTOR_HELP)]
 pub(crate) struct Doctor {
-    /// The store; env:NAME reads the URL from the environment
-    #[arg(long, value_name = "URL")]
-    on: String,
+    /// The store; env:NAME reads the URL from the environment. Without it, the nodes of --election that run here are asked
+    #[arg(long, value_name = "URL", required_unless_present = "election", required_if_eq("drill", "true"))]
+    on: Option<String>,
 
-    /// The name of the election: for the drill [default: doctor], and whose tokens the resource must want
+    /// The name of the election: for the drill [default: doctor], whose tokens the resource must want, and whose nodes
+    /// are asked for their timers
     #[arg(long, value_name = "NAME")]
     election: Option<String>,
+
+    /// The state directory of the nodes [env: PRIMACY_STATE_DIR] [default: $XDG_STATE_HOME/primacy or
+    /// ~/.local/state/primacy]
+    #[arg(long, value_name = "DIR", requires = "election")]
+    state_dir: Option<PathBuf>,
 
     /// The lease that the nodes are started with
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
@@ -98,6 +111,15 @@ pub(crate) struct Doctor {
     command: Vec<OsString>,
 }
 
+impl Doctor {
+    /// What the nodes that run here have to say of their timers.
+    fn timers_of_nodes(&self) -> Option<Result<Check, Failure>> {
+        let election = self.election.as_deref()?;
+        let dir = self.state_dir.clone().map_or_else(target::told_state_dir, Ok);
+        Some(dir.and_then(|dir| nodes::timers(&dir, election)))
+    }
+}
+
 /// The election of the drill where none is named.
 const ELECTION: &str = "doctor";
 
@@ -111,7 +133,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
             "--lease must be longer than nothing, and --watch at least {WATCH_MIN:?}"
         )));
     }
-    let url = resolve_url("on", &args.on, &Sources::default())?;
+    let url = args.on.as_deref().map(|url| resolve_url("on", url, &Sources::default())).transpose()?;
     let derived = Timers::new(Venue::Store, Some(args.lease));
     let timers = Timers {
         renewal: args.renewal.unwrap_or(derived.renewal),
@@ -121,7 +143,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
     let resources = args.resources.iter().map(|text| Resource::parse(text, &args.resource_method));
     let resources = resources.collect::<Result<Vec<Resource>, Failure>>()?;
     let mut findings = Findings::new(args.json);
-    if args.drill {
+    if let (true, Some(url)) = (args.drill, url.clone()) {
         let url = between_processes(url)?;
         let election = election.unwrap_or(ELECTION);
         for check in drill::drill(&url, election, args.lease, &args.command, &resources)? {
@@ -132,11 +154,19 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
     // The pauses of a machine show while it works, and so beside the rest.
     let watching = machine::watch_pauses(args.watch)?;
     // Before it is asked how it is kept: what is missing is made when it is first used.
-    if let Some(round_trips) = block_on(async { Ok(store::try_out(&url, &mut findings).await) })?? {
-        findings.add(store::round_trips(&round_trips, &timers))?;
+    if let Some(url) = &url {
+        if let Some(round_trips) = block_on(async { Ok(store::try_out(url, &mut findings).await) })?? {
+            findings.add(store::round_trips(&round_trips, &timers))?;
+        }
+        for check in store::examine(url) {
+            findings.add(check)?;
+        }
     }
-    for check in store::examine(&url) {
-        findings.add(check)?;
+    match args.timers_of_nodes() {
+        Some(Ok(check)) => findings.add(check)?,
+        // Where there is a store, nodes may run elsewhere.
+        Some(Err(failure)) if url.is_none() => return Err(failure),
+        Some(Err(_)) | None => {}
     }
     for resource in &resources {
         findings.add(resource.try_out(election)?)?;
