@@ -23,15 +23,19 @@ pub mod sessions_harness;
 pub mod simulated_store;
 mod stalls;
 pub mod table;
+mod told;
 
 use std::io::Write;
+use std::sync::Arc;
 
-use primacy_stores::Pending;
+use primacy_stores::faulty::{FaultyRegister, FaultySessions};
+use primacy_stores::{Opened, Pending};
 
 pub use harness::{Capabilities, Harness};
 pub use register_laws::{LAWS, Law};
 pub use session_laws::{SESSION_LAWS, SessionLaw};
 pub use sessions_harness::{SessionCapabilities, SessionsHarness};
+use told::Told;
 
 /// The environment variable that makes a store that is not there a failure: for the machine that has them all.
 pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
@@ -56,7 +60,20 @@ pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
         name: law.name,
         check: harness.capabilities().contain(law.needs).then(|| Box::pin(law.check(harness)) as _),
     };
-    hold(&harness.name(), harness.reach().await, LAWS.iter().map(held).collect()).await
+    let outcomes = hold(&harness.name(), harness.reach().await, LAWS.iter().map(held).collect()).await;
+    // It takes the time of the system, and an operator's access.
+    let needs = Capabilities { processes: true, deletion: true, ..Capabilities::NONE };
+    if has_run(&outcomes) && harness.capabilities().contain(needs) {
+        let (faulty, switch) = FaultyRegister::new(harness.open(told::ELECTION).await);
+        let (opened, erase) = (Opened::Register(Arc::new(faulty)), harness.erase(told::ELECTION));
+        let lease = std::time::Duration::ZERO;
+        Told { opened, switch, lease, patience: harness.patience(), erase }.check().await;
+    }
+    outcomes
+}
+
+fn has_run(outcomes: &[(&str, Outcome)]) -> bool {
+    outcomes.iter().any(|(_, outcome)| *outcome == Outcome::Passed)
 }
 
 /// Holds a store that keeps sessions to the laws, and tells for each what became of it.
@@ -68,7 +85,17 @@ pub async fn check_sessions(harness: &dyn SessionsHarness) -> Vec<(&'static str,
         name: law.name,
         check: harness.capabilities().contain(law.needs).then(|| Box::pin(law.check(harness)) as _),
     };
-    hold(&harness.name(), harness.reach().await, SESSION_LAWS.iter().map(held).collect()).await
+    let outcomes =
+        hold(&harness.name(), harness.reach().await, SESSION_LAWS.iter().map(held).collect()).await;
+    let needs =
+        SessionCapabilities { expiry: true, deletion: true, restart: true, ..SessionCapabilities::NONE };
+    if has_run(&outcomes) && harness.capabilities().contain(needs) {
+        let (faulty, switch) = FaultySessions::new(harness.open(told::ELECTION).await);
+        let (opened, erase) = (Opened::Sessions(Arc::new(faulty)), harness.remove_first(told::ELECTION));
+        let lease = harness.short_timeout();
+        Told { opened, switch, lease, patience: harness.patience(), erase }.check().await;
+    }
+    outcomes
 }
 
 /// A law, and how a store is held to it, if it claims what that needs.

@@ -57,6 +57,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use primacy_core::election::lease::Version;
 use primacy_core::{FencingToken, Instant};
 use primacy_stores::{Document, ReadError, SetError};
 use serde::Serialize;
@@ -67,7 +68,9 @@ use tokio::task::JoinHandle;
 use self::commit::{Committer, Queue};
 use self::content::{Broker, Head, decode, draw_nonce, encode};
 use crate::clock;
-use crate::config::{DRIFT_MAX, LEASE};
+use crate::config::{DRIFT_MAX, LEASE, Timers, Venue};
+use crate::measures::Measures;
+use crate::store_health::{Operation, StoreRequest, StoreTrouble};
 
 /// Which broker this is, and how long it leads without a write.
 #[derive(Clone, Debug)]
@@ -200,6 +203,8 @@ pub enum Ended {
     Resigned,
     /// Somebody else has written the document.
     Deposed,
+    /// Somebody has deleted the document.
+    Removed,
     /// It could not write for its whole timeout.
     Expired {
         /// What went wrong last.
@@ -233,7 +238,7 @@ pub struct LedDocument<S> {
     /// The highest token that was seen in the document.
     highest: AtomicU64,
     /// The version of another leader's document, and when it was first seen.
-    observed: Mutex<Option<(primacy_core::election::lease::Version, Instant)>>,
+    observed: Mutex<Option<(Version, Instant)>>,
 }
 
 /// What all leaderships of a broker share.
@@ -245,9 +250,20 @@ struct Ground<S> {
     clock: Clock,
     /// Until when this broker leads by its last durable write, in nanoseconds of its clock.
     led_until: AtomicU64,
+    measures: Arc<Measures>,
 }
 
 impl<S> Ground<S> {
+    /// Reads the document. Every request to it passes here or through [`compare_and_set`](Self::compare_and_set).
+    async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, ReadError> {
+        StoreRequest::begin(&self.measures, Operation::Read).run(self.store.read()).await
+    }
+
+    async fn compare_and_set(&self, expect: Option<&Version>, bytes: &[u8]) -> Result<Version, SetError> {
+        let writing = self.store.compare_and_set(expect, bytes);
+        StoreRequest::begin(&self.measures, Operation::Renewal).run(writing).await
+    }
+
     /// A write that was asked for at this time is durable.
     fn written(&self, asked_at: Instant) {
         let until = asked_at.after(DRIFT_MAX.shorten(self.options.timeout.into()));
@@ -267,6 +283,20 @@ impl<S> fmt::Debug for LedDocument<S> {
             .field("store", &self.ground.store)
             .field("standing", &standing)
             .finish_non_exhaustive()
+    }
+}
+
+impl<S> LedDocument<S> {
+    /// Returns what fails now in the requests to the store, with its own words.
+    #[must_use]
+    pub fn store_troubles(&self) -> Vec<StoreTrouble> {
+        self.ground.measures.store.troubles()
+    }
+
+    /// The figures of the requests to the store.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn measures(&self) -> Arc<Measures> {
+        Arc::clone(&self.ground.measures)
     }
 }
 
@@ -304,8 +334,18 @@ where
         options.check()?;
         let id = draw_nonce().map_err(|why| LedError::Unavailable { why })?;
         let me = Broker { id, address: options.address.clone() };
+        let measures = Arc::<Measures>::default();
+        measures.store.describe(Some("the document"), &Timers::new(Venue::Store, Some(options.timeout)));
         Ok(Self {
-            ground: Arc::new(Ground { store, options, me, stamping, clock, led_until: AtomicU64::new(0) }),
+            ground: Arc::new(Ground {
+                store,
+                options,
+                me,
+                stamping,
+                clock,
+                led_until: AtomicU64::new(0),
+                measures,
+            }),
             term: tokio::sync::Mutex::default(),
             queue: Mutex::default(),
             state: watch::Sender::new(None),
@@ -332,7 +372,7 @@ where
             let _ = running.await;
             *term = None;
         }
-        let found = self.ground.store.read().await.map_err(|error| match error {
+        let found = self.ground.read().await.map_err(|error| match error {
             ReadError::Unavailable { why } => LedError::Unavailable { why },
             ReadError::Malformed { error } => LedError::Malformed { why: error.to_string() },
         })?;
@@ -351,12 +391,12 @@ where
         };
         let first = self.ground.content(&state, token, 0, true).map_err(|why| LedError::Malformed { why })?;
         let asked_at = (self.ground.clock)();
-        let written = self.ground.store.compare_and_set(expect.as_ref(), &first).await;
+        let written = self.ground.compare_and_set(expect.as_ref(), &first).await;
         let version = match written {
             Ok(version) => version,
             Err(SetError::Conflict) => return Ok(Election::Conflict),
             Err(SetError::Unavailable { why }) => return Err(LedError::Unavailable { why }),
-            Err(SetError::Unknown { why }) => match self.ground.store.read().await {
+            Err(SetError::Unknown { why }) => match self.ground.read().await {
                 Ok(Some((bytes, version))) if bytes == first => version,
                 // Replaced it may be, or still to come.
                 Ok(_) | Err(_) => return Err(LedError::Unavailable { why }),
@@ -387,12 +427,7 @@ where
     }
 
     /// What another leader there means; `None` where nobody has to be waited for any more.
-    fn other_leader(
-        &self,
-        head: Option<&Head>,
-        version: &primacy_core::election::lease::Version,
-        now: Instant,
-    ) -> Option<Election> {
+    fn other_leader(&self, head: Option<&Head>, version: &Version, now: Instant) -> Option<Election> {
         let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
         let (leader, token, timeout) = match head {
             // Another program's document. Its broker may be at work, and then it will write.
@@ -416,13 +451,7 @@ where
         (waited < patience).then_some(Election::OtherLeader { address, token, remaining })
     }
 
-    fn lead(
-        &self,
-        state: S,
-        version: primacy_core::election::lease::Version,
-        token: FencingToken,
-        asked_at: Instant,
-    ) -> JoinHandle<()> {
+    fn lead(&self, state: S, version: Version, token: FencingToken, asked_at: Instant) -> JoinHandle<()> {
         let queue = Arc::new(Queue::new());
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&queue);
         let state = Arc::new(state);

@@ -31,6 +31,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::clock;
 use crate::elector::Elector;
+use crate::led_document::LedDocument;
 use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS};
 use crate::metadata::{Gauges, Map, Reading};
 use crate::store_health::Operation;
@@ -58,6 +59,16 @@ pub fn register_fences(registry: &mut Registry) {
     registry.register_collector(Box::new(Fences));
 }
 
+/// Puts the figures of the requests of these documents into `registry`, each under its name. To be called once for each registry, with
+/// all documents.
+pub fn register_documents<'a, S: 'a>(
+    registry: &mut Registry,
+    documents: impl IntoIterator<Item = (&'a str, &'a LedDocument<S>)>,
+) {
+    let named = documents.into_iter().map(|(name, document)| (name.to_owned(), document.measures()));
+    registry.register_collector(Box::new(Documents(named.collect())));
+}
+
 /// All figures of a registry, as they are served.
 #[must_use]
 pub fn text(registry: &Registry) -> String {
@@ -77,6 +88,26 @@ impl Collector for Fences {
             encoder.encode_descriptor("primacy_stale_writes_refused", help, None, MetricType::Counter)?;
         let exemplar: NoExemplar<'_> = None;
         family.encode_counter(&crate::fence::stale_writes_refused(), exemplar)
+    }
+}
+
+#[derive(Debug)]
+struct Documents(Vec<(String, Arc<Measures>)>);
+
+impl Collector for Documents {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests for a document that failed, or were not answered in time";
+        let mut family =
+            encoder.encode_descriptor("primacy_document_errors", help, None, MetricType::Counter)?;
+        for (name, measures) in &self.0 {
+            for operation in Operation::ALL {
+                let labels = [("document", name.as_str()), ("operation", operation.label())];
+                let exemplar: NoExemplar<'_> = None;
+                let failed = measures.store.failed(operation);
+                family.encode_family(&labels)?.encode_counter(&failed, exemplar)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -442,4 +473,22 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of documents are the application's, unlike those of nodes and elections.
+    #[test]
+    fn labels_are_escaped_as_the_format_has_it() {
+        let name = "a\"b\\c\nd";
+        assert!(name.parse::<primacy_core::NodeId>().is_err());
+        assert!(crate::config::check_election(name).is_err());
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Documents(vec![(name.to_owned(), Arc::default())])));
+        let text = text(&registry);
+        let line = r#"primacy_document_errors_total{document="a\"b\\c\nd",operation="read"} 0"#;
+        assert!(text.lines().any(|found| found == line), "{text}");
+    }
 }

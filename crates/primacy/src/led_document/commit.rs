@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -97,6 +98,8 @@ enum Look {
     /// What it was to replace.
     Before,
     Other,
+    /// There is no document.
+    Gone,
     Nothing,
 }
 
@@ -194,10 +197,12 @@ impl<S: Serialize + Clone> Committer<S> {
         let mut why = String::new();
         while !self.is_expired() {
             let asked_at = open_since.unwrap_or_else(|| (self.ground.clock)());
-            let written = self.bounded(self.ground.store.compare_and_set(Some(&self.version), bytes)).await;
+            let written = self.bounded(self.ground.compare_and_set(Some(&self.version), bytes)).await;
             match written.unwrap_or_else(|why| Err(SetError::Unknown { why })) {
                 Ok(version) => return Outcome::Durable(version, asked_at),
-                Err(SetError::Conflict) if open_since.is_none() => return Outcome::NotDone(Ended::Deposed),
+                Err(SetError::Conflict) if open_since.is_none() => {
+                    return Outcome::NotDone(self.cause_of_conflict().await);
+                }
                 // Not this sending; an earlier one may have been faster than its answer.
                 Err(SetError::Conflict) => {}
                 Err(SetError::Unavailable { why: found }) => {
@@ -213,6 +218,7 @@ impl<S: Serialize + Clone> Committer<S> {
             match self.look(bytes, &mut why).await {
                 Look::Ours(version) => return Outcome::Durable(version, asked_at),
                 Look::Other => return Outcome::Unknown(Ended::Deposed),
+                Look::Gone => return Outcome::Unknown(Ended::Removed),
                 // Not there, or not yet: written again, it is there once.
                 Look::Before => self.pause().await,
                 Look::Nothing => {}
@@ -222,13 +228,21 @@ impl<S: Serialize + Clone> Committer<S> {
         if open_since.is_some() { Outcome::Unknown(ended) } else { Outcome::NotDone(ended) }
     }
 
+    /// Why there is another version than this leadership has made. It is over, whatever the look shows.
+    async fn cause_of_conflict(&self) -> Ended {
+        self.ground.led_until.store(0, Ordering::SeqCst);
+        let looking = tokio::time::timeout(self.ground.options.heartbeat(), self.ground.read());
+        if let Ok(Ok(None)) = looking.await { Ended::Removed } else { Ended::Deposed }
+    }
+
     /// Reads until it is known what is there, or the time is over.
     async fn look(&self, bytes: &[u8], why: &mut String) -> Look {
         while !self.is_expired() {
-            match self.bounded(self.ground.store.read()).await {
+            match self.bounded(self.ground.read()).await {
                 Ok(Ok(Some((found, version)))) if found == bytes => return Look::Ours(version),
                 Ok(Ok(Some((_, version)))) if version == self.version => return Look::Before,
-                Ok(Ok(_)) => return Look::Other,
+                Ok(Ok(Some(_))) => return Look::Other,
+                Ok(Ok(None)) => return Look::Gone,
                 Ok(Err(error)) => *why = error.to_string(),
                 Err(found) => *why = found,
             }
@@ -305,6 +319,7 @@ impl std::fmt::Display for Ended {
         match self {
             Self::Resigned => f.write_str("it resigned"),
             Self::Deposed => f.write_str("another broker has written the document"),
+            Self::Removed => f.write_str("the document was deleted"),
             Self::Expired { why } => write!(f, "it could not write for its whole timeout ({why})"),
         }
     }

@@ -485,6 +485,23 @@ async fn an_older_copy_that_was_put_back_is_refused_and_a_document_that_was_dele
     assert!(second > first);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_deletion_under_a_leader_is_told_as_one_and_a_failure_with_the_stores_words() {
+    let cell = Cell::default();
+    let a = broker(&cell, "a");
+    elected(&a).await;
+    cell.inner().content = None;
+    assert!(a.submit(push("job")).await.is_err());
+    let Standing::Ended { why, .. } = a.ended().await else { panic!("it leads nothing") };
+    assert_eq!((&why, why.to_string().as_str()), (&Ended::Removed, "the document was deleted"));
+    assert_eq!(a.store_troubles(), Vec::new(), "it has answered");
+    elected(&a).await;
+    cell.inner().standing = Some(Fault::Unavailable);
+    assert!(matches!(a.ended().await, Standing::Ended { why: Ended::Expired { .. }, .. }));
+    let trouble = a.store_troubles().remove(0);
+    assert!(trouble.failures > 0 && trouble.error.contains("away"), "{trouble:?}");
+}
+
 #[test]
 fn a_state_that_is_too_long_is_refused_before_a_store_does_it_again_and_again() {
     let head =

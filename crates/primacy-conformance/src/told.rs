@@ -1,0 +1,75 @@
+//! The words for people: what an application learns of a store that fails, and of a record that was deleted. This holds for every store,
+//! because all requests take one path; it is tried over each, since the words are the store's.
+
+use std::time::Duration;
+
+use primacy::core::Reason;
+use primacy::metrics::{self, prometheus_client::registry::Registry};
+use primacy::stores::Opened;
+use primacy::stores::faulty::{Fault, FaultSwitch};
+use primacy::{Elector, Leadership};
+use primacy_stores::Pending;
+use tokio::time::timeout;
+
+/// The election that is to be opened.
+pub(crate) const ELECTION: &str = "what-is-told";
+
+/// Long enough for a busy machine, and short enough to wait for its end.
+const LEASE_MIN: Duration = Duration::from_secs(2);
+
+/// The words of a request that meets a fault.
+const WORDS: &str = "not reached (a fault on demand)";
+
+/// An election over a store with faults in front of it.
+pub(crate) struct Told<'a> {
+    pub(crate) opened: Opened,
+    pub(crate) switch: FaultSwitch,
+    pub(crate) lease: Duration,
+    pub(crate) patience: Duration,
+    /// Deletes what the leader holds.
+    pub(crate) erase: Pending<'a, ()>,
+}
+
+impl Told<'_> {
+    /// A failed request is counted, shown in the status, and stands in the reason of the loss, each in the store's own words; it is no
+    /// trouble any more when the store answers again. A deletion is told as one.
+    ///
+    /// # Panics
+    /// If that is not so.
+    pub(crate) async fn check(self) {
+        let Self { opened, switch, lease, patience, erase } = self;
+        let node = "a".parse().expect("it is a name");
+        let builder = Elector::builder().election(ELECTION).node(node).lease(lease.max(LEASE_MIN));
+        let elector = builder.opened(opened).await.expect("the store is there");
+        let within = async |what: &str, work: Pending<'_, Leadership>| {
+            timeout(patience, work).await.unwrap_or_else(|_| panic!("{what} did not come"))
+        };
+        let campaign = || Box::pin(async { elector.campaign().await.expect("it may stand") }) as _;
+        let leadership = within("the election", campaign()).await;
+        switch.always(Fault::Unavailable);
+        let reason = timeout(patience, leadership.ended()).await.expect("it cannot be renewed");
+        assert_eq!(reason, Reason::Expired);
+        let why = leadership.why(reason);
+        assert!(why.contains(WORDS) && why.contains("failure"), "{why}");
+        drop(leadership);
+        let troubles = elector.status().await.expect("it is open").store_troubles;
+        assert!(troubles.iter().any(|trouble| trouble.error.contains(WORDS)), "{troubles:?}");
+        let mut registry = Registry::default();
+        metrics::register(&mut registry, [&elector]);
+        assert!(failures(&metrics::text(&registry)) > 0.0, "{}", metrics::text(&registry));
+        switch.always(Fault::None);
+        let leadership = within("the next election", campaign()).await;
+        assert_eq!(elector.status().await.expect("it is open").store_troubles, Vec::new());
+        erase.await;
+        let reason = timeout(patience, leadership.ended()).await.expect("it holds nothing any more");
+        // Where the entry is the session itself, that has ended.
+        assert!(matches!(reason, Reason::Removed | Reason::SessionEnded), "{reason:?}");
+        drop(leadership);
+        elector.close().await;
+    }
+}
+
+fn failures(text: &str) -> f64 {
+    let counted = text.lines().filter(|line| line.starts_with("primacy_store_errors_total{"));
+    counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
