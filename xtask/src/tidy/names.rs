@@ -40,9 +40,9 @@ const METADATA: &[&str] = &[
     "crates/primacy-sim/src/swarm/primaries",
 ];
 const NOWHERE: &[&str] = &[];
-/// Names that are not ours to give: the standard library's; and of an endpoint, that of whoever asks a node for something, which
-/// elections do not hear.
-const GIVEN: &[&str] = &["LazyLock", "UNIX_EPOCH", "Client"];
+/// Names that are not ours to give: the standard library's; of an endpoint, that of whoever asks a node for something, which
+/// elections do not hear; and a method of object stores.
+const GIVEN: &[&str] = &["LazyLock", "UNIX_EPOCH", "Client", "get_opts"];
 /// The one election that has ballots, and those who run it.
 const RANKED: &[&str] = &[
     "crates/primacy-core/src/election/ranked",
@@ -157,7 +157,8 @@ fn found<'a>(rust: &'a Rust, banned: &Banned) -> Vec<(usize, &'a str)> {
         Part::Whole => rust.words().filter(|(_, word)| *word == banned.name).collect(),
         Part::FunctionStart => {
             let functions = rust.functions().into_iter().map(|function| (function.offset, function.name));
-            functions.filter(|(_, name)| name.starts_with(banned.name)).collect()
+            let ours = functions.filter(|(_, name)| !GIVEN.contains(name));
+            ours.filter(|(_, name)| name.starts_with(banned.name)).collect()
         }
     }
 }
