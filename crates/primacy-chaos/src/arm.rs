@@ -17,7 +17,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election"), ..ARM },
     Arm { name: "leases",     nodes: 3, usual: false, lease: LEASE_MIXED, held: Held::AmongPeers(Way::Quorum), leases_differ: true, ..ARM },
     Arm { name: "crowd",      nodes: 3, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Quorum), crowd: 500, ..ARM },
-    Arm { name: "unkillable", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::AmongPeers(Way::Quorum), unkillable: true, ..ARM },
+    Arm { name: "unkillable", nodes: 3, usual: false, lease: LEASE_OUTLIVED, held: Held::AmongPeers(Way::Quorum), unkillable: true, ..ARM },
     Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked), ..ARM },
     Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")), ..ARM },
     Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)), ..ARM },
@@ -57,6 +57,8 @@ const SQLITE: &str = "sqlite:{store}/election.db";
 const LEASE: Duration = Duration::from_secs(1);
 /// Over a network: a request may take as long as that before its server is given up.
 const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
+/// Much shorter than what jobs live that cannot be killed, and long enough that a busy machine loses no lease.
+const LEASE_OUTLIVED: Duration = Duration::from_secs(2);
 /// The longest of leases that differ: by itself it has longer heartbeat intervals than the shortest, that of most arms, lasts.
 const LEASE_MIXED: Duration = Duration::from_secs(8);
 /// The shortest that Consul grants, and what is long enough for ZooKeeper.

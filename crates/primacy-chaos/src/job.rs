@@ -80,8 +80,7 @@ impl Job {
             ledger.tell(Told::Began)?;
         }
         let mut lock = Lock::new(&self.dir, role.is_none())?;
-        let lives = self.lives.map(|most| Rng::new(token ^ u64::from(std::process::id())).up_to(most));
-        let ends_at = lives.map(|lives| clock::now().after(Duration::from_millis(lives).into()));
+        let ends_at = self.lives.map(|most| clock::now().after(draw_life(most, &writer).into()));
         while ends_at.is_none_or(|at| clock::now() < at) {
             if lock.turn(&mut ledger, &writer)? {
                 if token % GRANDCHILD_EVERY == 0 {
@@ -176,6 +175,13 @@ impl Lock {
         file.read_to_string(&mut text).map_err(Trouble::file("read", &self.path))?;
         Ok(serde_json::from_str(&text).ok())
     }
+}
+
+/// Half of the lives are short, so that the lead changes often.
+fn draw_life(most: u64, writer: &Writer) -> Duration {
+    let mut rng = Rng::new(writer.token ^ u64::from(writer.pid.unsigned_abs()));
+    let most = if rng.up_to(1) == 0 { most } else { most / 8 };
+    Duration::from_millis(rng.up_to(most))
 }
 
 fn outlive_sigterm() {

@@ -258,7 +258,9 @@ impl Stage {
     pub(crate) fn turn(&mut self) -> Result<(), Trouble> {
         for index in 0..self.nodes.len() {
             if self.nodes[index].look(&mut self.notes)? {
-                let most = if self.rng.up_to(4) == 0 { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
+                // With two nodes away the third one would lose the lead, whatever its job does.
+                let is_long = self.rng.up_to(4) == 0 && !self.plan.arm.unkillable;
+                let most = if is_long { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
                 let away = self.rng.up_to(most);
                 self.nodes[index].restart_after(Duration::from_millis(away));
             }
@@ -347,6 +349,10 @@ impl Stage {
         self.nodes.extend(std::mem::take(&mut self.leaving).into_iter().map(|leaving| leaving.node));
         for node in &self.nodes {
             node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+        }
+        if self.plan.arm.unkillable {
+            // The others are gone, and alone a leader cannot keep its lead for as long as its job may live.
+            unkillable::end_jobs(&mark(&self.plan.arm));
         }
         let until = Instant::now() + FAREWELL;
         while (self.nodes.iter().any(Node::is_up) || !self.verbs.is_empty()) && Instant::now() < until {

@@ -6,15 +6,17 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::process::Signal;
 
+use crate::processes::{marked, signal};
 use crate::trouble::Trouble;
 
 /// The user and the group of the nodes: nobody's.
 const USER: u32 = 65_534;
 /// The program that is made set-uid.
 const SETPRIV: &str = "/usr/bin/setpriv";
-/// How long a job lives, at the most: about a lease.
-pub(crate) const LIVES_MS: u64 = 2_500;
+/// How long a job lives, at the most: some leases, so that a lead that is not renewed until it ends is seen.
+pub(crate) const LIVES_MS: u64 = 7_000;
 
 /// Makes the set-uid program, which the nodes' group alone may execute, and the directories that the nodes write to theirs.
 ///
@@ -47,6 +49,18 @@ pub(crate) fn as_user() -> Vec<String> {
 pub(crate) fn as_root(dir: &Path) -> Vec<String> {
     let words = [program(dir).to_string_lossy().into_owned(), "--reuid".to_owned(), "0".to_owned()];
     words.to_vec()
+}
+
+/// Kills the jobs of the nodes whose marks begin with this, as only root can.
+pub(crate) fn end_jobs(mark: &str) {
+    let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    for pid in marked(mark) {
+        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+        if name.is_ok_and(|name| name == own) {
+            // It may have ended by itself.
+            let _ = signal(pid, Signal::KILL);
+        }
+    }
 }
 
 fn program(dir: &Path) -> PathBuf {
