@@ -1,5 +1,6 @@
 //! The operator's verbs over a store: what the record says, and what may be written into it.
 
+mod apart;
 mod queue;
 
 use std::future::Future;
@@ -20,6 +21,8 @@ use super::watch::{Seen, show};
 use super::who::over_store;
 use crate::control::{self, Leader, Record, Who};
 use crate::exit::{Exit, Failure};
+
+pub(super) use apart::look_apart;
 
 /// How long a store may take to let a request be written.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);

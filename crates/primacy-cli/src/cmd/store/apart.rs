@@ -1,0 +1,65 @@
+//! A look at a store from a process of its own.
+//!
+//! A file system that hangs keeps whoever asks it in the kernel, and a process of which one thread is kept there cannot end, not even by
+//! SIGKILL. So another process asks, and this one says within its time that there was no answer, and ends.
+
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::LOOK_PATIENCE;
+use crate::exit::{Exit, Failure};
+
+/// Set for the process that looks.
+const APART: &str = "_PRIMACY_LOOKS_APART";
+
+/// How much longer a look may take than the store that is looked at.
+const MORE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Looks at a store, by another process if the store is in files.
+///
+/// # Errors
+/// Those of the look; [`Exit::Unavailable`] if the process that looks does not end.
+pub(in super::super) fn look_apart(
+    url: &str,
+    look: impl FnOnce() -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let is_in_files = ["sqlite:", "file:"].iter().any(|scheme| url.starts_with(scheme));
+    if !is_in_files || std::env::var_os(APART).is_some() {
+        return look();
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(APART, "1").stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = child.id();
+    let relays = [relay(child.stdout.take(), io::stdout), relay(child.stderr.take(), io::stderr)];
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(child.wait()));
+    let Ok(ended) = told.recv_timeout(LOOK_PATIENCE + MORE_PATIENCE) else {
+        let message = format!(
+            "the file system of {url} does not answer: the process {pid}, which looks there, is kept by it and ends when it answers"
+        );
+        return Err(Failure::new(Exit::Unavailable, message));
+    };
+    for relay in relays {
+        let _ = relay.join();
+    }
+    let code = ended?.code().and_then(|code| u8::try_from(code).ok());
+    code.map(Exit::Job)
+        .ok_or_else(|| Failure::new(Exit::Failed, "the process that looks at the store was killed"))
+}
+
+/// Passes on what is said there, to its end.
+fn relay<W: io::Write>(
+    from: Option<impl Read + Send + 'static>,
+    to: impl FnOnce() -> W + Send + 'static,
+) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        if let Some(mut from) = from {
+            // Where no one reads, the exit code says it.
+            let _ = io::copy(&mut from, &mut to());
+        }
+    })
+}
