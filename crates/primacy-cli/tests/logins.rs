@@ -104,6 +104,22 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
     }
 }
 
+/// Whatever is logged, by this program or by what it is made of.
+#[test]
+fn no_part_of_a_login_is_in_the_log_of_a_node_that_waits_for_its_store() {
+    for json in [&["--json"][..], &[]] {
+        let mut place = Place::new("logins-log");
+        place.set("PRIMACY_ON", "etcd://QXZ7:9XQ3@127.0.0.1:1/x");
+        let args = [&["node", "--election", "e", "--node", "a"], json].concat();
+        let within = strings(&["env", "PRIMACY_LOG=trace"]);
+        let node = Node::start_within(&place, &within, "a", &strings(&args));
+        let opened = || node.told.all().iter().filter(|line| line.contains("cannot be opened yet")).count();
+        support::wait_until("word of the store", || opened() > 0);
+        let said = node.told.all().join("\n");
+        assert!(!said.contains("QXZ7") && !said.contains("9XQ3"), "{said}");
+    }
+}
+
 /// The mark of a job is in its environment, which others may be shown.
 #[test]
 fn the_mark_of_a_job_does_not_depend_on_the_url_alone() {
