@@ -108,12 +108,13 @@ pub(crate) struct Stage {
 /// # Errors
 /// [`Trouble`] where the run itself could not go on.
 pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
-    let mark = mark(&plan.arm);
+    let (mark, dir) = (mark(&plan.arm), plan.dir.clone());
     let outcome = Stage::new(plan).and_then(|mut stage| {
         let played = stage.play();
         let ended = stage.end();
         played.and(ended)
     });
+    unkillable::clean_up(&dir);
     // Also of a stage that could not be set up.
     match end_marked(&mark) {
         0 => outcome,

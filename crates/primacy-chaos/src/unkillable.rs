@@ -63,6 +63,12 @@ pub(crate) fn end_jobs(mark: &str) {
     }
 }
 
+/// Removes the set-uid program: the directory of a run may be kept.
+pub(crate) fn clean_up(dir: &Path) {
+    // It may never have been made.
+    let _ = fs::remove_file(program(dir));
+}
+
 fn program(dir: &Path) -> PathBuf {
     dir.join("become-root")
 }
