@@ -53,10 +53,10 @@ pub(crate) fn as_root(dir: &Path) -> Vec<String> {
 
 /// Kills the jobs of the nodes whose marks begin with this, as only root can.
 pub(crate) fn end_jobs(mark: &str) {
-    let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let own = fs::read_link("/proc/self/exe").ok();
     for pid in marked(mark) {
-        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
-        if name.is_ok_and(|name| name == own) {
+        let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok();
+        if program.is_some() && program == own {
             // It may have ended by itself.
             let _ = signal(pid, Signal::KILL);
         }
