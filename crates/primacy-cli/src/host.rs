@@ -6,6 +6,8 @@ use std::time::Duration;
 use primacy::metrics::{self, prometheus_client::registry::Registry};
 use primacy::{Elector, NodeId};
 use tokio::task::LocalSet;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 use crate::control::Desk;
 use crate::entry::layers::Sources;
@@ -225,16 +227,27 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<Watc
     }
 }
 
+/// Libraries that log what others do on the network, a line for each time: only their errors are shown, unless they are named.
+const NETWORK_LIBRARIES: [&str; 8] =
+    ["h2", "hyper", "hyper_util", "rustls", "tokio_rustls", "tonic", "tower", "tokio_util"];
+
+/// What is shown of the log: what is asked for, or warnings and worse.
+fn log_filter(asked: &str) -> Result<EnvFilter, ParseError> {
+    let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
+    let asked = if asked.is_empty() { "warn" } else { asked };
+    // Of two directives for one target, the later one counts.
+    EnvFilter::try_new(format!("{libraries}{asked}"))
+}
+
 /// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
 pub(crate) fn log_to(reporter: &Reporter) {
     // One that is set to nothing counts as not set.
     let asked = std::env::var("PRIMACY_LOG").unwrap_or_default();
-    let asked = if asked.is_empty() { "warn" } else { &asked };
-    let filter = tracing_subscriber::EnvFilter::try_new(asked).unwrap_or_else(|error| {
+    let filter = log_filter(&asked).unwrap_or_else(|error| {
         let message =
             format!("PRIMACY_LOG={asked} is not understood ({error}), and warnings alone are shown");
         reporter.tell(&Event::Warning { message });
-        tracing_subscriber::EnvFilter::new("warn")
+        log_filter("").expect("it is our own")
     });
     let writer = reporter.log_writer();
     let log = tracing_subscriber::fmt()
@@ -242,4 +255,29 @@ pub(crate) fn log_to(reporter: &Reporter) {
         .with_ansi(false)
         .with_writer(move || writer.clone());
     if reporter.is_json() { log.event_format(JsonLog(reporter.clone())).init() } else { log.init() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that others make costs no line of the log, however often they make it.
+    #[test]
+    fn libraries_that_log_what_others_do_log_errors_only_unless_they_are_named() {
+        let levels = |asked: &str| {
+            let filter = log_filter(asked).unwrap().to_string();
+            let mut directives: Vec<String> = filter.split(',').map(str::to_owned).collect();
+            directives.sort();
+            directives
+        };
+        for asked in ["", "info", "primacy=debug"] {
+            assert!(levels(asked).contains(&"h2=error".to_owned()), "{:?}", levels(asked));
+        }
+        let named = levels("h2=debug");
+        assert!(
+            named.contains(&"h2=debug".to_owned()) && !named.contains(&"h2=error".to_owned()),
+            "{named:?}"
+        );
+        assert!(log_filter("=,=").is_err());
+    }
 }

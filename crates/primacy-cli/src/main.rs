@@ -36,7 +36,6 @@ mod size;
 mod start_error;
 mod supervisor;
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -109,13 +108,12 @@ fn main() -> ExitCode {
         Err(Stop::Clap(error)) => {
             // Help and version are no errors. Where nothing can be printed, the exit code must do.
             let said = error.to_string();
-            match without_logins(&said) {
-                Cow::Owned(shown) if error.use_stderr() && shown != said => {
-                    line_writer::write_last_words(shown.trim_end());
-                }
-                Cow::Owned(_) | Cow::Borrowed(_) => {
-                    let _ = error.print();
-                }
+            let shown = without_logins(&said);
+            let shown = printable::printable(&shown);
+            if error.use_stderr() && shown != said {
+                line_writer::write_last_words(shown.trim_end());
+            } else {
+                let _ = error.print();
             }
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }
@@ -139,7 +137,7 @@ fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
         let line = serde_json::json!({ "event": "failed", "exit_code": exit.code(), "reason": message });
         return printable::printable_json(&line.to_string()).into_owned();
     }
-    format!("primacy: {}", printable::printable(&without_logins(message)))
+    format!("primacy: {}", printable::indented(&without_logins(message)))
 }
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {

@@ -21,6 +21,22 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// The same on one line: ends of lines are shown, too. What comes from outside cannot begin a line that looks like one of Primacy's.
+pub(crate) fn one_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
+}
+
+/// The same of a text that may have lines of its own: all but the first are indented, so that none of them looks like a message.
+pub(crate) fn indented(text: &str) -> String {
+    let shown = printable(text);
+    let mut lines = shown.split('\n');
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |text, line| {
+        let indent = if line.is_empty() || line.starts_with("  ") { "" } else { "  " };
+        text + "\n" + indent + line
+    })
+}
+
 /// A line of JSON in which the same letters are written as JSON's escapes, and whose texts are without logins.
 pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
     if !line.contains("://") && !line.contains(is_obeyed) {
@@ -56,8 +72,9 @@ fn split_at_quotes(line: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_obeyed(letter: char) -> bool {
+    let ends_lines = matches!(letter, '\u{2028}' | '\u{2029}');
     let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || (letter.is_control() && !matches!(letter, '\n' | '\t'))
+    ends_lines || turns || (letter.is_control() && !matches!(letter, '\n' | '\t'))
 }
 
 #[cfg(test)]
@@ -72,12 +89,20 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_from_outside_begins_no_line() {
+        let text = "bad\nprimacy[a]: elected\u{2028}primacy[a]: ended\u{2029}";
+        assert_eq!(one_line(text), "bad\\nprimacy[a]: elected\\u{2028}primacy[a]: ended\\u{2029}");
+        assert_eq!(indented(text), "bad\n  primacy[a]: elected\\u{2028}primacy[a]: ended\\u{2029}");
+        assert_eq!(indented("two problems:\n  one\n  two\n"), "two problems:\n  one\n  two\n");
+    }
+
+    #[test]
     fn a_line_of_json_stays_one_without_logins_and_without_what_a_terminal_would_obey() {
         let texts = [
             "etcd://u:QXZ@h/x",
             "\"etcd://u:QX\\\"Z@h\" y\\",
             "plain",
-            "a\u{1b}[2J\u{9b}31m\u{202e}\u{7f}\n\\\"",
+            "a\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{7f}\n\\\"",
             "x://h?password=QXZ",
         ];
         let line = serde_json::to_string(&texts).unwrap();

@@ -12,7 +12,7 @@ use primacy::stores::login::without_logins;
 use serde::Serialize;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter, write_to_stderr};
-use crate::printable::{printable, printable_json};
+use crate::printable::{indented, one_line, printable_json};
 use crate::process_tree::Ended;
 
 /// The number of a leadership, as it is told.
@@ -211,7 +211,7 @@ impl std::io::Write for LogWriter {
         let shown = if self.json {
             printable_json(&text).into_owned()
         } else {
-            printable(&without_logins(&text)).into_owned()
+            one_line(&without_logins(text.strip_suffix('\n').unwrap_or(&text))) + "\n"
         };
         self.writer.put(shown);
         Ok(line.len())
@@ -284,10 +284,13 @@ impl Form {
             return Some(self.json_line(event));
         }
         if let Event::Ended { reason, .. } = event {
-            return Some(format!("primacy: {}\n", printable(&without_logins(reason.as_ref()?))));
+            return Some(format!("primacy: {}\n", indented(&without_logins(reason.as_ref()?))));
         }
-        text(event, &self.node)
-            .map(|text| format!("primacy[{}]: {}\n", self.node, printable(&without_logins(&text))))
+        let text = text(event, &self.node)?;
+        let text = without_logins(&text);
+        // A panic has lines of its own.
+        let shown = if matches!(event, Event::Panic { .. }) { indented(&text) } else { one_line(&text) };
+        Some(format!("primacy[{}]: {shown}\n", self.node))
     }
 
     fn json_line(&self, event: &impl Serialize) -> String {

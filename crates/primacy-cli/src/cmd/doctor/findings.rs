@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cmd::target::{print, print_json};
 use crate::exit::{Exit, Failure};
-use crate::printable::printable;
+use crate::printable::one_line;
 
 /// All checks so far.
 #[derive(Debug)]
@@ -43,10 +43,10 @@ impl Findings {
     pub(super) fn add(&mut self, check: Check) -> Result<(), Failure> {
         if !self.json {
             let Check { name, verdict, found, why, fix } = &check;
-            print(&format!("{verdict:<8} {name}: {found}"))?;
+            print(&format!("{verdict:<8} {name}: {}", one_line(found)))?;
             for (label, text) in [("why", why), ("fix", fix)] {
                 if !text.is_empty() {
-                    print(&format!("{:<9}{label}: {text}", ""))?;
+                    print(&format!("{:<9}{label}: {}", "", one_line(text)))?;
                 }
             }
         }
@@ -58,7 +58,7 @@ impl Findings {
     pub(super) fn tell(&self, what: &str) {
         if !self.json {
             // Whoever does not read it misses nothing.
-            let _ = writeln!(std::io::stderr(), "primacy: {}", printable(what));
+            let _ = writeln!(std::io::stderr(), "primacy: {}", one_line(what));
         }
     }
 

@@ -8,6 +8,7 @@ use crate::control::{
     Announced, Certificate, Member, Members, Metadata, PeerRefused, Peers, Queue, Record, RecordNumber,
     State, Who, moves,
 };
+use crate::printable::one_line;
 
 /// How many characters of an announced state are shown to people.
 const ANNOUNCED_SHOWN_MAX: usize = 72;
@@ -30,6 +31,7 @@ pub(super) fn text(who: &Who) -> String {
         lines.push(format!("  {}", over_store(record)));
     }
     lines.extend(who.queue.iter().flat_map(over_sessions));
+    let lines: Vec<String> = lines.iter().map(|line| one_line(line)).collect();
     lines.join("\n")
 }
 
