@@ -26,6 +26,53 @@ fn transaction(operations: Vec<api::Request>) -> api::TxnRequest {
     api::TxnRequest { success, ..Default::default() }
 }
 
+/// 2,400 transactions of 187 bytes once stopped three nodes, and again when they had been started anew and applied their logs.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_over_many_keys_leave_others_their_turn_also_after_a_restart() {
+    let nodes = ["a", "b", "c"];
+    let mut keepers = Keepers::start("request-turns", &nodes);
+    let asked = keepers.asked("a").await;
+    for some in 0..240 {
+        let puts = (0..125).map(|number| put(&format!("k{some:03}-{number:03}"), 1)).collect();
+        asked.ask::<_, api::TxnResponse>(method::TXN, &transaction(puts)).await.unwrap();
+    }
+    let sorted = api::RangeRequest {
+        key: vec![0],
+        range_end: vec![0],
+        limit: 1,
+        sort_order: api::SortOrder::Descend.into(),
+        sort_target: api::SortTarget::Value.into(),
+        ..Default::default()
+    };
+    let costly = transaction([vec![api::Request::Range(sorted); 3], vec![put("z", 1)]].concat());
+    // What is no more than a request may cost is done.
+    asked.ask::<_, api::TxnResponse>(method::TXN, &costly).await.unwrap();
+    let mut attack = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let attacker = keepers.asked("a").await;
+        for _ in 0..800 {
+            let (attacker, costly) = (attacker.clone(), costly.clone());
+            attack.spawn(
+                async move { attacker.ask::<_, api::TxnResponse>(method::TXN, &costly).await.map(drop) },
+            );
+        }
+    }
+    attack.join_next().await.unwrap().unwrap().unwrap();
+    for node in nodes {
+        keepers.write(node, &format!("beside-{node}")).await;
+    }
+    drop(attack);
+    keepers.write("b", "after").await;
+    for node in nodes {
+        keepers.kill(node);
+    }
+    for node in nodes {
+        keepers.restart(node);
+    }
+    keepers.leader();
+    keepers.write("c", "again").await;
+}
+
 #[tokio::test]
 async fn a_small_request_that_would_cost_much_is_refused_and_ends_no_node() {
     let mut keepers = Keepers::start("request-limits", &["a"]);

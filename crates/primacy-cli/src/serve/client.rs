@@ -14,6 +14,7 @@ use super::OPEN_MESSAGE_BYTES_MAX;
 use super::budget::{Budget, Charge, Purse};
 use super::errors::Known;
 use super::throttle::Bucket;
+use super::turns::{self, Turns};
 use crate::idle_connections::{Evictable, IdleConnections};
 
 /// The bytes that the requests of all clients may hold: their streams, messages and watchers.
@@ -62,6 +63,7 @@ pub(super) struct NodeBudgets {
     open: Arc<Budget>,
     login_bytes: Arc<Budget>,
     logins: Arc<IdleConnections>,
+    turns: Arc<Semaphore>,
 }
 
 impl Default for NodeBudgets {
@@ -72,6 +74,7 @@ impl Default for NodeBudgets {
             open: Arc::new(Budget::new(NODE_OPEN_BYTES_MAX)),
             login_bytes: Arc::new(Budget::new(NODE_LOGIN_BYTES_MAX)),
             logins: IdleConnections::new(Arc::new(Semaphore::new(LOGINS_MAX))),
+            turns: turns::of_node(),
         }
     }
 }
@@ -92,6 +95,7 @@ pub(super) struct Client {
     open: Purse,
     login_bytes: Purse,
     logins: Arc<IdleConnections>,
+    pub(super) turns: Turns,
     place: Evictable,
     /// True if it has shown a token, or needs none.
     is_admitted: AtomicBool,
@@ -117,6 +121,7 @@ impl Client {
             open: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.open),
             login_bytes: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.login_bytes),
             logins: Arc::clone(&node.logins),
+            turns: Turns::new(&node.turns),
             place,
             is_admitted: AtomicBool::new(false),
             open_requests: Mutex::default(),

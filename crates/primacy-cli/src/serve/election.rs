@@ -36,7 +36,7 @@ pub(super) async fn campaign(
         then: vec![recipe::write(&key, Bytes::clone(&value), session)],
         otherwise: vec![Operation::Read(Box::new(Read::of(Keys::One(Bytes::clone(&key)))))],
     };
-    let stood = recipe::stand(&services.hub, &key, stand).await.map_err(within_recipe)?;
+    let stood = recipe::stand(&services, &key, stand).await.map_err(within_recipe)?;
     let Stood { version, answers, made } = stood;
     let stood = recipe::made_in(answers.first());
     let made_at = stood.map_or(version, Entry::made_at);
@@ -95,7 +95,7 @@ pub(super) async fn resign(
 ) -> Result<recipes::ResignResponse, Status> {
     let leader = request.leader.ok_or(Known::NO_LEADER_KEY)?;
     let take_out = recipe::take_out(&named(leader.key)?, leader.rev);
-    let (version, _) = super::kv::operate(services.backend(), take_out).await.map_err(within_recipe)?;
+    let (version, _) = super::kv::operate(&services, take_out).await.map_err(within_recipe)?;
     Ok(recipes::ResignResponse { header: Some(services.header(version)) })
 }
 

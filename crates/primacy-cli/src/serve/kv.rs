@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::backend::{Backend, Freshness};
 use super::errors::Known;
+use super::turns::Turn;
 use super::{OPERATIONS_MAX, REQUEST_BYTES_MAX, Services, convert};
 
 /// What etcd wraps a request in before it looks whether it is too large: its number, and who asks.
@@ -40,7 +41,7 @@ pub(super) async fn put(
     let size = request.encoded_len();
     let write = Operation::Write(convert::write(request)?);
     check_size(size)?;
-    let Answer::Written { version, previous } = operate(services.backend(), write).await?.1 else {
+    let Answer::Written { version, previous } = operate(&services, write).await?.1 else {
         unreachable!("a write is answered as one")
     };
     Ok(convert::put_response(previous.as_ref(), services.header(version)))
@@ -53,7 +54,7 @@ pub(super) async fn delete_range(
     let size = request.encoded_len();
     let delete = Operation::Delete(convert::delete(request)?);
     check_size(size)?;
-    let Answer::Deleted { version, count, previous } = operate(services.backend(), delete).await?.1 else {
+    let Answer::Deleted { version, count, previous } = operate(&services, delete).await?.1 else {
         unreachable!("a deletion is answered as one")
     };
     let _charge =
@@ -73,7 +74,7 @@ pub(super) async fn txn(
         Some(freshness) => observe(services.backend(), transaction, freshness).await?,
         None => {
             check_size(size)?;
-            operate(services.backend(), transaction).await?
+            operate(&services, transaction).await?
         }
     };
     let Answer::Decided { held, answers } = answer else { unreachable!("a transaction is answered as one") };
@@ -115,15 +116,30 @@ fn check_size(message: usize) -> Result<(), Known> {
     if message + WRAPPING_BYTES > REQUEST_BYTES_MAX { Err(Known::REQUEST_TOO_LARGE) } else { Ok(()) }
 }
 
-/// Has an operation replicated: its answer, and the version of the map after it.
+/// Has an operation replicated when it is its turn: its answer, and the version of the map after it.
 ///
 /// # Errors
 /// Why it was not done, or may not have been.
-pub(super) async fn operate(backend: &dyn Backend, operation: Operation) -> Result<(Version, Answer), Known> {
-    propose(backend, Command::Operate(operation)).await
+pub(super) async fn operate(services: &Services, operation: Operation) -> Result<(Version, Answer), Known> {
+    let Some(turn) = turn(services, &operation).await else {
+        return propose(services.backend(), Command::Operate(operation)).await;
+    };
+    // The turn lasts until it is applied, also where the client hangs up before.
+    let hub = Arc::clone(&services.hub);
+    let done = tokio::spawn(async move {
+        let outcome = hub.backend.propose(Command::Operate(operation)).await;
+        drop(turn);
+        outcome
+    });
+    answered(done.await.map_err(|_| Known::STOPPED)??)
 }
 
-/// The same of a command.
+/// Waits for the turn of an operation; `None` if it needs none.
+pub(super) async fn turn(services: &Services, operation: &Operation) -> Option<Turn> {
+    services.client.turns.wait(operation, services.backend().size()).await
+}
+
+/// Has a command replicated.
 ///
 /// # Errors
 /// As [`operate`].

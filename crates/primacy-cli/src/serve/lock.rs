@@ -27,7 +27,7 @@ pub(super) async fn lock(
         then: vec![recipe::write(&key, Bytes::from([]), session), first.clone()],
         otherwise: vec![own, first],
     };
-    let stood = recipe::stand(&services.hub, &key, stand).await.map_err(within_recipe)?;
+    let stood = recipe::stand(&services, &key, stand).await.map_err(within_recipe)?;
     let Stood { mut version, answers, made } = stood;
     let made_at = recipe::made_in(answers.first()).map_or(version, Entry::made_at);
     let is_first = recipe::made_in(answers.get(1)).is_none_or(|first| first.made_at() == made_at);
@@ -53,7 +53,7 @@ pub(super) async fn unlock(
         return Err(within_recipe(Known::EMPTY_KEY));
     }
     let delete = Delete { keys: Keys::One(request.key.into()), previous: Previous::Unwanted };
-    let deleted = kv::operate(services.backend(), Operation::Delete(delete)).await;
+    let deleted = kv::operate(&services, Operation::Delete(delete)).await;
     let (version, _): (_, Answer) = deleted.map_err(within_recipe)?;
     Ok(recipes::UnlockResponse { header: Some(services.header(version)) })
 }

@@ -33,6 +33,7 @@ mod route;
 mod tests;
 mod throttle;
 mod tls;
+mod turns;
 mod watch;
 mod watching;
 

@@ -15,7 +15,7 @@ use super::convert::signed;
 use super::errors::Known;
 use super::hub::{Hub, Kinds, Wish, after_all_with};
 use super::watching::{Told, Watching};
-use super::{kv, lease};
+use super::{Services, kv, lease};
 
 /// How long a session lives that the server begins for a client, in seconds.
 const SESSION_SECONDS: i64 = 60;
@@ -95,7 +95,11 @@ pub(super) async fn transact(
     backend: &dyn Backend,
     transaction: Transaction,
 ) -> Result<(Version, bool, Vec<Answer>), Known> {
-    match kv::operate(backend, Operation::Transaction(transaction)).await? {
+    decided(kv::propose(backend, Command::Operate(Operation::Transaction(transaction))).await)
+}
+
+fn decided(done: Result<(Version, Answer), Known>) -> Result<(Version, bool, Vec<Answer>), Known> {
+    match done? {
         (version, Answer::Decided { held, answers }) => Ok((version, held, answers)),
         (_, answer) => unreachable!("a transaction is answered as one, and not with {answer:?}"),
     }
@@ -114,11 +118,19 @@ pub(super) struct Stood {
 ///
 /// # Errors
 /// Why it was not done, or may not have been.
-pub(super) async fn stand(hub: &Arc<Hub>, key: &Bytes, transaction: Transaction) -> Result<Stood, Known> {
+pub(super) async fn stand(
+    services: &Services,
+    key: &Bytes,
+    transaction: Transaction,
+) -> Result<Stood, Known> {
     let (tell, told) = oneshot::channel();
-    let (hub, key) = (Arc::clone(hub), Bytes::clone(key));
+    let operation = Operation::Transaction(transaction);
+    let turn = kv::turn(services, &operation).await;
+    let (hub, key) = (Arc::clone(&services.hub), Bytes::clone(key));
     tokio::spawn(async move {
-        let stood = transact(&*hub.backend, transaction).await.map(|(version, held, answers)| {
+        let done = decided(kv::propose(&*hub.backend, Command::Operate(operation)).await);
+        drop(turn);
+        let stood = done.map(|(version, held, answers)| {
             let made = held.then(|| Placed::new(&hub, &key, version));
             Stood { version, answers, made }
         });
@@ -252,6 +264,7 @@ mod tests {
         let map = Arc::new(InMemory::new(State::new(), 0));
         let backend: Arc<InMemory> = Arc::clone(&map);
         let hub = Arc::new(Hub::new(backend));
+        let services = Services::on_loopback(Arc::clone(&hub));
         let (_, session) = lease::begin(&*hub.backend, None, SESSION_SECONDS).await.unwrap();
         let beginning = beginning(b"q");
         let key = key_of(&beginning, session);
@@ -263,7 +276,7 @@ mod tests {
         let count = async || find(&*hub.backend, first_of(&beginning)).await.unwrap().count;
         let before = map.now();
         {
-            let mut standing = std::pin::pin!(stand(&hub, &key, transaction.clone()));
+            let mut standing = std::pin::pin!(stand(&services, &key, transaction.clone()));
             let asked = std::future::poll_fn(|context| {
                 std::task::Poll::Ready(standing.as_mut().poll(context).is_pending())
             });
@@ -274,7 +287,7 @@ mod tests {
         }
         assert_eq!(map.now().0, before.0 + 2, "it was made, and taken out");
         assert_eq!(count().await, 0);
-        let stood = stand(&hub, &key, transaction).await.unwrap();
+        let stood = stand(&services, &key, transaction).await.unwrap();
         stood.made.expect("nobody else has made it").keep();
         for _ in 0..TURNS {
             tokio::task::yield_now().await;

@@ -240,6 +240,10 @@ impl Replicated for State {
         Report::of(self, payload, me)
     }
 
+    fn take_cost(&mut self) -> u64 {
+        self.take_cost()
+    }
+
     fn snapshot(&self) -> Arc<[u8]> {
         self.snapshot().into()
     }

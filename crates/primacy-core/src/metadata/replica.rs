@@ -71,6 +71,11 @@ pub trait Replicated: Clone {
     /// Applies a payload. What is nothing in a format that is known changes nothing; on all nodes alike, and in all versions. What it
     /// answers is for clients of this process, `me`.
     fn apply(&mut self, number: LeaderSequence, payload: &[u8], me: Identity) -> Self::Outcome;
+    /// The cost of what was applied since this was last asked, as the number of bytes of records that take as long. A log that takes
+    /// long to apply is shortened as one that is long.
+    fn take_cost(&mut self) -> u64 {
+        0
+    }
     /// All of it, as bytes.
     fn snapshot(&self) -> Arc<[u8]>;
     /// What [`snapshot`](Self::snapshot) gave.
@@ -783,6 +788,7 @@ impl<S: Replicated> Replica<S> {
             match &record.body {
                 RecordBody::Payload(payload) => {
                     let outcome = self.state.apply(number, payload, self.config.me);
+                    self.since_snapshot += usize::try_from(self.state.take_cost()).unwrap_or(usize::MAX >> 1);
                     self.outcomes.push_back((number, outcome));
                 }
                 RecordBody::Begin { voters, .. } | RecordBody::Voters(voters) => {

@@ -35,6 +35,8 @@ pub struct State {
     partitions: Partitions,
     requests: Requests,
     limits: Limits,
+    /// See [`take_cost`](Self::take_cost). It is no part of what is replicated.
+    cost: u64,
 }
 
 /// True if somebody waits for the answers of operations. Where nobody does, none are made: they may be much larger than what asked for
@@ -76,6 +78,7 @@ impl State {
             partitions: Partitions::default(),
             requests: Requests::default(),
             limits: Limits::default(),
+            cost: 0,
         }
     }
 
@@ -100,6 +103,11 @@ impl State {
     #[must_use]
     pub fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
         self.requests.has(client, sequence)
+    }
+
+    /// The cost of what was applied since this was last asked, besides its bytes, as the number of bytes of records that take as long.
+    pub fn take_cost(&mut self) -> u64 {
+        core::mem::take(&mut self.cost)
     }
 
     fn execute(&mut self, sender: Identity, command: &Command, answers: Answers) -> Result<Answer, Refusal> {
@@ -310,7 +318,7 @@ impl State {
         }
         let requests = Requests::decode(&mut from)?;
         from.end()?;
-        Ok(Self { map, sessions, partitions, requests, limits })
+        Ok(Self { map, sessions, partitions, requests, limits, cost: 0 })
     }
 
     /// A number that is the same for equal states, and hardly ever for others. It takes as long as a snapshot.

@@ -68,6 +68,13 @@ impl Replicated for SharedState {
         }
     }
 
+    fn take_cost(&mut self) -> u64 {
+        match &mut self.ahead {
+            Some(ahead) => ahead.take_cost(),
+            None => self.write().take_cost(),
+        }
+    }
+
     fn snapshot(&self) -> Arc<[u8]> {
         self.ask(State::snapshot).into()
     }

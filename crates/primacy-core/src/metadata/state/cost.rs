@@ -7,6 +7,10 @@
 //! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more, and its answer
 //! takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers, counts like an entry: whatever looks
 //! at a range of keys steps over it.
+//!
+//! Every node applies an operation that is replicated, on the thread that keeps the lead, and applies it again from its log after a
+//! restart. So the comparisons and reads of such a one look at no more than [`LOOKS_MAX`], and its deletions at twice all entries and
+//! changes of the history, and [`LOOKS_MAX`] more; and what applying has cost [counts](State::take_cost) as part of the log's length.
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -23,6 +27,13 @@ use crate::metadata::map::{Map, entry_bytes};
 /// reads and deletions together, an entry or a deleted key counted as often as it is looked at.
 pub const VISITS_MAX: u64 = 1_000_000;
 
+/// Entries that the comparisons and reads of a replicated operation may look at, together. It is above the number of deleted keys that
+/// a history of the default size remembers, so that the queue of a lock in constant use can still be read in a transaction.
+pub const LOOKS_MAX: u64 = 100_000;
+
+/// Bytes of records that take about as long to apply as a look at one entry.
+const VISIT_BYTES: u64 = 8;
+
 /// How many bytes the answer of an operation may take: keys and values, with 88 for each entry.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -32,19 +43,46 @@ const OPERATION_BYTES: u64 = 128;
 /// What an operation may still spend.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
+    /// What comparisons and reads may still look at.
+    looks: u64,
     visits: u64,
+    /// How many visits there were.
+    spent: u64,
     answer_bytes: u64,
 }
 
 impl Budget {
-    pub(super) fn of(map: &Map) -> Self {
-        let all = map.count().saturating_add(map.history().changes());
-        Self { visits: all.saturating_mul(2).saturating_add(VISITS_MAX), answer_bytes: ANSWER_BYTES_MAX }
+    /// The budget of an operation that only the node does that is asked.
+    pub(super) fn of_one_node(map: &Map) -> Self {
+        Self::new(map, VISITS_MAX, u64::MAX)
     }
 
-    /// Looks at an entry, or at an operation.
+    /// The budget of an operation that is replicated.
+    pub(super) fn of_all_nodes(map: &Map) -> Self {
+        Self::new(map, LOOKS_MAX, LOOKS_MAX)
+    }
+
+    fn new(map: &Map, more: u64, looks: u64) -> Self {
+        let all = map.count().saturating_add(map.history().changes());
+        let visits = all.saturating_mul(2).saturating_add(more);
+        Self { looks, visits, spent: 0, answer_bytes: ANSWER_BYTES_MAX }
+    }
+
+    /// The cost of applying what was counted, in bytes of records.
+    pub(super) fn cost(&self) -> u64 {
+        self.spent.saturating_mul(VISIT_BYTES)
+    }
+
+    /// Looks at an entry in order to compare or read it.
+    pub(super) fn look(&mut self) -> Result<(), Refusal> {
+        self.looks = self.looks.checked_sub(1).ok_or(Refusal::TooManyEntries)?;
+        self.visit()
+    }
+
+    /// Looks at an entry in order to delete it, or at an operation.
     pub(super) fn visit(&mut self) -> Result<(), Refusal> {
         self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooManyEntries)?;
+        self.spent += 1;
         Ok(())
     }
 
@@ -63,9 +101,9 @@ impl State {
         &self,
         operation: &Operation,
         path: &Path,
-        mut budget: Budget,
+        budget: &mut Budget,
     ) -> Result<(), Refusal> {
-        self.spend(operation, &mut path.steps(), &mut Written::new(), &mut budget)
+        self.spend(operation, &mut path.steps(), &mut Written::new(), budget)
     }
 
     fn spend<'a>(
@@ -91,7 +129,7 @@ impl State {
     fn spend_on_read(&self, read: &Read, written: &Written<'_>, budget: &mut Budget) -> Result<(), Refusal> {
         let mut sum = Sum::of(read);
         for entry in self.map.steps(&read.keys, read.at) {
-            budget.visit()?;
+            budget.look()?;
             entry.into_iter().for_each(|entry| sum.add(entry));
         }
         budget.answer(sum.bytes())?;

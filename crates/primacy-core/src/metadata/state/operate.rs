@@ -54,20 +54,27 @@ impl State {
             // does whose clients ask.
             self.check_session(write)?;
         }
-        let mut budget = Budget::of(&self.map);
-        let path = Path::of(&self.map, operation, &mut budget)?;
+        let mut budget = Budget::of_all_nodes(&self.map);
+        let path = self.judge(operation, &mut budget);
+        self.cost = self.cost.saturating_add(budget.cost());
+        Ok(self.perform(operation, &mut path?.steps(), answers))
+    }
+
+    /// Finds out which branches are taken, and that all in them can be done.
+    fn judge(&self, operation: &Operation, budget: &mut Budget) -> Result<Path, Refusal> {
+        let path = Path::of(&self.map, operation, budget)?;
         self.check_writes(operation, &mut path.steps())?;
         self.check_reads(operation, &mut path.steps())?;
         self.check_cost(operation, &path, budget)?;
         self.check_space(operation, &path)?;
-        Ok(self.perform(operation, &mut path.steps(), answers))
+        Ok(path)
     }
 
     pub(super) fn only_read(&self, operation: &Operation) -> Result<Answer, Refusal> {
-        let mut budget = Budget::of(&self.map);
+        let mut budget = Budget::of_one_node(&self.map);
         let path = Path::of(&self.map, operation, &mut budget)?;
         self.check_reads(operation, &mut path.steps())?;
-        self.check_cost(operation, &path, budget)?;
+        self.check_cost(operation, &path, &mut budget)?;
         Ok(self.answer(operation, &mut path.steps()))
     }
 
@@ -260,10 +267,10 @@ pub(super) fn next(path: &mut impl Iterator<Item = bool>) -> bool {
 
 /// Whether a comparison holds of all entries of its keys; of one without anything, if there is none.
 fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool, Refusal> {
-    budget.visit()?;
+    budget.look()?;
     let mut is_there = false;
     for entry in map.steps(&comparison.keys, None) {
-        budget.visit()?;
+        budget.look()?;
         is_there |= entry.is_some();
         if entry.is_some_and(|entry| !relates(comparison, Some(entry))) {
             return Ok(false);

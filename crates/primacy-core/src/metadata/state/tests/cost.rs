@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metadata::command::{By, Compared, Comparison, Order, Relation, Wanted};
-use crate::metadata::state::cost::{ANSWER_BYTES_MAX, VISITS_MAX};
+use crate::metadata::state::cost::{ANSWER_BYTES_MAX, LOOKS_MAX, VISITS_MAX};
 
 const ENTRIES: u64 = 10_000;
 
@@ -40,34 +40,68 @@ fn refuses(told: &mut Told, operation: &Operation, refusal: Refusal) {
     assert_eq!((told.state.version(), told.state.size()), before);
 }
 
-/// How many times an operation may look at so many keys.
+/// How many times an operation that one node does may look at so many keys.
 fn looks_allowed(told: &Told, keys: u64) -> usize {
     let all = told.state.size().entries + told.state.size().history_changes;
     usize::try_from((2 * all + VISITS_MAX) / (keys + 1)).unwrap()
 }
 
+/// How many times one that is replicated may.
+fn replicated_looks_allowed(keys: u64) -> usize {
+    usize::try_from(LOOKS_MAX / keys).unwrap()
+}
+
+/// Looks by reads and looks by comparisons, each at all entries.
+fn looks(count: usize) -> [Operation; 2] {
+    let comparison =
+        Comparison { keys: Keys::all(), relation: Relation::Less, compared: Compared::ChangedAt(i64::MAX) };
+    let compares = Transaction { comparisons: vec![comparison; count], ..Transaction::default() };
+    let compares = transaction(vec![write("w", "w"), Operation::Transaction(compares)]);
+    [transaction([many(count, &all(Wanted::Count)), vec![write("w", "w")]].concat()), compares]
+}
+
 #[test]
 fn a_request_looks_at_no_more_than_so_many_entries() {
-    let mut told = filled(ENTRIES, 1);
-    let allowed = looks_allowed(&told, ENTRIES);
-    let count = all(Wanted::Count);
-    assert!(told.operate(transaction(many(allowed - 1, &count))).is_ok());
-    let reads = [vec![write("w", "w")], many(allowed + 1, &count)].concat();
-    refuses(&mut told, &transaction(reads.clone()), Refusal::TooManyEntries);
-    // Also if none of the transactions has many, or only reads: then the node that is asked looks alone.
+    let mut told = filled(ENTRIES - 1, 1);
+    told.operate(write("w", "w")).unwrap();
+    let allowed = replicated_looks_allowed(ENTRIES);
+    for (fit, exceed) in looks(allowed - 1).iter().zip(&looks(allowed + 1)) {
+        assert!(told.operate(fit.clone()).is_ok());
+        refuses(&mut told, exceed, Refusal::TooManyEntries);
+    }
+    // Also if none of the transactions within has many.
+    let reads = [vec![write("w", "w")], many(allowed + 1, &all(Wanted::Count))].concat();
     let halves = reads.chunks(allowed / 2 + 1).map(|some| transaction(some.to_vec())).collect();
     refuses(&mut told, &transaction(halves), Refusal::TooManyEntries);
-    let outcome = told.state.observe(&transaction(many(allowed + 1, &count))).unwrap();
-    assert_eq!(outcome.result, Err(Refusal::TooManyEntries));
-    // Comparisons look at entries, too.
-    let comparison =
-        Comparison { keys: Keys::all(), relation: Relation::Greater, compared: Compared::ChangedAt(0) };
-    let compares = Transaction { comparisons: vec![comparison; allowed + 1], ..Transaction::default() };
-    refuses(&mut told, &Operation::Transaction(compares), Refusal::TooManyEntries);
-    // All entries can be deleted, and told, in one request.
+    // One that only reads keeps no other node busy.
+    let allowed = looks_allowed(&told, ENTRIES);
+    let observe = |count| told.state.observe(&transaction(many(count, &all(Wanted::Count)))).unwrap().result;
+    assert!(observe(allowed - 1).is_ok());
+    assert_eq!(observe(allowed + 1), Err(Refusal::TooManyEntries));
+}
+
+#[test]
+fn all_entries_can_be_deleted_and_told_in_one_request() {
+    let mut told = filled(LOOKS_MAX + 1, 1);
     let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
     let Ok(Answer::Deleted { count, .. }) = told.operate(delete) else { panic!("it is one look at all") };
-    assert_eq!(count, ENTRIES);
+    assert_eq!(count, LOOKS_MAX + 1);
+}
+
+/// A node applies its log again when it starts, so what stands in it may not cost much more than what is long.
+#[test]
+fn what_applying_has_cost_is_told_once_whether_it_was_refused_or_not() {
+    let mut told = filled(ENTRIES, 1);
+    told.state.take_cost();
+    let allowed = replicated_looks_allowed(ENTRIES);
+    for count in [1, allowed / 2, 2 * allowed] {
+        for operation in looks(count) {
+            let _ = told.operate(operation);
+            let at_least = ENTRIES * u64::try_from(count.min(allowed)).unwrap();
+            assert!(told.state.take_cost() >= at_least, "{count}");
+            assert_eq!(told.state.take_cost(), 0);
+        }
+    }
 }
 
 /// Deleted keys that the history remembers are stepped over, and so count, on a node that has them from a snapshot as well.
@@ -76,11 +110,12 @@ fn deleted_keys_are_looked_at_as_long_as_the_history_remembers_them() {
     let mut told = filled(ENTRIES, 1);
     let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Unwanted });
     told.operate(delete).unwrap();
-    let allowed = looks_allowed(&told, ENTRIES);
+    let allowed = replicated_looks_allowed(ENTRIES);
     let count = all(Wanted::Count);
     assert!(told.operate(transaction(many(allowed - 1, &count))).is_ok());
     let too_many = transaction([vec![write("w", "w")], many(allowed + 1, &count)].concat());
     refuses(&mut told, &too_many, Refusal::TooManyEntries);
+    let allowed = looks_allowed(&told, ENTRIES);
     let outcome = told.state.observe(&transaction(many(allowed + 1, &count))).unwrap();
     assert_eq!(outcome.result, Err(Refusal::TooManyEntries));
     let comparison =

@@ -1,0 +1,128 @@
+//! Turns of operations that take long to apply.
+//!
+//! An operation over a range of keys is applied by every node, on the thread that keeps the lead. So the entries that such operations
+//! may look at, and are not applied yet, are bounded: for a connection, and for the node. The next operation waits at the door, where it
+//! is dropped when its client goes away; connections that wait get their turns one after the other, and other writes wait for none.
+
+use std::sync::Arc;
+
+use primacy_core::metadata::command::{Keys, Operation};
+use primacy_core::metadata::state::Size;
+use primacy_core::metadata::state::cost::LOOKS_MAX;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Entries that the operations of one connection, and of all of them, may look at before they are applied.
+const CONNECTION_LOOKS_MAX: u32 = 100_000;
+const NODE_LOOKS_MAX: u32 = 4 * CONNECTION_LOOKS_MAX;
+
+const _: () =
+    assert!(CONNECTION_LOOKS_MAX as u64 == LOOKS_MAX, "a connection may do one operation of any cost");
+
+/// The turns of one connection.
+#[derive(Debug)]
+pub(super) struct Turns {
+    connection: Arc<Semaphore>,
+    node: Arc<Semaphore>,
+}
+
+/// A turn, until it is dropped: when its operation is applied.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+/// The turns that all connections share.
+pub(super) fn of_node() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(NODE_LOOKS_MAX as usize))
+}
+
+impl Turns {
+    pub(super) fn new(node: &Arc<Semaphore>) -> Self {
+        Self { connection: Arc::new(Semaphore::new(CONNECTION_LOOKS_MAX as usize)), node: Arc::clone(node) }
+    }
+
+    /// Waits for the turn of an operation in a map of this size; `None` if it needs none.
+    pub(super) async fn wait(&self, operation: &Operation, size: Size) -> Option<Turn> {
+        let looks = ranges(operation).saturating_mul(size.entries.saturating_add(size.history_changes));
+        let looks = u32::try_from(looks).unwrap_or(u32::MAX).min(CONNECTION_LOOKS_MAX);
+        if looks == 0 {
+            return None;
+        }
+        // One after the other: a connection has no more than one operation in the queue of the node.
+        let connection = Arc::clone(&self.connection).acquire_many_owned(looks).await.ok()?;
+        let node = Arc::clone(&self.node).acquire_many_owned(looks).await.ok()?;
+        Some(Turn { _permits: [connection, node] })
+    }
+}
+
+/// The number of comparisons, reads and deletions of more than one key, in both branches.
+fn ranges(operation: &Operation) -> u64 {
+    let is_range = |keys: &Keys| u64::from(!matches!(keys, Keys::One(_)));
+    match operation {
+        Operation::Read(read) => is_range(&read.keys),
+        Operation::Delete(delete) => is_range(&delete.keys),
+        Operation::Write(_) => 0,
+        Operation::Transaction(transaction) => {
+            let compared: u64 = transaction.comparisons.iter().map(|it| is_range(&it.keys)).sum();
+            let done = transaction.then.iter().chain(&transaction.otherwise);
+            compared + done.map(ranges).sum::<u64>()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::metadata::command::{Read, Transaction};
+
+    use super::*;
+
+    fn size(entries: u64) -> Size {
+        Size { entries, bytes: 0, history_changes: 0, history_bytes: 0 }
+    }
+
+    fn reads(count: usize, keys: &Keys) -> Operation {
+        let then = vec![Operation::Read(Box::new(Read::of(keys.clone()))); count];
+        Operation::Transaction(Transaction { then, ..Transaction::default() })
+    }
+
+    /// Whether it gets its turn without waiting.
+    async fn at_once(turns: &Turns, operation: &Operation, size: Size) -> Option<Option<Turn>> {
+        let mut waiting = std::pin::pin!(turns.wait(operation, size));
+        std::future::poll_fn(|context| {
+            std::task::Poll::Ready(match waiting.as_mut().poll(context) {
+                std::task::Poll::Ready(turn) => Some(turn),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn costly_operations_wait_for_their_turns_and_others_do_not() {
+        let node = of_node();
+        let turns = || Turns::new(&node);
+        let (large, all) = (size(LOOKS_MAX), Keys::all());
+        let attacker = turns();
+        let first = at_once(&attacker, &reads(11, &all), large).await.expect("nobody is before it");
+        assert!(first.is_some());
+        assert!(at_once(&attacker, &reads(1, &all), large).await.is_none(), "a second one waits");
+        let single = reads(20, &Keys::One(b"k".to_vec().into()));
+        assert!(matches!(at_once(&attacker, &single, large).await, Some(None)), "a single key needs no turn");
+        // Others get theirs, until the node has enough.
+        let others: Vec<Turns> = (0..4).map(|_| turns()).collect();
+        let mut held = Vec::new();
+        for (index, other) in others.iter().enumerate() {
+            let turn = at_once(other, &reads(1, &all), large).await;
+            assert_eq!(turn.is_some(), index < 3, "{index}");
+            held.push(turn);
+        }
+        drop(first);
+        assert!(at_once(&others[3], &reads(1, &all), large).await.is_some());
+        drop(held);
+        // In a small map a connection has many at a time.
+        let mut many = Vec::new();
+        for _ in 0..20 {
+            many.push(at_once(&attacker, &reads(1, &all), size(100)).await.expect("there is room"));
+        }
+    }
+}
