@@ -99,6 +99,16 @@ impl IdleConnections {
         Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed")
     }
 
+    /// Closes idle ones until no more than so many are left.
+    pub(crate) fn keep_at_most(&self, idle: usize) {
+        let mut table = self.table();
+        while table.idle.len() > idle
+            && let Some(one) = table.pop()
+        {
+            one.evicted.notify_one();
+        }
+    }
+
     /// Enters a connection that has been accepted from this address.
     pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Evictable {
         let (server, network) = (Arc::clone(self), network(from));
@@ -192,6 +202,20 @@ mod tests {
         };
         drop(tokio::join!(connect(), closing));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_so_many_are_kept_that_are_idle() {
+        let server = IdleConnections::new(Arc::new(Semaphore::new(100)));
+        let entered = [1, 1, 1, 2].map(|last| server.enter(IpAddr::from([10, 0, 0, last])));
+        entered[0].set_busy();
+        server.keep_at_most(2);
+        let mut evicted = Vec::new();
+        for one in &entered {
+            evicted.push(tokio::time::timeout(Duration::from_secs(1), one.evicted()).await.is_ok());
+        }
+        assert_eq!(evicted, [false, true, false, false], "the oldest that is idle, of the address with most");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_address_with_many_idle_connections_makes_room_with_its_own() {
         let server = IdleConnections::new(Arc::new(Semaphore::new(100)));

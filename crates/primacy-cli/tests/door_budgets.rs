@@ -7,6 +7,7 @@ mod support;
 #[path = "support/door.rs"]
 mod asking;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use asking::Asked;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Request, Response};
@@ -34,8 +36,8 @@ fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &length.to_be_bytes()[..], message].concat()
 }
 
-/// A body of which some is sent, and then nothing more comes, and no end.
-struct Unfinished(Option<Bytes>);
+/// A body of which some frames are sent, and then nothing more comes, and no end.
+struct Unfinished(VecDeque<Bytes>);
 
 impl Body for Unfinished {
     type Data = Bytes;
@@ -45,7 +47,7 @@ impl Body for Unfinished {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+        self.0.pop_front().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
     }
 }
 
@@ -69,10 +71,19 @@ impl Attacker {
         path: &str,
         body: Vec<u8>,
     ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
+        self.begin_with(path, VecDeque::from([body.into()]))
+    }
+
+    /// The same with a body of these frames.
+    fn begin_with(
+        &self,
+        path: &str,
+        frames: VecDeque<Bytes>,
+    ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
         let request = Request::post(format!("http://x{path}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            .body(Unfinished(Some(body.into())))
+            .body(Unfinished(frames))
             .unwrap();
         let mut attacker = self.0.clone();
         async move {
@@ -351,6 +362,37 @@ async fn input_that_is_not_taken_is_bounded() {
         let _: api::RangeResponse = asked.ask(method::RANGE, &one).await.unwrap();
     }
     served.grew_by_less_than(before, 160 * MIB);
+}
+
+/// A client of thousands of leases or watches names all of them at once, and its connection is not ended for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_small_messages_at_once_are_answered() {
+    const MESSAGES: usize = 3_000;
+    let served = Served::start("budget-burst", false);
+    let create = api::WatchCreateRequest { key: b"k".to_vec(), ..Default::default() };
+    let create = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) };
+    for (path, message) in [
+        (method::LEASE_KEEP_ALIVE, api::LeaseKeepAliveRequest { id: 7 }.encode_to_vec()),
+        (method::WATCH, create.encode_to_vec()),
+    ] {
+        let client = Attacker::connect(&served.address, 1 << 20).await;
+        let frames = std::iter::repeat_n(Bytes::from(prefixed(&message)), MESSAGES);
+        let mut answer = client.begin_with(path, frames.collect()).await.unwrap().into_body();
+        let (mut received, mut answers) = (Vec::new(), 0);
+        while answers < MESSAGES {
+            let frame = tokio::time::timeout(PATIENCE, answer.frame()).await;
+            let frame = frame.unwrap_or_else(|_| panic!("{path}: {answers} are answered"));
+            received.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
+            while let Some(Ok(length)) = received.get(1..5).map(<[u8; 4]>::try_from) {
+                let end = 5 + usize::try_from(u32::from_be_bytes(length)).unwrap();
+                if received.len() < end {
+                    break;
+                }
+                received.drain(..end);
+                answers += 1;
+            }
+        }
+    }
 }
 
 /// Empty operations of two bytes, which took a hundred times as many when they were decoded, before they were counted.

@@ -40,6 +40,7 @@ mod watching;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -58,6 +59,7 @@ use self::figures::Counts;
 use self::hub::Hub;
 use self::throttle::Throttle;
 use crate::idle_connections::IdleConnections;
+use crate::memory;
 
 pub(crate) use self::auth::{Users, open_users};
 pub(crate) use self::backend::Backend;
@@ -83,10 +85,19 @@ const STREAMS_MAX: u32 = 1024;
 /// How many connections there may be. One more takes the place of one that has not shown a token yet, or waits until one is closed.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// How many bytes of a stream, and of a connection, may have come that were not looked at yet: as many as with etcd. How many small frames
-/// may be among them follows from the latter. What is not looked at for longer is charged, see [`read_ahead`].
+/// How many of them may be there that have not shown a token yet, or made a request where none is asked for. Such a one may hold some 60 KiB
+/// that nothing else counts: of a handshake, or of the head of a request that has no end.
+const UNPROVEN_CONNECTIONS_MAX: usize = 2048;
+
+/// After how many connections that have ended free memory is given back to the system, and how often it is looked.
+const ENDED_FOR_MEMORY: usize = 256;
+const MEMORY_LOOK: Duration = Duration::from_secs(30);
+
+/// How many bytes of a stream, and of a connection, may have come that were not looked at yet. The HTTP/2 library allows small frames among
+/// them by the latter: half as many bytes, and each small frame counts for 256. So it is large enough for a stream whose window is full of
+/// the shortest messages. All streams are read as they come, and what waits for its service is charged, see [`read_ahead`].
 const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 6 << 20;
 
 /// How many bytes the names and values in the head of a request may have.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
@@ -208,17 +219,22 @@ impl Door {
     pub(crate) async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.hub).run()));
         let idle = IdleConnections::new(Arc::new(Semaphore::new(self.connections)));
+        let ended = Arc::<AtomicUsize>::default();
+        let _giving_back = AbortOnDrop(tokio::spawn(give_back_memory(Arc::clone(&ended))));
         loop {
             let place = idle.place().await;
             match self.listener.accept().await {
                 Ok((stream, from)) => {
                     let services = Arc::new(self.services(from, &idle));
+                    idle.keep_at_most(UNPROVEN_CONNECTIONS_MAX);
+                    let ended = Arc::clone(&ended);
                     let (tls, open) = (self.tls.clone(), self.counts.open());
                     tokio::spawn(async move {
                         if let Err(error) = connection(stream, services, tls).await {
                             debug!(%from, %error, "a client's connection ended");
                         }
                         drop((place, open));
+                        ended.fetch_add(1, Ordering::Relaxed);
                     });
                 }
                 Err(error) => {
@@ -243,6 +259,22 @@ impl Door {
 impl std::fmt::Debug for Door {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Door").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+/// Gives memory back to the system when many connections have ended: the allocator would keep what they had for good.
+async fn give_back_memory(ended: Arc<AtomicUsize>) {
+    let mut looks = interval(MEMORY_LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = 0;
+    loop {
+        looks.tick().await;
+        let now = ended.load(Ordering::Relaxed);
+        if now.wrapping_sub(before) >= ENDED_FOR_MEMORY {
+            before = now;
+            // It may take some milliseconds.
+            let _ = tokio::task::spawn_blocking(memory::give_back_what_is_free).await;
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The messages of a stream, received before its service takes them.
 //!
-//! What a client has sent and no one takes waits within the connection, out of sight, up to the window of its stream. So a stream is read
-//! as it comes, and while its service takes nothing that window is charged to the client: what waits on all connections counts against
-//! the budget of the node.
+//! A service takes the messages of a stream one by one, and a client may send thousands at once: all leases to be kept alive, all keys to
+//! be watched. What waits within the connection is out of sight, and beyond a number of small frames the HTTP/2 library ends the connection
+//! (`too_many_data_frames`). So a stream is read as it comes, and what waits for its service is charged to the client: what waits on all
+//! connections counts against the budget of the node.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,21 +12,17 @@ use std::task::{Context, Poll};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::budget::Charge;
 use super::errors::Known;
-use super::{AbortOnDrop, Failed, STREAM_WINDOW};
-
-/// The frames that may be here before the window of the stream is charged, too.
-const FRAMES_MAX: usize = 4;
+use super::{AbortOnDrop, Failed};
 
 /// The bytes that a frame takes besides its data.
-const FRAME_BYTES: usize = 128;
+const FRAME_BYTES: usize = 256;
 
 /// The body of a request whose service takes messages one by one.
 pub(super) struct ReadAhead {
-    received: mpsc::Receiver<Result<Received, Failed>>,
+    received: mpsc::UnboundedReceiver<Result<Received, Failed>>,
     _reading: AbortOnDrop,
 }
 
@@ -41,12 +38,12 @@ impl ReadAhead {
     where
         B: Body<Data = Bytes, Error = Failed> + Send + Unpin + 'static,
     {
-        let (give, received) = mpsc::channel(FRAMES_MAX);
+        let (give, received) = mpsc::unbounded_channel();
         let stream = Arc::clone(stream);
         let reading = tokio::spawn(async move {
             if let Err(failed) = read(body, &stream, &give).await {
                 // The service may have ended before.
-                let _ = give.send(Err(failed)).await;
+                let _ = give.send(Err(failed));
             }
         });
         Self { received, _reading: AbortOnDrop(reading) }
@@ -56,25 +53,18 @@ impl ReadAhead {
 async fn read<B>(
     mut body: B,
     stream: &Charge,
-    give: &mpsc::Sender<Result<Received, Failed>>,
+    give: &mpsc::UnboundedSender<Result<Received, Failed>>,
 ) -> Result<(), Failed>
 where
     B: Body<Data = Bytes, Error = Failed> + Unpin,
 {
-    let charge = |bytes| stream.another(bytes).ok_or_else(|| tonic::Status::from(Known::TOO_MANY_REQUESTS));
     while let Some(frame) = body.frame().await {
         // A copy: a short frame would keep all that was received together with it.
         let frame = frame?.map_data(|data| Bytes::copy_from_slice(&data));
-        let charged = charge(FRAME_BYTES + frame.data_ref().map_or(0, Bytes::len))?;
-        match give.try_send(Ok(Received { frame, _charge: charged })) {
-            Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Ok(()),
-            Err(TrySendError::Full(received)) => {
-                let _unread = charge(usize::try_from(STREAM_WINDOW).unwrap_or(usize::MAX))?;
-                if give.send(received).await.is_err() {
-                    return Ok(());
-                }
-            }
+        let bytes = FRAME_BYTES + frame.data_ref().map_or(0, Bytes::len);
+        let charge = stream.another(bytes).ok_or_else(|| tonic::Status::from(Known::TOO_MANY_REQUESTS))?;
+        if give.send(Ok(Received { frame, _charge: charge })).is_err() {
+            break;
         }
     }
     Ok(())
@@ -130,8 +120,7 @@ mod tests {
         assert_eq!(node.taken()[0], idle);
         let many = ReadAhead::of(body(1000, 1000), &stream);
         settle().await;
-        let window = usize::try_from(STREAM_WINDOW).unwrap();
-        assert_eq!(node.taken()[0] - idle, (FRAMES_MAX + 1) * (1000 + FRAME_BYTES) + window);
+        assert_eq!(node.taken()[0] - idle, 1000 * (1000 + FRAME_BYTES));
         drop(many);
         settle().await;
         assert_eq!(node.taken()[0], idle);
