@@ -15,6 +15,7 @@ use crate::{Column, ONLY_VARIABLE};
 pub(crate) mod advisory;
 mod failing;
 mod fence;
+mod fence_owner;
 mod hostile;
 mod many;
 

@@ -1,17 +1,20 @@
 //! Whether the owner of an object may be trusted with it: an owner can change it at any time.
 
-/// A condition of SQL: whether the role whose oid is the expression `role` is this one, a role that it is a member of, the
-/// owner of the database, or a superuser.
+/// A condition of SQL: whether the role whose oid is the expression `role` is this one, a superuser, or, unless this one is a superuser, the
+/// owner of the database or a role that this one is a member of.
 ///
-/// A superuser is a member of every role, and must not trust each of them for that.
+/// What an owner puts on a table (a trigger, a check, a default) runs with the rights of the role that writes to it. A superuser, who is
+/// a member of every role, must not trust each of them for that, nor the owner of each database.
 #[must_use]
 pub fn is_trusted(role: &str) -> String {
+    let owner_of_database = "(SELECT datdba FROM pg_catalog.pg_database \
+         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
     format!(
-        "({role} OPERATOR(pg_catalog.=) ANY (SELECT datdba FROM pg_catalog.pg_database \
-         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) \
-         OR EXISTS (SELECT FROM pg_catalog.pg_roles WHERE oid OPERATOR(pg_catalog.=) {role} \
-         AND (rolsuper OR rolname OPERATOR(pg_catalog.=) ANY (ARRAY[current_user, 'pg_database_owner']))) \
-         OR (NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user) \
-         AND pg_catalog.pg_has_role({role}, 'USAGE')))"
+        "(EXISTS (SELECT FROM pg_catalog.pg_roles AS me, pg_catalog.pg_roles AS owner \
+         WHERE me.rolname OPERATOR(pg_catalog.=) current_user AND owner.oid OPERATOR(pg_catalog.=) \
+         CASE WHEN pg_catalog.pg_get_userbyid({role}) OPERATOR(pg_catalog.=) 'pg_database_owner' \
+         THEN {owner_of_database} ELSE {role} END \
+         AND (owner.rolsuper OR owner.oid OPERATOR(pg_catalog.=) me.oid OR (NOT me.rolsuper \
+         AND (owner.oid OPERATOR(pg_catalog.=) {owner_of_database} OR pg_catalog.pg_has_role(owner.oid, 'USAGE'))))))"
     )
 }

@@ -40,8 +40,25 @@ const NO_TOKEN: &str = "PRM01";
 const STALE: &str = "PRM02";
 
 /// The version of the fence that [`install`] makes. A fence of version 1 lets every role that may write to a guarded table act
-/// with the rights of the fence's owner: install again.
-pub const VERSION: u32 = 2;
+/// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so: install again.
+pub const VERSION: u32 = 3;
+
+/// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner.
+const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown, 'schema' AS kind, nspowner AS owner
+            FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+        UNION ALL SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass), 'table', relowner
+            FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+        UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), 'function', proowner
+            FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid";
+
+/// The condition that such a part belongs to the role `acts_as`, with whose rights the fence acts, or to a superuser. Nobody else
+/// may be able to put something in its place.
+const OWNED: &str = "EXISTS (SELECT FROM pg_catalog.pg_roles WHERE (rolsuper OR rolname OPERATOR(pg_catalog.=) acts_as) \
+    AND oid OPERATOR(pg_catalog.=) CASE WHEN pg_catalog.pg_get_userbyid(made.owner) OPERATOR(pg_catalog.=) 'pg_database_owner' \
+    THEN (SELECT datdba FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) \
+    ELSE made.owner END)";
 
 /// The functions of a fence.
 const FUNCTIONS: [&str; 5] =
@@ -64,8 +81,8 @@ pub struct Guard {
 /// fence of an earlier version is replaced: it may be called at every start. The role must own the tables: the triggers are to
 /// fire whatever a session asks for, and only an owner may say so.
 ///
-/// Refuses to use a schema, table or function of the fence that belongs to a role which this one need not trust: to another one
-/// than itself, a role that it is a member of, a superuser or the owner of the database.
+/// The functions of the fence run with the rights of this role. So `install` refuses a schema, table or function of the fence that belongs
+/// to another role than this one or a superuser. A schema that is not there is made.
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then, unless the connection broke at the end.
@@ -100,7 +117,10 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
     let (schema_text, version) = (quoted(&schema, '\''), VERSION.to_string());
     let (trusted, functions) =
         (is_trusted("made.owner"), FUNCTIONS.map(|name| quoted(name, '\'')).join(", "));
+    let parts = PARTS.replace(":functions", &functions);
     let common = [
+        (":parts", parts.as_str()),
+        (":owned", OWNED),
         (":schema_text", schema_text.as_str()),
         (":schema", &schema),
         (":version", &version),

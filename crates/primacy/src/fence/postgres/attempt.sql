@@ -13,6 +13,7 @@ DECLARE
     made pg_catalog.record;
     schema pg_catalog.text;
     named pg_catalog.text;
+    acts_as pg_catalog.name;
     of_election pg_catalog.text;
     highest pg_catalog.int8;
     shown pg_catalog.text;
@@ -24,21 +25,17 @@ BEGIN
     END IF;
     -- Its only argument is the election, with a zero byte at the end.
     SELECT pg_catalog.quote_ident(nspname), nspname,
-            pg_catalog.convert_from(pg_catalog."substring"(tgargs, 1, pg_catalog.length(tgargs) OPERATOR(pg_catalog.-) 1), pg_catalog.getdatabaseencoding())
-        INTO schema, named, of_election FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) tgfoid
+            pg_catalog.convert_from(pg_catalog."substring"(tgargs, 1, pg_catalog.length(tgargs) OPERATOR(pg_catalog.-) 1), pg_catalog.getdatabaseencoding()),
+            pg_catalog.pg_get_userbyid(proowner)
+        INTO schema, named, of_election, acts_as FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) tgfoid
         JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) pronamespace
         WHERE tgrelid OPERATOR(pg_catalog.=) tried::pg_catalog.oid AND tgname OPERATOR(pg_catalog.=) 'primacy_guard'
         AND proname OPERATOR(pg_catalog.=) 'primacy_guard';
     PERFORM pg_catalog.set_config('primacy_attempt.foreign', '', true), pg_catalog.set_config('primacy_attempt.schema', coalesce(named, ''), true);
     FOR made IN
-        SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass) AS shown, relowner AS owner
-            FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) 'primacy_fence'
-            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
-        UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), proowner
-            FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
-            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+        :parts
     LOOP
-        IF NOT :trusted THEN
+        IF NOT :owned OR (made.kind OPERATOR(pg_catalog.<>) 'schema' AND NOT :trusted) THEN
             PERFORM pg_catalog.set_config('primacy_attempt.foreign',
                 pg_catalog.format('%s belongs to the role %s', made.shown, pg_catalog.pg_get_userbyid(made.owner)), true);
         END IF;

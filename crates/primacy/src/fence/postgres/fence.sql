@@ -40,6 +40,14 @@ BEGIN
     END IF;
 END $primacy$;
 
+DO $primacy$ BEGIN
+    -- Whoever may make no schema can use one that is there.
+    IF pg_catalog.to_regnamespace(:schema_text) IS NULL THEN
+        CREATE SCHEMA :schema;
+        -- For the triggers, whose functions are found by everybody who writes.
+        GRANT USAGE ON SCHEMA :schema TO PUBLIC;
+    END IF;
+END $primacy$;
 CREATE TABLE IF NOT EXISTS :schema.primacy_fence(
     election pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     highest pg_catalog.int8 NOT NULL CHECK (highest OPERATOR(pg_catalog.>=) 0)

@@ -3,25 +3,45 @@
 -- they can replace. Nothing is written before this, for a trigger of theirs would run with our rights.
 DO $primacy$
 DECLARE
+    schema pg_catalog.text := :schema_text;
+    acts_as pg_catalog.name := current_user;
     made pg_catalog.record;
     why pg_catalog.text;
 BEGIN
+    -- The functions run with the rights of their owner, and the owner of a schema can drop what others have in it and put something
+    -- else there. So all of it belongs to this role, or to a superuser, who needs no such way.
     FOR made IN
-        SELECT pg_catalog.format('the schema %I', nspname) AS shown, nspowner AS owner
-            FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
-        UNION ALL SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass), relowner
-            FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
-            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
-        UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), proowner
-            FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
-            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+        :parts
     LOOP
-        IF NOT :trusted THEN
-            RAISE EXCEPTION USING ERRCODE = 'PRM06', MESSAGE = pg_catalog.format('primacy: %s belongs to the role %s, who could change it',
-                made.shown, pg_catalog.pg_get_userbyid(made.owner)),
-                HINT = pg_catalog.format('Install as that role if it is to be trusted with the fence (SET ROLE), have it removed, or name another --schema; '
-                    'this is %s.', current_user);
+        IF NOT :owned THEN
+            RAISE EXCEPTION USING ERRCODE = 'PRM06',
+                MESSAGE = pg_catalog.format('primacy: %s belongs to the role %s, who could have the fence act with the rights of %s',
+                    made.shown, pg_catalog.pg_get_userbyid(made.owner), current_user),
+                HINT = CASE WHEN made.kind OPERATOR(pg_catalog.=) 'schema' THEN
+                    pg_catalog.format('Install as that role (pg_database_owner: as the owner of the database), or in a schema of your own, which is made if it is not there: --schema primacy; '
+                        'or have that one given to you: ALTER SCHEMA %s OWNER TO %I.', :schema_text, current_user)
+                    ELSE 'Install as that role if it is to be trusted with the fence (SET ROLE), have it removed, or name another --schema.' END;
         END IF;
+    END LOOP;
+    -- What default privileges have granted on what was made. Rights on the other functions are for their owner alone.
+    FOR made IN
+        SELECT pg_catalog.format('FUNCTION %s', pg_proc.oid::pg_catalog.regprocedure) AS shown, granted.grantee
+            FROM pg_catalog.pg_proc, pg_catalog.aclexplode(proacl) AS granted
+            WHERE granted.grantee OPERATOR(pg_catalog.<>) proowner AND proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+            AND (proname OPERATOR(pg_catalog.<>) 'primacy_token' OR granted.grantee OPERATOR(pg_catalog.=) 0 OR EXISTS (
+                SELECT FROM pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given WHERE defaclrole OPERATOR(pg_catalog.=) proowner
+                AND defaclobjtype OPERATOR(pg_catalog.=) 'f' AND given.grantee OPERATOR(pg_catalog.=) granted.grantee))
+        UNION SELECT pg_catalog.format('TABLE %s', pg_class.oid::pg_catalog.regclass), granted.grantee
+            FROM pg_catalog.pg_class, pg_catalog.aclexplode(relacl) AS granted, pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given
+            WHERE granted.grantee OPERATOR(pg_catalog.<>) relowner AND granted.grantee OPERATOR(pg_catalog.<>) 0
+            AND relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+            AND defaclrole OPERATOR(pg_catalog.=) relowner AND defaclobjtype OPERATOR(pg_catalog.=) 'r'
+            AND given.grantee OPERATOR(pg_catalog.=) granted.grantee
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s', made.shown,
+            CASE WHEN made.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(made.grantee)) END);
     END LOOP;
     FOR made IN
         SELECT pg_class.*, pg_class.oid AS relation FROM pg_catalog.pg_class
@@ -43,12 +63,19 @@ BEGIN
             WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conrelid OPERATOR(pg_catalog.=) made.relation
                 AND contype OPERATOR(pg_catalog.=) 'p' AND pg_catalog.pg_get_constraintdef(oid) OPERATOR(pg_catalog.=)
                 'PRIMARY KEY (election)') THEN 'its primary key is another'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conrelid OPERATOR(pg_catalog.=) made.relation
+                AND pg_catalog.pg_get_constraintdef(oid) OPERATOR(pg_catalog.<>) ALL (ARRAY['PRIMARY KEY (election)', 'CHECK ((highest >= 0))',
+                    'NOT NULL election', 'NOT NULL highest'])) THEN 'it has a constraint that is not of the fence'
+            WHEN (SELECT pg_catalog.count(*) FROM pg_catalog.pg_index WHERE indrelid OPERATOR(pg_catalog.=) made.relation)
+                OPERATOR(pg_catalog.<>) 1 THEN 'it has an index that is not of the fence'
             WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) made.relation AND NOT tgisinternal
                 AND tgfoid OPERATOR(pg_catalog.<>) ALL (ARRAY[pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_fence_keeps()'))::pg_catalog.oid,
                     pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_fence_raised()'))::pg_catalog.oid]))
                 THEN 'it has a trigger that is not of the fence'
             WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(made.relacl) AS granted
                 WHERE granted.grantee OPERATOR(pg_catalog.<>) made.relowner AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT')
+                OR EXISTS (SELECT FROM pg_catalog.pg_attribute, pg_catalog.aclexplode(attacl) AS granted
+                    WHERE attrelid OPERATOR(pg_catalog.=) made.relation AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT')
                 THEN 'others than its owner may write to it, or put triggers on it: REVOKE that'
         END;
         IF why IS NOT NULL THEN
@@ -56,15 +83,6 @@ BEGIN
                 made.relation::pg_catalog.regclass, pg_catalog.pg_get_userbyid(made.relowner), why),
                 HINT = 'Find out who has made it. Have it changed or removed, or name another --schema.';
         END IF;
-    END LOOP;
-    FOR made IN
-        SELECT pg_proc.oid::pg_catalog.regprocedure AS shown, granted.grantee FROM pg_catalog.pg_proc,
-            pg_catalog.aclexplode(proacl) AS granted WHERE granted.grantee OPERATOR(pg_catalog.<>) proowner
-            AND proname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence_keeps', 'primacy_fence_raised', 'primacy_admit', 'primacy_guard'])
-            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
-    LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM %s', made.shown,
-            CASE WHEN made.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(made.grantee)) END);
     END LOOP;
 END $primacy$;
 

@@ -1,0 +1,112 @@
+//! A fence in a database, or a schema, that belongs to another role than the one that installs it.
+
+use primacy::fence::postgres::{Answer, FenceState, Guard, attempt, install};
+use primacy_conformance::live::postgres::{Postgres, connect};
+use tokio_postgres::Client;
+
+use super::server;
+
+/// A server whose database belongs to the role `dba`, no superuser, which has made the table `ledger`.
+async fn prepared() -> Option<(Postgres, Client)> {
+    let server = server(&[]).await?;
+    for role in ["dba", "app", "reader"] {
+        server.run_sql(&format!("CREATE ROLE {role} LOGIN PASSWORD '{role}'")).await;
+    }
+    server.run_sql("ALTER DATABASE postgres OWNER TO dba").await;
+    // As of PostgreSQL 15 it is so; an earlier one has another owner there.
+    server
+        .run_sql("ALTER SCHEMA public OWNER TO pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC")
+        .await;
+    let dba = connect(&server.config("dba")).await.expect("over the unix socket");
+    dba.batch_execute("CREATE TABLE ledger(id int); GRANT ALL ON ledger TO app").await.unwrap();
+    Some((server, dba))
+}
+
+fn guard(schema: &str) -> Guard {
+    Guard {
+        election: "orders".to_owned(),
+        tables: vec!["public.ledger".to_owned()],
+        schema: schema.to_owned(),
+        writers: vec!["app".to_owned()],
+    }
+}
+
+fn url_of(server: &Postgres, role: &str) -> String {
+    format!("postgres://{role}:{role}@{}/postgres", server.address())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_of_a_database_does_not_gain_the_rights_of_who_installs() {
+    let Some((server, dba)) = prepared().await else { return };
+    let witness = "CREATE TABLE witnessed(who name); GRANT INSERT ON witnessed TO PUBLIC; \
+        CREATE FUNCTION evil(bigint) RETURNS bigint LANGUAGE plpgsql AS \
+        'BEGIN INSERT INTO public.witnessed VALUES (current_user); RETURN $1; END'";
+    dba.batch_execute(witness).await.unwrap();
+    let columns = "(election text COLLATE \"C\" PRIMARY KEY, highest bigint NOT NULL";
+    for made in [
+        format!("CREATE TABLE primacy_fence{columns})"),
+        format!("CREATE TABLE primacy_fence{columns} CHECK (evil(highest) >= 0))"),
+        format!("CREATE TABLE primacy_fence_hold{columns} DEFAULT evil(0))"),
+    ] {
+        dba.batch_execute(&made).await.unwrap();
+        let refused = install(&server.url(), &guard("public")).await.expect_err(&made).to_string();
+        assert!(refused.contains("belongs to the role"), "{made}: {refused}");
+        dba.batch_execute("DROP TABLE IF EXISTS primacy_fence, primacy_fence_hold").await.unwrap();
+    }
+    // It could drop what is in its schema and put its own there; so nothing is put there by another role.
+    let refused = install(&server.url(), &guard("public")).await.expect_err("the schema of dba").to_string();
+    assert!(refused.contains("the schema public") && refused.contains("--schema"), "{refused}");
+
+    // A schema of the installing role is out of its reach.
+    install(&server.url(), &guard("primacy")).await.expect("in a schema that is made");
+    for change in [
+        "DROP TABLE primacy.primacy_fence CASCADE",
+        "DROP SCHEMA primacy CASCADE",
+        "ALTER SCHEMA primacy RENAME TO gone",
+        "ALTER SCHEMA primacy OWNER TO dba",
+        "CREATE TABLE primacy.other()",
+        "CREATE TRIGGER evil BEFORE UPDATE ON primacy.primacy_fence EXECUTE FUNCTION primacy.primacy_guard('orders')",
+        "CREATE INDEX evil ON primacy.primacy_fence (evil(highest))",
+    ] {
+        let refused = dba.batch_execute(change).await.expect_err(change);
+        assert_eq!(refused.code().unwrap().code(), "42501", "{change}: {refused}");
+    }
+    let app = connect(&server.config("app")).await.unwrap();
+    app.batch_execute("BEGIN; SET LOCAL primacy.token = '7 orders'; DELETE FROM ledger; COMMIT")
+        .await
+        .unwrap();
+    let found = attempt(&server.url(), "ledger").await.unwrap();
+    assert_eq!((found.without, found.fence), (Answer::Refused, Some(FenceState::Current)));
+    assert_eq!(server.run_sql("SELECT count(*) FROM witnessed").await, [Some("0".to_owned())]);
+
+    // A fence from before, or one whose database has another owner since.
+    server.run_sql("ALTER SCHEMA primacy OWNER TO dba").await;
+    let found = attempt(&server.url(), "ledger").await.unwrap();
+    let Some(FenceState::Foreign { why }) = found.fence else { panic!("{:?}", found.fence) };
+    assert!(why.contains("the schema primacy belongs to the role dba"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_privileges_give_no_rights_on_a_fence() {
+    let Some((server, dba)) = prepared().await else { return };
+    dba.batch_execute(
+        "ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO reader; \
+         ALTER DEFAULT PRIVILEGES GRANT INSERT, UPDATE, DELETE ON TABLES TO reader, app",
+    )
+    .await
+    .unwrap();
+    for _ in 0..2 {
+        install(&url_of(&server, "dba"), &guard("public")).await.expect("as the owner of the database");
+    }
+    let granted = "SELECT concat(proname, proacl) FROM pg_proc WHERE proname ~ '^primacy_' AND proacl::text ~ 'reader|app' UNION ALL \
+         SELECT concat(relname, relacl) FROM pg_class WHERE relname ~ '^primacy_' AND relacl::text ~ 'reader|app'";
+    let granted = server.run_sql(granted).await;
+    assert!(
+        matches!(&granted[..], [Some(token)] if token.contains("app=X") && !token.contains("reader")),
+        "{granted:?}"
+    );
+    let reader = connect(&server.config("reader")).await.unwrap();
+    let refused =
+        reader.batch_execute("SELECT primacy_token('orders', 9223372036854775807)").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "42501");
+}
