@@ -21,6 +21,7 @@
 
 mod advisory;
 mod batch;
+mod channel;
 mod examine;
 mod hearing;
 mod link;

@@ -457,9 +457,12 @@ impl Task {
             return Ok(None);
         }
         self.hearing.look(count, write.version);
-        let mut own = self.own();
-        own.wrote_by = vec![record.nonce];
-        (own.spent, own.first) = (token, Some((write.version, record)));
+        {
+            let mut own = self.own();
+            own.wrote_by = vec![record.nonce];
+            (own.spent, own.first) = (token, Some((write.version, record)));
+        }
+        self.tell(write.version).await;
         Ok(Some(token))
     }
 
@@ -497,6 +500,7 @@ impl Task {
             ];
             if !line.ask(&statements.lock.give_back, &parameters).await?.is_empty() {
                 self.hearing.look(count, -next);
+                self.tell(next).await;
                 return Ok(());
             }
         }
@@ -533,6 +537,7 @@ impl Task {
             }
             let write = self.write(&given_back(record), Some(version))?;
             if !self.query(&write.statement, write.parameters).await?.is_empty() {
+                self.tell(write.version).await;
                 return Ok(true);
             }
         }
@@ -555,7 +560,10 @@ impl Task {
         }
         let write = self.write(&given_back(record), Some(version))?;
         // Where it has changed, that is seen in the next round.
-        line.ask(&write.statement, &write.parameters).await.map(drop)
+        if !line.ask(&write.statement, &write.parameters).await?.is_empty() {
+            self.tell(write.version).await;
+        }
+        Ok(())
     }
 
     async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
@@ -567,6 +575,7 @@ impl Task {
             record.resign_request = Some(ResignRequest { token, by: by.to_owned() });
             let write = self.write(&record, Some(version))?;
             if !self.query(&write.statement, write.parameters).await?.is_empty() {
+                self.tell(write.version).await;
                 return Ok(true);
             }
         }
@@ -643,6 +652,11 @@ impl Task {
         self.connected.link.query(statement, parameters).await.map_err(|failure| self.failed(failure))
     }
 
+    /// Tells others of a version of the row that was written.
+    async fn tell(&self, version: i64) {
+        self.connected.link.notify(version, &self.user.election).await;
+    }
+
     fn failed(&self, failure: Failure) -> SessionError {
         match failure {
             Failure::NoTable => no_answer(self.connected.link.no_table()),
@@ -650,7 +664,7 @@ impl Task {
         }
     }
 
-    /// What writes this record, in place of the version `expect`, and tells others.
+    /// What writes this record, in place of the version `expect`.
     fn write(&self, record: &Record, expect: Option<i64>) -> Result<Write, SessionError> {
         let version = draw()?;
         let mut parameters: Vec<Parameter> = vec![
@@ -658,7 +672,6 @@ impl Task {
             (Box::new(version), Type::INT8),
             (Box::new(record.token.to_string()), Type::TEXT),
             (Box::new(encode(record)?), Type::BYTEA),
-            (Box::new(true), Type::BOOL),
         ];
         let statements = self.connected.link.statements();
         let statement = match expect {

@@ -126,6 +126,11 @@ async fn write_batch(inner: Arc<Inner>, batch: Vec<Asked<Write, bool>>) {
     let mut rest = batch;
     if rest.len() > 1 {
         let outcome = write_together(&inner, rest.iter().map(|(write, _)| write)).await;
+        if let Ok((written, _)) = &outcome {
+            let is_told = |write: &&Write| write.is_news && written.contains(&write.version);
+            let told = rest.iter().map(|(write, _)| write).filter(is_told);
+            inner.notify(told.map(|write| (write.version, write.election.clone())).collect()).await;
+        }
         let mut one_by_one = Vec::new();
         for (write, reply) in rest {
             let result = match &outcome {
@@ -150,12 +155,12 @@ async fn write_batch(inner: Arc<Inner>, batch: Vec<Asked<Write, bool>>) {
 }
 
 async fn write_alone(inner: &Arc<Inner>, write: Write) -> Result<bool, Failure> {
+    let told = if write.is_news { vec![(write.version, write.election.clone())] } else { Vec::new() };
     let mut parameters: Vec<Parameter> = vec![
         (Box::new(write.election), Type::TEXT),
         (Box::new(write.version), Type::INT8),
         (Box::new(write.token), Type::TEXT),
         (Box::new(write.bytes), Type::BYTEA),
-        (Box::new(write.is_news), Type::BOOL),
     ];
     let statements = inner.statements();
     let statement = match write.expect {
@@ -165,7 +170,11 @@ async fn write_alone(inner: &Arc<Inner>, write: Write) -> Result<bool, Failure> 
             &statements.update
         }
     };
-    Ok(!inner.query(statement, &parameters).await?.is_empty())
+    let is_written = !inner.query(statement, &parameters).await?.is_empty();
+    if is_written {
+        inner.notify(told).await;
+    }
+    Ok(is_written)
 }
 
 /// Which versions were written, and which elections have a row that nobody keeps locked.
@@ -177,14 +186,12 @@ async fn write_together(
     let versions: Vec<i64> = writes.clone().map(|write| write.version).collect();
     let tokens: Vec<String> = writes.clone().map(|write| write.token.clone()).collect();
     let records: Vec<Vec<u8>> = writes.clone().map(|write| write.bytes.clone()).collect();
-    let told: Vec<bool> = writes.clone().map(|write| write.is_news).collect();
     let expected: Vec<Option<i64>> = writes.map(|write| write.expect).collect();
     let parameters: Vec<Parameter> = vec![
         (Box::new(elections), Type::TEXT_ARRAY),
         (Box::new(versions), Type::INT8_ARRAY),
         (Box::new(tokens), Type::TEXT_ARRAY),
         (Box::new(records), Type::BYTEA_ARRAY),
-        (Box::new(told), Type::BOOL_ARRAY),
         (Box::new(expected), Type::INT8_ARRAY),
     ];
     let (mut written, mut seen) = (HashSet::new(), HashSet::new());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
@@ -43,10 +43,10 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often all versions are asked for, in one statement: what is not told is noticed so.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same where nothing is told, because a pooler is in between.
-const POOLED_LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// The same where nothing is told, because a pooler is in between or the server does not come to it.
+const UNTOLD_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A value of a statement, and its type: so the server need not be asked for it.
 pub(super) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
@@ -74,8 +74,8 @@ pub(super) struct Link {
 
 /// What the tasks on the stores' thread have in common.
 pub(super) struct Inner {
-    settings: Settings,
-    table: Table,
+    pub(super) settings: Settings,
+    pub(super) table: Table,
     /// For the table by the name that was given; once it was found, for that one, whatever the path leads to later.
     statements: Mutex<Arc<Statements>>,
     elections: Elections,
@@ -83,8 +83,10 @@ pub(super) struct Inner {
     /// The table was seen, and it is ours.
     has_table: AtomicBool,
     looking: tokio::sync::Mutex<()>,
-    /// Somebody waits for changes, so a connection that is made anew is to tell them.
-    is_watched: AtomicBool,
+    /// The server tells of changes.
+    pub(super) is_listening: AtomicBool,
+    /// The last `NOTIFY` was accepted.
+    pub(super) is_told: AtomicBool,
 }
 
 #[derive(Default)]
@@ -115,8 +117,6 @@ struct Attempt {
 /// A connection that works, as far as is known.
 pub(super) struct Live {
     pub(super) client: Client,
-    /// Whether a pooler stands in between; if not, changes are told by now. Found out by the first who waits for one.
-    pooled: OnceCell<bool>,
     /// Says nothing, and ends when the connection does.
     pub(super) lives: watch::Receiver<()>,
     /// Why it has ended, in the server's words, where there were any.
@@ -146,7 +146,8 @@ impl Link {
             state: Mutex::default(),
             has_table: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
-            is_watched: AtomicBool::new(false),
+            is_listening: AtomicBool::new(false),
+            is_told: AtomicBool::new(true),
         };
         Self { inner: Arc::new(inner), queue: OnceLock::new(), watcher: OnceLock::new() }
     }
@@ -232,9 +233,14 @@ impl Link {
         asking.await.unwrap_or_else(|error| Err(Failure::Unknown(error.to_string())))
     }
 
+    /// Tells other processes of a version that was written, on the stores' thread.
+    pub(super) async fn notify(&self, version: i64, election: &str) {
+        let (inner, written) = (Arc::clone(&self.inner), vec![(version, election.to_owned())]);
+        let _ = background::run(async move { inner.notify(written).await }).await;
+    }
+
     /// Sees to it that changes are noticed; whether they will be.
     pub(super) fn watch(&self) -> bool {
-        self.inner.is_watched.store(true, Ordering::SeqCst);
         let start = || background::spawn(Arc::clone(&self.inner).watch()).ok();
         self.watcher.get_or_init(start).is_some()
     }
@@ -246,7 +252,7 @@ impl Inner {
     }
 
     /// The connection: the one that is there, or that which is being made, or a new one.
-    async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
         let mut outcome = {
             let mut state = lock(&self.state);
             if let Some(live) = state.live.as_ref().filter(|live| !live.client.is_closed()) {
@@ -263,13 +269,7 @@ impl Inner {
                         if let Some(at) = begin_at {
                             sleep_until(at).await;
                         }
-                        let mut result = connect(&inner.settings, Some(inner.news())).await;
-                        if inner.is_watched.load(Ordering::SeqCst)
-                            && let Ok(live) = &result
-                            && let Err(error) = inner.listen(live).await
-                        {
-                            result = Err(error);
-                        }
+                        let result = connect(&inner.settings, None).await;
                         let mut state = lock(&inner.state);
                         state.live = result.as_ref().ok().map(Arc::clone);
                         state.next_at = Some(Instant::now() + RETRY_PAUSE);
@@ -288,21 +288,12 @@ impl Inner {
         found.clone().ok_or_else(ended)?
     }
 
-    /// Whether a pooler stands in between. Where none does, the server tells of changes from now on.
-    async fn listen(&self, live: &Live) -> Result<bool, OpenError> {
-        let begin = || async {
-            let is_pooled = pooler::is_between(&live.client).await?;
-            if !is_pooled {
-                live.client.batch_execute(&format!("LISTEN {}", self.table.name())).await?;
-            }
-            Ok(is_pooled)
-        };
-        let listening = timeout(REQUEST_PATIENCE, live.pooled.get_or_try_init(begin)).await;
-        let begun = listening.map_err(|_| OpenError::Unavailable { why: self.silence("answer") })?;
-        begun.copied().map_err(|error: tokio_postgres::Error| refusal::of_opening(&error))
+    /// The connection over which requests go, if there is one.
+    pub(super) fn newest(&self) -> Option<Arc<Live>> {
+        lock(&self.state).live.clone()
     }
 
-    fn news(&self) -> News {
+    pub(super) fn news(&self) -> News {
         News { channel: self.table.name(), elections: Arc::clone(&self.elections) }
     }
 
@@ -314,7 +305,7 @@ impl Inner {
         }
     }
 
-    fn silence(&self, doing: &str) -> String {
+    pub(super) fn silence(&self, doing: &str) -> String {
         let names: Vec<&str> = self.settings.servers.iter().map(|server| server.name.as_str()).collect();
         format!("{} did not {doing} in time", names.join(", "))
     }
@@ -368,13 +359,8 @@ impl Inner {
 
     /// Asks for all versions now and then.
     async fn watch(self: Arc<Self>) {
+        let _listening = self.start_listening();
         loop {
-            // Before all versions are asked for, so that nothing falls in between. A connection that fails at this is found
-            // broken by the question.
-            let is_pooled = match self.connection().await {
-                Ok(live) => self.listen(&live).await.unwrap_or(false),
-                Err(_) => false,
-            };
             let elections: Vec<String> = lock(&self.elections).keys().cloned().collect();
             let counts = self.counts();
             let asked: Vec<Parameter> = vec![(Box::new(elections), Type::TEXT_ARRAY)];
@@ -388,7 +374,8 @@ impl Inner {
                 // It was said to those who wanted something.
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
             }
-            sleep(if is_pooled { POOLED_LOOK_INTERVAL } else { LOOK_INTERVAL }).await;
+            let is_told = self.is_listening.load(Ordering::SeqCst);
+            sleep(if is_told { LOOK_INTERVAL } else { UNTOLD_LOOK_INTERVAL }).await;
         }
     }
 
@@ -457,7 +444,7 @@ where
         }
     });
     let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
-    Ok(Live { client, pooled: OnceCell::new(), lives, end, driver })
+    Ok(Live { client, lives, end, driver })
 }
 
 /// The values of a row; `None` for what is none.

@@ -75,7 +75,7 @@ pub(super) struct Statements {
     pub(super) table: String,
     /// Elections → each that is there, its version and its record.
     pub(super) read: String,
-    /// Election, version, token, record, whether it is told → a row if it was written.
+    /// Election, version, token, record → a row if it was written.
     pub(super) insert: String,
     /// The same, and the version that is replaced.
     pub(super) update: String,
@@ -100,13 +100,8 @@ impl Statements {
 
     /// For the table as it stands in a statement.
     pub(super) fn of(table: String, kind: Table) -> Self {
-        let name = kind.name();
         let (limits, version) = (limits(), kind.version());
-        // The outer statement runs once for the row that was written, and so not at all where none was.
-        let tell = format!(
-            "SELECT CASE WHEN $5 THEN pg_catalog.pg_notify('{name}', pg_catalog.concat($2, ' ', $1)) END IS NULL FROM written"
-        );
-        let lock = LockStatements::new(&table, name);
+        let lock = LockStatements::new(&table);
         Self {
             // Of one that is too long, as much as tells that it is.
             read: format!(
@@ -116,30 +111,28 @@ impl Statements {
             ),
             insert: format!(
                 "WITH {limits}, written AS (INSERT INTO {table}(election, version, token, record) \
-                 SELECT $1, $2, $3::pg_catalog.numeric, $4 FROM limits ON CONFLICT (election) DO NOTHING RETURNING 1) {tell}"
+                 SELECT $1, $2, $3::pg_catalog.numeric, $4 FROM limits ON CONFLICT (election) DO NOTHING RETURNING 1) SELECT 1 FROM written"
             ),
             update: format!(
                 "WITH {limits}, written AS (UPDATE {table} SET version = $2, token = greatest(token, $3::pg_catalog.numeric), \
-                 record = $4 FROM limits WHERE election OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $6 RETURNING 1) {tell}"
+                 record = $4 FROM limits WHERE election OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $5 RETURNING 1) SELECT 1 FROM written"
             ),
             // Rows are locked before they are written, in one order for all: so two batches do not wait for each other.
             write_many: format!(
                 "WITH {limits}, asked AS MATERIALIZED (SELECT * FROM ROWS FROM (pg_catalog.unnest($1), \
-                 pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6)) AS asked(election, version, token, record, is_told, expect)), \
+                 pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4), pg_catalog.unnest($5)) AS asked(election, version, token, record, expect)), \
                  free AS MATERIALIZED (SELECT election FROM {table} WHERE election OPERATOR(pg_catalog.=) ANY ($1) ORDER BY election \
                  FOR UPDATE SKIP LOCKED), \
                  updated AS (UPDATE {table} AS kept SET version = asked.version, \
                  token = greatest(kept.token, asked.token::pg_catalog.numeric), record = asked.record \
                  FROM limits, asked JOIN free ON free.election OPERATOR(pg_catalog.=) asked.election \
                  WHERE kept.election OPERATOR(pg_catalog.=) asked.election AND kept.version OPERATOR(pg_catalog.=) asked.expect \
-                 RETURNING asked.election, asked.version, asked.is_told), \
+                 RETURNING asked.election, asked.version), \
                  inserted AS (INSERT INTO {table}(election, version, token, record) \
                  SELECT election, version, token::pg_catalog.numeric, record FROM limits, asked WHERE expect IS NULL \
                  ORDER BY election ON CONFLICT (election) DO NOTHING RETURNING election, version) \
-                 SELECT election, version, CASE WHEN is_told THEN pg_catalog.pg_notify('{name}', \
-                 pg_catalog.concat(version, ' ', election)) END \
-                 IS NULL FROM (SELECT * FROM updated UNION ALL SELECT *, true FROM inserted) AS written \
-                 UNION ALL SELECT election, NULL, NULL FROM free"
+                 SELECT election, version FROM updated UNION ALL SELECT election, version FROM inserted \
+                 UNION ALL SELECT election, NULL FROM free"
             ),
             versions: format!(
                 "SELECT election, {version} FROM {table} WHERE election OPERATOR(pg_catalog.=) ANY ($1)"

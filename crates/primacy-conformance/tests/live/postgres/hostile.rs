@@ -270,6 +270,33 @@ async fn every_name_in_what_is_sent_says_its_schema() {
     }
 }
 
+/// A full queue of notifications, which every role can fill, makes a transaction fail that has notified, and keeps a `LISTEN` for as long as
+/// it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_write_waits_for_a_notification() {
+    let Some(server) = prepared().await else { return };
+    use_all(&server).await;
+    let statements = sent(&server);
+    let with = |part: &str| statements.iter().filter(|text| text.contains(part)).cloned().collect::<Vec<_>>();
+    let (notifying, writing) = (with("pg_notify"), [with("UPDATE "), with("INSERT ")].concat());
+    assert!(!notifying.is_empty() && !writing.is_empty(), "{statements:?}");
+    assert!(writing.iter().all(|text| !text.contains("pg_notify")), "{writing:?}");
+    // The connection that listens has sent nothing else since, but to find a pooler.
+    let listening =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'primacy' AND query LIKE 'LISTEN%'";
+    let register = open(&server.url(), "listening").await.expect("an election");
+    let _ = tokio::time::timeout(Duration::from_millis(1), register.changed()).await;
+    let listens = async {
+        while server.run_sql(listening).await != [Some("1".to_owned())] {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), listens).await.expect("one connection listens");
+    let record = Record::released(FencingToken(7), primacy_core::Duration::from_secs(1));
+    register.compare_and_set(None, &record).await.expect("a write");
+    assert_eq!(server.run_sql(listening).await, [Some("1".to_owned())], "requests go over another one");
+}
+
 /// Statements that make, in a schema, functions, operators, types and collations of these names; what runs writes down who runs it.
 fn planted(schema: &str, names: &BTreeSet<String>, operators: &BTreeSet<String>) -> Vec<String> {
     let types = ["text", "int8", "int4", "name", "oid", "bool", "xid", "\"char\"", "regclass"];

@@ -107,7 +107,7 @@ async fn a_thousand_elections_share_one_connection() {
         watching.spawn(async move { register.changed().await });
     }
     let (taken, rounds) = renew_all(registers).await;
-    assert_eq!(server.run_sql(CONNECTIONS).await, [Some("1".to_owned())]);
+    assert_eq!(server.run_sql(CONNECTIONS).await, [Some("2".to_owned())], "one listens");
     drop(kept);
     eprintln!(
         "postgres: {ELECTIONS} elections over one connection: opened in {opened:?}, taken in {taken:?}, all renewed in {rounds:?}"
@@ -159,7 +159,7 @@ async fn a_thousand_electors_of_the_library_lead_over_one_connection() {
     let led = tokio::time::timeout(PATIENCE, leading.join_all()).await.expect("all are elected");
     let took = began.elapsed();
     let after = threads_and_files();
-    assert_eq!(server.run_sql(CONNECTIONS).await, [Some("1".to_owned())]);
+    assert_eq!(server.run_sql(CONNECTIONS).await, [Some("2".to_owned())], "one listens");
     let lost = led.iter().filter(|(_, lead)| lead.check().is_err()).count();
     assert_eq!(lost, 0, "of {ELECTIONS} leads");
     eprintln!(

@@ -23,7 +23,7 @@ pub(super) const IDLE_TIMEOUT: &str = "SELECT pg_catalog.current_setting('idle_s
 const END_PATIENCE_MS: u64 = 1000;
 
 impl LockStatements {
-    pub(in crate::postgres) fn new(table: &str, channel: &str) -> Self {
+    pub(in crate::postgres) fn new(table: &str) -> Self {
         // Of the election and the table: tables of several schemas have locks of their own.
         let key = format!(
             "pg_catalog.hashtextextended($1, '{}'::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8)",
@@ -48,8 +48,7 @@ impl LockStatements {
             give_back: format!(
                 "WITH {limits}, written AS (UPDATE {table} SET version = $2, record = $3 FROM limits \
                  WHERE election OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $4 RETURNING 1) \
-                 SELECT pg_catalog.pg_notify('{channel}', pg_catalog.concat($2, ' ', $1)) IS NULL, \
-                 pg_catalog.pg_advisory_unlock({key}) FROM written"
+                 SELECT pg_catalog.pg_advisory_unlock({key}) FROM written"
             ),
             unlock: format!("SELECT pg_catalog.pg_advisory_unlock({key})"),
             end: format!(
