@@ -37,7 +37,8 @@ pub fn has_login(url: &str) -> bool {
     let settings = rest.split(['?', '&', '#', '/']).filter_map(|setting| setting.split_once('='));
     settings.into_iter().any(|(name, _)| {
         let name = name.to_lowercase();
-        SECRET_NAMES.iter().any(|secret| name.contains(secret))
+        // `token-file=FILE` says where a secret is, and is none.
+        !name.ends_with("-file") && SECRET_NAMES.iter().any(|secret| name.contains(secret))
     })
 }
 
@@ -110,6 +111,7 @@ mod tests {
             "s3://bucket/prefix?region=eu",
             "memory:name",
             "env:NAME",
+            "consul://127.0.0.1:8500/p?token-file=/run/token",
         ] {
             assert!(!has_login(url), "{url}");
         }

@@ -4,10 +4,10 @@
 //! And whoever owns a file, or may write to it, can put anything into it. So what is made here is for this user alone, or
 //! for a group that is named, and what others have made is refused with whose it is.
 
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Gid};
 
@@ -15,6 +15,8 @@ use rustix::fs::{CWD, Gid};
 const OTHERS_WRITE: u32 = 0o002;
 /// In a directory with this bit, everybody may make files, and replace and remove only their own.
 const STICKY: u32 = 0o1000;
+/// The most symbolic links that are followed on the way to a file, as by Linux.
+const LINKS_MAX: usize = 40;
 
 /// The users whose files are used: this one, root, and the members of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +107,47 @@ impl Sharing {
         Ok(())
     }
 
+    /// Checks the symbolic links on the way to `path`: one in a directory that everybody may write to, with or without the sticky bit,
+    /// must belong to this user, to root or to the group. Its owner could lead us to another file with each start. Linux refuses
+    /// some of them by itself where `fs.protected_symlinks` is 1. What is not there is not checked.
+    ///
+    /// # Errors
+    /// The reason, with whose link it is and what to do.
+    pub fn check_links(self, path: &Path) -> Result<(), String> {
+        let me = rustix::process::geteuid().as_raw();
+        let Ok(absolute) = std::path::absolute(path) else { return Ok(()) };
+        let (mut reached, mut ahead, mut followed) = (PathBuf::new(), reversed(&absolute), 0);
+        while let Some(name) = ahead.pop() {
+            if name == Path::new("..") {
+                reached.pop();
+                continue;
+            }
+            let next = reached.join(name);
+            let Ok(metadata) = next.symlink_metadata() else { return Ok(()) };
+            if !metadata.is_symlink() {
+                reached = next;
+                continue;
+            }
+            let target = fs::read_link(&next).unwrap_or_default();
+            let is_ours = [me, 0].contains(&metadata.uid()) || self.group == Some(metadata.gid());
+            if !is_ours && is_in_open_directory(&next) {
+                return Err(format!(
+                    "{} is a symbolic link of the user {}, in a directory that everybody may write to, and could lead to another file \
+                     at any time; name what it leads to: {}",
+                    next.display(),
+                    user_name(metadata.uid()),
+                    target.display()
+                ));
+            }
+            followed += 1;
+            if followed > LINKS_MAX {
+                return Ok(()); // The system refuses it.
+            }
+            ahead.extend(reversed(&target));
+        }
+        Ok(())
+    }
+
     /// Returns whether the owner is this user, root, or somebody of the group. Root, who is asked to use what somebody else has, does so
     /// where only that user could have put it there.
     pub(crate) fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
@@ -118,14 +161,15 @@ impl Sharing {
         me == 0 && fs::metadata(directory).is_ok_and(is_theirs)
     }
 
-    /// Takes away the rights by which others could lock or change a file, if this user owns it; whether there were any. A
-    /// group that may write keeps its rights: it was meant to take part.
+    /// Takes away the rights by which others could lock or change a file, if this user owns it; whether there were any. The members of the
+    /// group that is named keep theirs.
     ///
     /// # Errors
     /// The system's.
     pub fn tighten(self, path: &Path, metadata: &Metadata) -> io::Result<bool> {
         let mode = metadata.mode() & 0o7777;
-        let keeps = if mode & 0o020 == 0 { 0o7700 } else { 0o7770 };
+        let is_shared = mode & 0o020 != 0 && self.group == Some(metadata.gid());
+        let keeps = if is_shared { 0o7770 } else { 0o7700 };
         if metadata.uid() != rustix::process::geteuid().as_raw() || mode & keeps == mode {
             return Ok(false);
         }
@@ -133,6 +177,44 @@ impl Sharing {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & keeps))?;
         Ok(true)
     }
+}
+
+/// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
+/// rights `exposed`; and nobody else may be able to lead us to another one.
+///
+/// # Errors
+/// The system's, and [`io::ErrorKind::PermissionDenied`] with whose file it is and what to do.
+pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    Sharing::default().check_links(path).map_err(refused)?;
+    let mut file = File::open(path)?;
+    // Of the very file that is read.
+    let metadata = file.metadata()?;
+    let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
+    if owner != me && owner != 0 {
+        return Err(refused(format!(
+            "it belongs to the user {}, who can change it at any time, and this is {}; use a copy of your own, or chown it",
+            user_name(owner),
+            user_name(me)
+        )));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if metadata.is_file() && mode & exposed != 0 {
+        let does = if mode & exposed & 0o022 == 0 { "read" } else { "change" };
+        return Err(refused(format!(
+            "others may {does} it (mode {mode:o}); chmod {:o} it",
+            mode & !exposed & 0o777
+        )));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The parts of a path, the first one last; the root begins anew.
+fn reversed(path: &Path) -> Vec<PathBuf> {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    parts.map(|part| PathBuf::from(part.as_os_str())).rev().collect()
 }
 
 /// To close a file drops what this process has locked in it, by another thread of it perhaps; so none is opened.
@@ -199,11 +281,18 @@ mod tests {
         alone.make(&path).unwrap();
         assert_eq!(mode(), 0o600);
         for (before, after) in
-            [(0o644, 0o600), (0o666, 0o660), (0o664, 0o660), (0o660, 0o660), (0o400, 0o400)]
+            [(0o644, 0o600), (0o666, 0o600), (0o664, 0o600), (0o660, 0o600), (0o400, 0o400)]
         {
             fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
             assert_eq!(alone.tighten(&path, &fs::metadata(&path).unwrap()).unwrap(), before != after);
             assert_eq!(mode(), after, "{before:o}");
+        }
+        let shared = Sharing { group: Some(fs::metadata(&path).unwrap().gid()) };
+        let other = Sharing { group: shared.group.map(|group| group + 1) };
+        for (sharing, after) in [(shared, 0o660), (other, 0o600)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+            assert!(sharing.tighten(&path, &fs::metadata(&path).unwrap()).unwrap());
+            assert_eq!(mode(), after);
         }
         alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
@@ -220,6 +309,45 @@ mod tests {
             // In a directory of that user's own, it is that user's whom root means.
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
             alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn neither_a_file_nor_a_link_of_another_user_is_relied_on() {
+        let directory = std::env::temp_dir().join(format!("primacy-trusted-{}", std::process::id()));
+        fs::create_dir_all(directory.join("own/deep")).unwrap();
+        let (file, link) = (directory.join("own/deep/file"), directory.join("open/link"));
+        fs::create_dir_all(directory.join("open")).unwrap();
+        fs::write(&file, "text").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(directory.join("open"), fs::Permissions::from_mode(0o1777)).unwrap();
+        let alone = Sharing::default();
+        assert_eq!(read_trusted(&file, 0o022).unwrap(), "text");
+        let why = read_trusted(&file, 0o077).unwrap_err().to_string();
+        assert!(why.contains("others may read it (mode 644); chmod 600"), "{why}");
+        // A link to a directory, in the middle of the path, which another link leads through.
+        std::os::unix::fs::symlink("../own", &link).unwrap();
+        std::os::unix::fs::symlink("open/link/deep", directory.join("way")).unwrap();
+        let ways = [link.join("deep/file"), directory.join("way/file"), directory.join("own/../way/file")];
+        for way in &ways {
+            alone.check_links(way).unwrap();
+            assert_eq!(read_trusted(way, 0o022).unwrap(), "text");
+        }
+        if rustix::process::geteuid().is_root() {
+            let user = Some(rustix::fs::Uid::from_raw(65534));
+            rustix::fs::chownat(CWD, &link, user, None, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            for way in &ways {
+                let why = read_trusted(way, 0).unwrap_err().to_string();
+                assert!(why.contains("symbolic link of the user nobody") && why.contains("../own"), "{why}");
+            }
+            alone.check_links(&file).unwrap();
+            // In a directory of its owner's, the link is as good as that.
+            fs::set_permissions(directory.join("open"), fs::Permissions::from_mode(0o755)).unwrap();
+            alone.check_links(&ways[0]).unwrap();
+            rustix::fs::chown(&file, user, None).unwrap();
+            let why = read_trusted(&file, 0).unwrap_err().to_string();
+            assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
         }
         fs::remove_dir_all(&directory).unwrap();
     }

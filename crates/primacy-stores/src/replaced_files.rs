@@ -45,6 +45,7 @@ mod from_files {
     use std::time::{Duration, Instant};
 
     use super::Stamp;
+    use crate::ownership::read_trusted;
 
     /// How soon files are read again of which nothing could be made, though they have not changed: there may have been too many open
     /// files.
@@ -62,13 +63,13 @@ mod from_files {
             self.0.push((path.to_owned(), Stamp::of(path).ok()));
         }
 
-        /// Reads a file, and notes what it was like before.
+        /// Reads a file, and notes what it was like before. It must belong to this user or to root, and nobody else may write to it.
         ///
         /// # Errors
-        /// The system's.
+        /// As of [`read_trusted`].
         pub fn read_to_string(&mut self, path: &Path) -> io::Result<String> {
             self.add(path);
-            std::fs::read_to_string(path)
+            read_trusted(path, 0o022)
         }
 
         fn have_changed(&self) -> bool {

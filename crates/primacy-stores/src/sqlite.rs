@@ -237,6 +237,7 @@ impl Database {
         election: &str,
         create: bool,
     ) -> Result<(Self, channel::Receiver<i64>), OpenError> {
+        sharing.check_links(path).map_err(|why| OpenError::Refused { why })?;
         let path = place::resolve(path, create)?;
         place::own(&path, sharing, create)?;
         let named = |error: &rusqlite::Error| refusal(&path, error);

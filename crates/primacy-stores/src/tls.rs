@@ -13,6 +13,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 
 use crate::location::Location;
 use crate::open::OpenError;
+use crate::ownership;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 
@@ -109,7 +110,9 @@ impl Credentials {
         let chain = certificates(cert)?;
         let named =
             |error: pem::Error| of_pem(format!("{} holds no private key: {error}", key.display()), &error);
-        let private = PrivateKeyDer::from_pem_file(key).map_err(named)?;
+        // Others may read it where a service manager or Kubernetes has put it; nobody else may change it.
+        let read = ownership::read_trusted(key, 0o022).map_err(pem::Error::Io);
+        let private = read.and_then(|text| PrivateKeyDer::from_pem_slice(text.as_bytes())).map_err(named)?;
         let fits = CertifiedKey::from_der(chain, private, &provider());
         let fits =
             fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))?;

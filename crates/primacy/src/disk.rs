@@ -28,6 +28,7 @@ use primacy_core::election::quorum::{HardState, Past};
 use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
+use primacy_stores::ownership::Sharing;
 use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
@@ -304,6 +305,9 @@ impl StateFile {
     ) -> Result<(Self, Stored), DiskError> {
         let name = file_name(election, node)?;
         let path = dir.join(format!("{name}.state"));
+        let links = Sharing::default().check_links(dir);
+        links
+            .map_err(|why| DiskError::io("use", dir, io::Error::new(io::ErrorKind::PermissionDenied, why)))?;
         make_dir(dir)?;
         let lock = lock(&dir.join(format!("{name}.lock")), &path)?;
         let created = match open_existing(&path) {

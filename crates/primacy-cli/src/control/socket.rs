@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use primacy::NodeId;
+use primacy::stores::ownership::Sharing;
 use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchown, flock, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -84,6 +85,7 @@ impl Dir {
             );
             Failure::new(Exit::State, message)
         };
+        Sharing::default().check_links(path).map_err(|why| Failure::new(Exit::NotPermitted, why))?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
         let dir = Self::open(path).map_err(unusable)?;
         dir.check()?;
@@ -92,6 +94,9 @@ impl Dir {
 
     /// Opens it as it is.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Sharing::default()
+            .check_links(path)
+            .map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self { path: path.to_owned(), fd })

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use primacy::stores::ownership;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -50,7 +51,8 @@ fn text(path: &Path) -> Result<String, String> {
     if length.as_ref().is_ok_and(|&length| length > LENGTH_MAX) {
         return Err(format!("{shown}: longer than {LENGTH_MAX} bytes, which no file of settings is"));
     }
-    fs::read_to_string(path)
+    // A group that may write is the user's own on many systems.
+    ownership::read_trusted(path, 0o002)
         .map_err(|error| format!("{shown}: {error}; --config names a TOML file that this user can read"))
 }
 

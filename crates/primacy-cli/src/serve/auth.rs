@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::method;
+use primacy::stores::ownership;
 use primacy::stores::replaced_files::{FromFiles, Sources};
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::{Hkdf, OkmBlock};
@@ -73,10 +73,7 @@ pub(crate) fn open_users(path: &Path) -> Result<Users, String> {
 fn read_users(path: &Path, sources: &mut Sources) -> Result<UserList, String> {
     let named = |error: std::io::Error| format!("{}: {error}", path.display());
     sources.add(path);
-    if std::fs::metadata(path).map_err(named)?.permissions().mode() & OTHERS != 0 {
-        return Err(format!("{}: others may read it; chmod 600 it", path.display()));
-    }
-    let text = sources.read_to_string(path).map_err(named)?;
+    let text = ownership::read_trusted(path, OTHERS).map_err(named)?;
     let mut passwords = BTreeMap::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let wrong = |what: &str| format!("{}: line {}: {what}", path.display(), index + 1);
@@ -187,6 +184,8 @@ impl fmt::Debug for UserList {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use http::HeaderValue;
 
     use super::*;

@@ -101,6 +101,7 @@ impl Place {
         let shown = path.display();
         let unavailable =
             |error: io::Error| passing::of_local(format!("{shown} cannot be reached: {error}"), &error);
+        sharing.check_links(path).map_err(|why| OpenError::Refused { why })?;
         let absolute = std::path::absolute(path).map_err(unavailable)?;
         if create
             && matches!(absolute.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)

@@ -1,7 +1,8 @@
 //! The password, where the URL has none: `PGPASSWORD`, or the file that PostgreSQL's own programs read.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+
+use crate::ownership;
 
 /// The longest file of passwords that is read, in bytes.
 const FILE_LENGTH_MAX: u64 = 1024 * 1024;
@@ -16,7 +17,7 @@ pub(super) struct Login {
 }
 
 /// The password of a login, if there is one: from `PGPASSWORD`, or else from the file `PGPASSFILE`, or `.pgpass` at home. As
-/// by PostgreSQL's own programs, a file that others may read is ignored.
+/// by PostgreSQL's own programs, a file that others may read is ignored, and one that belongs to another user.
 pub(super) fn find(login: &Login) -> Option<String> {
     if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
         return Some(password);
@@ -24,11 +25,10 @@ pub(super) fn find(login: &Login) -> Option<String> {
     let file = std::env::var_os("PGPASSFILE").filter(|file| !file.is_empty()).map(PathBuf::from);
     let file = file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))?;
     let about = file.metadata().ok()?;
-    let is_private = about.permissions().mode() & 0o077 == 0;
-    if !about.is_file() || !is_private || about.len() > FILE_LENGTH_MAX {
+    if !about.is_file() || about.len() > FILE_LENGTH_MAX {
         return None;
     }
-    search(&std::fs::read_to_string(file).ok()?, login)
+    search(&ownership::read_trusted(&file, 0o077).ok()?, login)
 }
 
 /// The first line whose fields are those of the login: `HOST:PORT:DATABASE:USER:PASSWORD`, where `*` fits all, and a

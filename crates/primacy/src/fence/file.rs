@@ -138,13 +138,14 @@ impl DurableFence {
     ) -> Result<Self, DurableFenceError> {
         check_election(election)?;
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "opened", error };
+        let untrusted = |why| DurableFenceError::Untrusted { path: path.to_owned(), why };
+        sharing.check_links(path).map_err(untrusted)?;
         // Asked before opening: to open a pipe would wait for its other end.
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(DurableFenceError::NotAFence { path: path.to_owned(), why: "it is not a file" });
         }
         // A link that somebody else has put there would lead to a file of ours, which then serves as another fence.
         let link = path.symlink_metadata().map_err(failed)?;
-        let untrusted = |why| DurableFenceError::Untrusted { path: path.to_owned(), why };
         sharing.check(path, &link).map_err(untrusted)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
