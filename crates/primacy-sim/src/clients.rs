@@ -461,6 +461,7 @@ pub fn command_text(command: &Command) -> String {
         Command::Compact(version) => format!("compact up to version {version}"),
         Command::Forget { node } => format!("forget the requests of {node}"),
         Command::Limit(_) => "set limits".to_owned(),
+        Command::Share(_) => "share a secret".to_owned(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! etcd's service `Auth`, as far as a password becomes a token. There are no roles: each user may do everything.
 //!
-//! A token is not remembered: it says until when it is accepted, and is signed with a key that is made of the file of users. So it
-//! is accepted by all nodes that have the same file, as clients expect who ask now one node and now another one, and by none once
-//! the file is another one.
+//! A token is not remembered: it says until when it is accepted, and is signed with a key that is made of the file of users and of a secret
+//! that the nodes of one cluster share in their replicated state. So it is accepted by all of them that have the same file, as clients
+//! expect who ask now one node and now another one, by none once the file is another one, and by no other cluster; and who sees one
+//! cannot find out by it whether a guess of the file is right.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,21 +16,20 @@ use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::method;
 use primacy::stores::ownership;
 use primacy::stores::replaced_files::{FromFiles, Sources};
+use primacy_core::metadata::command::{Command, Secret};
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::{Hkdf, OkmBlock};
 use tonic::Status;
 
-use super::Services;
+use super::backend::Backend;
 use super::errors::Known;
+use super::{Services, kv};
 
 /// How long a token is accepted.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// What of the rights on a file are those of others than its owner.
 const OTHERS: u32 = 0o077;
-
-/// How often the key of tokens is hashed: so who has a token, and would learn a password by trying many, must do as much for each.
-const KEY_ROUNDS: u32 = 100_000;
 
 /// Sets what is signed here apart from all else that may be signed with the same file.
 const PURPOSE: &[u8] = b"primacy door token";
@@ -52,7 +52,7 @@ pub(crate) struct Users(FromFiles<Arc<UserList>>);
 /// The users of the file as it was read once.
 pub(super) struct UserList {
     passwords: BTreeMap<String, String>,
-    /// Of tokens.
+    /// Of the file; with the shared secret it makes that of tokens.
     key: OkmBlock,
 }
 
@@ -91,10 +91,7 @@ fn read_users(path: &Path, sources: &mut Sources) -> Result<UserList, String> {
     if passwords.is_empty() {
         return Err(format!("{}: there is no user in it", path.display()));
     }
-    let mut key = hmac().extract_from_secret(None, text.as_bytes()).expand_block(&[PURPOSE]);
-    for _ in 0..KEY_ROUNDS {
-        key = OkmBlock::new(hmac().hmac_sign(&key, PURPOSE).as_ref());
-    }
+    let key = hmac().extract_from_secret(None, text.as_bytes()).expand_block(&[PURPOSE]);
     Ok(UserList { passwords, key })
 }
 
@@ -105,15 +102,16 @@ impl Users {
 }
 
 impl UserList {
-    /// Whether a request shows a token that is accepted.
+    /// Whether a request shows a token that is accepted. Without a shared secret there is none yet.
     ///
     /// # Errors
     /// [`Known::USER_EMPTY`] without a token, [`Known::INVALID_TOKEN`] with another one.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Known> {
+    pub(super) fn check(&self, secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Known> {
         let shown = headers.get("token").or_else(|| headers.get("authorization"));
         let shown = shown.ok_or(Known::USER_EMPTY)?.to_str().map_err(|_| Known::INVALID_TOKEN)?;
         let (said, signature) = shown.rsplit_once('.').ok_or(Known::INVALID_TOKEN)?;
-        if !is_same(self.sign(said).as_bytes(), signature.as_bytes()) {
+        let secret = secret.ok_or(Known::INVALID_TOKEN)?;
+        if !is_same(self.sign(secret, said).as_bytes(), signature.as_bytes()) {
             return Err(Known::INVALID_TOKEN);
         }
         // It is ours, and so is what it says.
@@ -122,24 +120,25 @@ impl UserList {
     }
 
     /// A token for a user. Of a name that is none, as much is compared as of one that is.
-    fn log_in(&self, name: &str, password: &str) -> Result<String, Known> {
+    fn log_in(&self, secret: &Secret, name: &str, password: &str) -> Result<String, Known> {
         let user = self.passwords.get(name);
         let known = user.map_or(NO_PASSWORD, String::as_str);
         if !is_same(known.as_bytes(), password.as_bytes()) || user.is_none() {
             return Err(Known::AUTHENTICATION_FAILED);
         }
-        Ok(self.token(now() + TOKEN_LIFE.as_secs()))
+        Ok(self.token(secret, now() + TOKEN_LIFE.as_secs()))
     }
 
     /// A token that is accepted until then. No two are the same.
-    fn token(&self, until: u64) -> String {
+    fn token(&self, secret: &Secret, until: u64) -> String {
         let said = format!("{until}.{:016x}", random());
-        let signature = self.sign(&said);
+        let signature = self.sign(secret, &said);
         format!("{said}.{signature}")
     }
 
-    fn sign(&self, said: &str) -> String {
-        let signature = hmac().hmac_sign(&self.key, said.as_bytes());
+    fn sign(&self, secret: &Secret, said: &str) -> String {
+        let key = OkmBlock::new(hmac().hmac_sign(&self.key, &secret.0).as_ref());
+        let signature = hmac().hmac_sign(&key, said.as_bytes());
         signature.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
@@ -169,10 +168,22 @@ pub(super) async fn authenticate(
     request: api::AuthenticateRequest,
 ) -> Result<api::AuthenticateResponse, Status> {
     let users = services.users.as_ref().ok_or(Known::AUTHENTICATION_NOT_ENABLED)?.current();
-    let attempt = || users.log_in(&request.name, &request.password);
+    let secret = shared_secret(services.backend()).await?;
+    let attempt = || users.log_in(&secret, &request.name, &request.password);
     let token =
         services.throttle.attempt(services.client.address, attempt).ok_or(Known::TOO_MANY_REQUESTS)??;
     Ok(api::AuthenticateResponse { header: Some(services.header_now()), token })
+}
+
+/// The secret that all nodes share. The first login of a cluster draws it; of several at once, one is kept.
+async fn shared_secret(backend: &dyn Backend) -> Result<Secret, Known> {
+    if let Some(secret) = backend.secret() {
+        return Ok(secret);
+    }
+    let mut drawn = Secret([0; 32]);
+    getrandom::fill(&mut drawn.0).expect("the system has random numbers");
+    kv::propose(backend, Command::Share(drawn)).await?;
+    backend.secret().ok_or(Known::STOPPED)
 }
 
 /// Without passwords and tokens.
@@ -201,25 +212,40 @@ mod tests {
         users.current()
     }
 
+    const SECRET: Secret = Secret([1; 32]);
+
+    fn check_in(secret: &Secret, users: &UserList, token: &str) -> Result<(), Known> {
+        let shown = [("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())];
+        users.check(Some(secret), &HeaderMap::from_iter(shown))
+    }
+
     fn check(users: &UserList, token: &str) -> Result<(), Known> {
-        users
-            .check(&HeaderMap::from_iter([("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())]))
+        check_in(&SECRET, users, token)
+    }
+
+    /// The file alone, which may be guessed, makes no token and tells none from another one.
+    #[test]
+    fn a_token_is_of_one_cluster() {
+        let users = users("a:1\n");
+        let token = users.log_in(&SECRET, "a", "1").unwrap();
+        assert_eq!(check_in(&Secret([2; 32]), &users, &token), Err(Known::INVALID_TOKEN));
+        assert_eq!(check(&users, &token), Ok(()));
     }
 
     #[test]
     fn a_token_is_accepted_by_all_who_have_the_same_users_until_its_end_and_as_it_was_made() {
         let (one, same, other) = (users("a:1\nb:2\n"), users("a:1\nb:2\n"), users("a:1\nb:3\n"));
-        let token = one.log_in("a", "1").unwrap();
+        let token = one.log_in(&SECRET, "a", "1").unwrap();
         assert_eq!([check(&one, &token), check(&same, &token)], [Ok(()); 2]);
         assert_eq!(check(&other, &token), Err(Known::INVALID_TOKEN));
-        assert_ne!(token, one.log_in("a", "1").unwrap());
-        assert_eq!(check(&one, &one.token(now())), Err(Known::INVALID_TOKEN), "its end has come");
+        assert_ne!(token, one.log_in(&SECRET, "a", "1").unwrap());
+        assert_eq!(check(&one, &one.token(&SECRET, now())), Err(Known::INVALID_TOKEN), "its end has come");
         let (until, rest) = token.split_once('.').unwrap();
         let later = format!("{}.{rest}", until.parse::<u64>().unwrap() + 1);
         for wrong in [&later, &token[..token.len() - 1], &token[1..], rest, "", ".", "..", "a.b.c"] {
             assert_eq!(check(&one, wrong), Err(Known::INVALID_TOKEN), "{wrong}");
         }
-        assert_eq!(one.check(&HeaderMap::new()), Err(Known::USER_EMPTY));
+        assert_eq!(one.check(Some(&SECRET), &HeaderMap::new()), Err(Known::USER_EMPTY));
         assert!(!format!("{one:?}").contains('1'), "{one:?}");
     }
 }

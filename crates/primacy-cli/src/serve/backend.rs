@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use primacy_core::metadata::command::{
-    Bytes, Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
+    Bytes, Change, Command, Keys, Operation, Outcome, Previous, Refusal, Secret, SessionId, Version,
 };
 use primacy_core::metadata::state::Size;
 use tokio::sync::watch;
@@ -82,6 +82,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// How large the map is here.
     fn size(&self) -> Size;
+
+    /// The secret that all nodes share, as far as it is known here.
+    fn secret(&self) -> Option<Secret>;
 
     /// The nodes.
     fn members(&self) -> Vec<Member>;

@@ -5,7 +5,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use primacy_core::metadata::command::{
-    Applied, Command, Keys, Operation, Outcome, Previous, Refusal, Request, RequestLimits, SessionId, Version,
+    Applied, Command, Keys, Operation, Outcome, Previous, Refusal, Request, RequestLimits, Secret, SessionId,
+    Version,
 };
 use primacy_core::metadata::state::{Size, State};
 use primacy_core::{Identity, Incarnation, NodeId};
@@ -112,6 +113,10 @@ impl Backend for InMemory {
 
     fn size(&self) -> Size {
         self.state().0.size()
+    }
+
+    fn secret(&self) -> Option<Secret> {
+        self.state().0.secret()
     }
 
     fn members(&self) -> Vec<Member> {

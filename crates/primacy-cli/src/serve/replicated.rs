@@ -7,7 +7,7 @@ use std::time::Duration;
 use primacy::metadata::{Map, MapError};
 use primacy::{LeaderSequence, NodeId};
 use primacy_core::metadata::command::{
-    Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
+    Change, Command, Keys, Operation, Outcome, Previous, Refusal, Secret, SessionId, Version,
 };
 use primacy_core::metadata::state::{Size, State};
 use tokio::sync::watch;
@@ -209,6 +209,10 @@ impl Backend for Replicated {
 
     fn size(&self) -> Size {
         self.map.state().size()
+    }
+
+    fn secret(&self) -> Option<Secret> {
+        self.map.state().secret()
     }
 
     fn members(&self) -> Vec<Member> {

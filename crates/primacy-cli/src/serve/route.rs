@@ -102,7 +102,10 @@ fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admit
     if wants_leader && !services.hub.may_have_leader() {
         return Err(Known::NO_LEADER.into());
     }
-    let token = services.users.as_ref().map_or(Ok(()), |users| users.current().check(request.headers()));
+    let token = services.users.as_ref().map_or(Ok(()), |users| {
+        let secret = services.backend().secret();
+        users.current().check(secret.as_ref(), request.headers())
+    });
     let (refusal, is_open) = match token {
         Ok(()) => (None, false),
         Err(_) if auth::is_open(path) => (None, true),

@@ -384,8 +384,21 @@ pub enum Command {
     },
     /// Sets how large the state may become.
     Limit(Limits),
+    /// Sets the secret that all nodes share, unless there is one.
+    Share(Secret),
     /// Wants something of partitions, or tells of a node that may have some.
     Partitions(partitions::Command),
+}
+
+/// Bytes that nobody can guess, which all nodes share: for what one of them signs and another one accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Secret(pub [u8; 32]);
+
+/// Without the bytes.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// How large the state may become. A part of it, since all nodes must refuse the same.

@@ -223,7 +223,7 @@ impl Report {
                 Some(SessionNews::Ended(session))
             }
             StateCommand::Operate(_) | StateCommand::Compact(_) | StateCommand::Partitions(_) => None,
-            StateCommand::Forget { .. } | StateCommand::Limit(_) => None,
+            StateCommand::Forget { .. } | StateCommand::Limit(_) | StateCommand::Share(_) => None,
         };
         Some(Self { client, sequence, applied, session })
     }

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::command::{
     Answer, Applied, Change, Command, Found, Keys, Limits, Operation, Outcome, Previous, Read, Refusal,
-    Request, SessionId, Version,
+    Request, Secret, SessionId, Version,
 };
 use super::encoding::request::{limits, push_limits};
 use super::encoding::{DecodeError, Reader, push_number};
@@ -35,6 +35,7 @@ pub struct State {
     partitions: Partitions,
     requests: Requests,
     limits: Limits,
+    secret: Option<Secret>,
     /// See [`take_cost`](Self::take_cost). It is no part of what is replicated.
     cost: u64,
 }
@@ -78,6 +79,7 @@ impl State {
             partitions: Partitions::default(),
             requests: Requests::default(),
             limits: Limits::default(),
+            secret: None,
             cost: 0,
         }
     }
@@ -126,6 +128,10 @@ impl State {
             }
             Command::Limit(limits) => {
                 self.limits = *limits;
+                Ok(Answer::Done)
+            }
+            Command::Share(secret) => {
+                self.secret.get_or_insert(*secret);
                 Ok(Answer::Done)
             }
         }
@@ -269,6 +275,12 @@ impl State {
         self.limits
     }
 
+    /// The secret that all nodes share, if one was set.
+    #[must_use]
+    pub const fn secret(&self) -> Option<Secret> {
+        self.secret
+    }
+
     /// How much there is.
     #[must_use]
     pub fn size(&self) -> Size {
@@ -296,6 +308,7 @@ impl State {
         self.sessions.encode(&mut to);
         self.partitions.encode(&mut to);
         self.requests.encode(&mut to);
+        to.extend(self.secret.iter().flat_map(|secret| secret.0));
         to
     }
 
@@ -317,8 +330,11 @@ impl State {
             return Err(DecodeError::Value("the session of a node"));
         }
         let requests = Requests::decode(&mut from)?;
-        from.end()?;
-        Ok(Self { map, sessions, partitions, requests, limits, cost: 0 })
+        let secret = <[u8; 32]>::try_from(from.rest()).ok().map(Secret);
+        if secret.is_none() {
+            from.end()?;
+        }
+        Ok(Self { map, sessions, partitions, requests, limits, secret, cost: 0 })
     }
 
     /// A number that is the same for equal states, and hardly ever for others. It takes as long as a snapshot.

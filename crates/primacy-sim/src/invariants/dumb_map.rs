@@ -90,7 +90,7 @@ impl DumbMap {
                 None
             }
             Command::Partitions(order) => self.partitions.refusal(sender, order),
-            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
+            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) | Command::Share(_) => None,
         }
     }
 
@@ -115,7 +115,7 @@ impl DumbMap {
                 None
             }
             Command::Partitions(_) => None,
-            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
+            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) | Command::Share(_) => None,
         }
     }
 

@@ -111,7 +111,9 @@ impl DumbPartitions {
             Command::Expire { session } if self.has(*session) => (self.end(*session), true),
             Command::Expire { .. } => (Freed::Nothing, false), // Of a client.
             Command::Operate(_) | Command::Begin { .. } | Command::End { .. } => (Freed::Nothing, false),
-            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => (Freed::Nothing, false),
+            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) | Command::Share(_) => {
+                (Freed::Nothing, false)
+            }
         };
         self.compare(freed, found)?;
         if levels { self.is_level(found) } else { Ok(()) }

@@ -58,7 +58,7 @@ impl Command {
         match self {
             Self::Operate(operation) => operation.bytes(),
             Self::Compact(_) | Self::Begin { .. } | Self::End { .. } | Self::Expire { .. } => OPERATION_BYTES,
-            Self::Forget { .. } | Self::Limit(_) | Self::Partitions(_) => OPERATION_BYTES,
+            Self::Forget { .. } | Self::Limit(_) | Self::Share(_) | Self::Partitions(_) => OPERATION_BYTES,
         }
     }
 
@@ -79,7 +79,7 @@ impl Command {
                 }
             }
             Self::Compact(_) | Self::End { .. } | Self::Expire { .. } => {}
-            Self::Forget { .. } | Self::Limit(_) | Self::Partitions(_) => {}
+            Self::Forget { .. } | Self::Limit(_) | Self::Share(_) | Self::Partitions(_) => {}
         }
         Ok(())
     }

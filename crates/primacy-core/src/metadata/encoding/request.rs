@@ -10,7 +10,7 @@ use super::{DecodeError, NESTING_MAX, Reader, push_bytes, push_number, signed, u
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::metadata::command::{
     Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Limits, Operation, Order,
-    Previous, Read, Relation, Replace, Request, SessionId, Transaction, Version, Wanted, Write,
+    Previous, Read, Relation, Replace, Request, Secret, SessionId, Transaction, Version, Wanted, Write,
 };
 use crate::metadata::partitions::encoding as partitions;
 use crate::time::Duration;
@@ -31,6 +31,7 @@ mod tag {
     pub(super) const LIMIT: u8 = 6;
     pub(super) const EXPIRE: u8 = 7;
     pub(super) const PARTITIONS: u8 = 8;
+    pub(super) const SHARE: u8 = 9;
 
     pub(super) const READ: u8 = 1;
     pub(super) const WRITE: u8 = 2;
@@ -135,6 +136,7 @@ impl Command {
             | Self::Expire { .. }
             | Self::Forget { .. }
             | Self::Limit(_)
+            | Self::Share(_)
             | Self::Partitions(_) => 0,
         }
     }
@@ -200,6 +202,10 @@ fn push_command(to: &mut Vec<u8>, command: &Command) {
             to.push(tag::LIMIT);
             push_limits(to, *limits);
         }
+        Command::Share(Secret(bytes)) => {
+            to.push(tag::SHARE);
+            to.extend(bytes);
+        }
     }
 }
 
@@ -213,6 +219,12 @@ fn command(from: &mut Reader<'_>) -> Result<Command, DecodeError> {
         tag::PARTITIONS => Command::Partitions(partitions::command(from)?),
         tag::FORGET => Command::Forget { node: node(from)? },
         tag::LIMIT => Command::Limit(limits(from)?),
+        tag::SHARE => {
+            let mut secret = Secret([0; 32]);
+            let length = secret.0.len();
+            secret.0.copy_from_slice(from.exactly(length)?);
+            Command::Share(secret)
+        }
         _ => return Err(DecodeError::Kind("a command")),
     })
 }

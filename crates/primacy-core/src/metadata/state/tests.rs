@@ -458,6 +458,21 @@ const SNAPSHOT: &str = concat!(
     "01010163010aac020201026e31010bac0201000000000000000701016700030301000001026e310100000000000000070a0100",
 );
 
+/// What one node has signed, all others accept, after a restart as well.
+#[test]
+fn the_first_secret_that_is_shared_stays_also_in_a_snapshot() {
+    let mut told = Told::default();
+    told.operate(write("k", "v")).unwrap();
+    let before = told.state.snapshot();
+    for byte in [7, 8] {
+        told.tell(Command::Share(Secret([byte; 32])));
+        assert_eq!(told.state.secret(), Some(Secret([7; 32])));
+    }
+    let restored = State::restore(&told.state.snapshot()).unwrap();
+    assert_eq!((restored.secret(), restored.digest()), (told.state.secret(), told.state.digest()));
+    assert_eq!(State::restore(&before).unwrap().secret(), None);
+}
+
 #[test]
 fn a_snapshot_that_is_none_is_refused() {
     let mut drawn = Drawn { rng: Rng::new(1), version: 1 };

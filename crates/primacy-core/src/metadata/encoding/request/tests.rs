@@ -80,6 +80,10 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::End { session }, "0403"),
         (Command::Forget { node }, "05026e32"),
         (Command::Limit(limits), "0601800103"),
+        (
+            Command::Share(Secret([7; 32])),
+            concat!("09", "0707070707070707070707070707070707070707070707070707070707070707"),
+        ),
         (Command::Expire { session }, "0703"),
         (about(About::Join { session, time_to_live: Duration::from_nanos(5) }), "08010305"),
         (about(About::Leave { session }), "080203"),
@@ -172,7 +176,7 @@ fn what_is_wrong_is_said() {
     assert_eq!(with(0, 2), DecodeError::Format(2));
     assert_eq!(with(2, b' '), DecodeError::Value("the name of a node"));
     assert_eq!(with(1, 100), DecodeError::Short);
-    assert_eq!(with(16, 9), DecodeError::Kind("a command"));
+    assert_eq!(with(16, 10), DecodeError::Kind("a command"));
     assert_eq!(Request::decode(&[&good[..], &[0]].concat()), Err(DecodeError::Long));
     assert_eq!(Request::decode(&good[..good.len() - 1]), Err(DecodeError::Short));
     let of = |tail: &[u8]| Request::decode(&[&good[..16], tail].concat()).unwrap_err();

@@ -90,7 +90,7 @@ impl Twin {
                 }
                 Ok(Answer::Ended { count: keys.len() as u64 })
             }
-            Command::Forget { .. } | Command::Limit(_) => Ok(Answer::Done),
+            Command::Forget { .. } | Command::Limit(_) | Command::Share(_) => Ok(Answer::Done),
             Command::Partitions(_) => unreachable!("partitions have a twin of their own"),
         }
     }
