@@ -22,8 +22,8 @@
 //!   block that was written has in any sector. It was never acknowledged, and is overwritten with zeros; the caller is told.
 //!   Anything else that is not whole was once, and the log is refused and left as it is: a node that went on without records
 //!   that it has acknowledged would take back its word. The same holds for a file that is too short, and for a log that ends
-//!   before what the state file knows of it. One thing cannot be told from a torn write: a sector of the last block that reads as
-//!   zeros after it was flushed.
+//!   before what the state file knows of it, or before the mark of what was flushed. One thing cannot be told from a torn write: a
+//!   sector of the last block that reads as zeros after a crash that came before the mark of that block was on the disk.
 //! - *A block that is whole and was never flushed*, or whose flush failed. It is written once more when the log is opened, because
 //!   the kernel may take the pages of a failed flush for written.
 //! - *Segments that a snapshot has made superfluous.* They are deleted when the log is opened.
@@ -55,8 +55,8 @@ use crate::disk::{self, DiskError, FileId, LogReach};
 pub(crate) use bounds::Bounds;
 pub(crate) use orphan::orphan;
 pub use orphan::{Repair, repair};
-use page::PAGE_LENGTH;
 pub(crate) use page::VERSION as FILE_VERSION;
+use page::{LAST_SECTOR_AT, PAGE_LENGTH};
 use reading::{Reading, segment_index};
 use segment::{BLOCK_HEADER_LENGTH, Header, SegmentId};
 
@@ -606,6 +606,7 @@ impl LogFile {
         let path = self.dir.join(format!("{index:016x}{SEGMENT_SUFFIX}"));
         let step = self.limits.step;
         let mut bytes = Header { owner: self.owner.clone(), id, index, after, step }.encode();
+        bytes[LAST_SECTOR_AT..].copy_from_slice(&id.flushed_mark(PAGE_LENGTH as u64));
         let length = segment::length_for(bytes.len() as u64, step);
         bytes.resize(usize::try_from(length).unwrap_or(PAGE_LENGTH), 0);
         let new = self.dir.join(NEW_SEGMENT);
@@ -732,6 +733,8 @@ impl Active {
         }
         self.file.write_all_at(block, self.end)?;
         self.file.sync_data()?;
+        // Not waited for: the next flush has it written, or the kernel.
+        self.file.write_all_at(&self.id.flushed_mark(end), LAST_SECTOR_AT as u64)?;
         (self.end, self.length) = (end, length);
         Ok(())
     }

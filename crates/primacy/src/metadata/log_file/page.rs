@@ -1,11 +1,12 @@
 //! The first page of each file of a log: what the file is, and whose.
 //!
 //! ```text
-//!   0      8        12         16       20                   4096
-//!   | magic | version | checksum | length | content … | zeros … |
+//!   0      8        12         16       20                    3584             4096
+//!   | magic | version | checksum | length | content … | zeros … | the last sector |
 //! ```
 //!
-//! Numbers stand with their highest byte first. The checksum is the CRC-32 of the page without the checksum's own four bytes.
+//! Numbers stand with their highest byte first. The checksum is the CRC-32 of what stands before the last sector, without the
+//! checksum's own four bytes. The last sector is the file's own, and is written while the file grows.
 //! Magic, version and checksum keep their places and their meaning in every later version.
 
 use super::Wrong;
@@ -16,6 +17,10 @@ pub(crate) const VERSION: u32 = 1;
 const VERSION_MIN: u32 = 1;
 /// How long the first page is, in bytes. What stands after it begins a page of the disk.
 pub(super) const PAGE_LENGTH: usize = 4096;
+/// The least that a disk writes at once.
+pub(super) const SECTOR_LENGTH: usize = 512;
+/// Where the last sector of the first page begins.
+pub(super) const LAST_SECTOR_AT: usize = PAGE_LENGTH - SECTOR_LENGTH;
 /// Where the content begins.
 const CONTENT_AT: usize = 20;
 
@@ -27,7 +32,7 @@ pub(super) type Magic = [u8; 8];
 /// # Panics
 /// If the content does not fit. It is made of names that also fit into a file name, and of numbers.
 pub(super) fn seal(magic: Magic, version: u32, content: &[u8]) -> Vec<u8> {
-    assert!(content.len() <= PAGE_LENGTH - CONTENT_AT, "the content of a first page is short");
+    assert!(content.len() <= LAST_SECTOR_AT - CONTENT_AT, "the content of a first page is short");
     let length = u32::try_from(content.len()).expect("at most a page");
     let mut page = Vec::with_capacity(PAGE_LENGTH);
     page.extend_from_slice(&magic);
@@ -68,10 +73,10 @@ pub(super) fn unseal(magic: Magic, bytes: &[u8]) -> Result<&[u8], Wrong> {
     rest.get(..length).ok_or_else(|| damaged("its first page says that it is longer than it is"))
 }
 
-/// The CRC-32 of a page without the four bytes that hold it.
+/// The CRC-32 of a page without its last sector and the four bytes that hold it.
 fn checksum(page: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(page.get(..12).unwrap_or_default());
-    sum.update(page.get(16..).unwrap_or_default());
+    sum.update(page.get(16..LAST_SECTOR_AT).unwrap_or_default());
     sum.finalize()
 }

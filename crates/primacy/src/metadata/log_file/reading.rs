@@ -13,7 +13,7 @@ use primacy_core::metadata::log::{Record, Snapshot};
 use primacy_core::metadata::voters::Voters;
 
 use super::bounds::Bounds;
-use super::page::PAGE_LENGTH;
+use super::page::{LAST_SECTOR_AT, PAGE_LENGTH};
 use super::segment::{self, Contents, Header, SegmentId};
 use super::{
     Active, Found, LogError, Numbers, Owner, SEGMENT_LENGTH_READ_MAX, SEGMENT_SUFFIX, SNAPSHOT, Segment,
@@ -55,6 +55,7 @@ impl Tail {
                 file.write_all_at(bytes, range.start as u64)?;
             }
             file.sync_all()?;
+            file.write_all_at(&self.id.flushed_mark(self.end), LAST_SECTOR_AT as u64)?;
             Ok(Active { file, id: self.id, end: self.end, length: self.length, step: self.step })
         });
         mended.map_err(|error| LogError::io("write", path, error))

@@ -17,6 +17,10 @@
 //! The content is combined with the id, byte by byte by exclusive or, and the end is one byte that is not zero. So no sector of a
 //! block has zeros only, whatever the records are, and one that has was not written: a write that a crash has interrupted is
 //! known by that, and not taken for rot. (etcd looks for the same in its write-ahead log, whose records may have such sectors.)
+//!
+//! The last sector of the first page is the mark of what was flushed: up to which byte, and the CRC-32 of the id and of that. It
+//! is written when a block was flushed, and reaches the disk with the next one, or when the kernel writes it. So blocks that read
+//! as zeros after they were flushed are missed.
 
 use std::ops::Range;
 
@@ -24,7 +28,7 @@ use primacy_core::{LeaderSequence, NodeId};
 use prost::Message as _;
 
 use super::format::{self, message};
-use super::page::{self, Magic, PAGE_LENGTH};
+use super::page::{self, LAST_SECTOR_AT, Magic, PAGE_LENGTH, SECTOR_LENGTH};
 use super::{Owner, Wrong};
 
 const MAGIC: Magic = *b"PRIMLOG\x1a";
@@ -33,8 +37,6 @@ pub(super) const BLOCK_HEADER_LENGTH: usize = 16;
 const MARK_LENGTH: usize = 4;
 /// The last byte of a block. No flipped bit makes a zero of it.
 const END: u8 = 0xff;
-/// The least that a disk writes at once.
-const SECTOR_LENGTH: usize = 512;
 
 /// The random number of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,28 @@ impl SegmentId {
         header[4..8].copy_from_slice(&self.header_checksum(at, length, sum).to_be_bytes());
         header[8..12].copy_from_slice(&length);
         header[12..].copy_from_slice(&sum);
+    }
+
+    /// The last sector of the first page, when blocks up to this byte were flushed.
+    pub(super) fn flushed_mark(&self, end: u64) -> [u8; SECTOR_LENGTH] {
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&self.0);
+        sum.update(&end.to_be_bytes());
+        let mut sector = [0; SECTOR_LENGTH];
+        sector[..8].copy_from_slice(&end.to_be_bytes());
+        sector[8..12].copy_from_slice(&sum.finalize().to_be_bytes());
+        sector
+    }
+
+    /// Up to which byte blocks were flushed for certain, by the mark in these bytes of a segment.
+    fn flushed(&self, bytes: &[u8]) -> Result<u64, Wrong> {
+        let sector = bytes.get(LAST_SECTOR_AT..PAGE_LENGTH).unwrap_or_default();
+        let end = sector.first_chunk().map_or(0, |end| u64::from_be_bytes(*end));
+        if sector.iter().all(|&byte| byte == 0) || *sector == self.flushed_mark(end) {
+            return Ok(end);
+        }
+        let found = "the mark there, up to where blocks were flushed, has a wrong checksum".to_owned();
+        Err(Wrong::Damaged { offset: LAST_SECTOR_AT as u64, found })
     }
 
     /// Combines all but the last byte with the id, or takes it out again.
@@ -158,8 +182,8 @@ pub(super) struct Contents {
 /// Takes a segment apart, its first page included.
 ///
 /// One block is under way at a time, and the next one is written only when it is on the disk. So one that is not whole is the
-/// one at which the power went off, if a sector of it was not written; but if any block was begun after it, or all of its sectors
-/// were written, it was once whole, and acknowledged.
+/// one at which the power went off, if a sector of it was not written; but if any block was begun after it, all of its sectors
+/// were written, or the mark of what was flushed stands behind it, it was once whole, and acknowledged.
 pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong> {
     let (id, length) = (&header.id, bytes.len());
     let damaged = |offset: usize, found: String| Err(Wrong::Damaged { offset: offset as u64, found });
@@ -189,6 +213,13 @@ pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong>
         if let Some(found) = rot(id, bytes, end) {
             return damaged(end, found);
         }
+    }
+    let flushed = id.flushed(bytes)?;
+    if (end as u64) < flushed {
+        return damaged(
+            end,
+            format!("no whole block stands there, and blocks were flushed up to byte {flushed}"),
+        );
     }
     Ok(Contents { blocks, end, torn })
 }

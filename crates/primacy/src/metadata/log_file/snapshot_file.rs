@@ -19,7 +19,7 @@ use primacy_core::metadata::log::Snapshot;
 use prost::Message as _;
 
 use super::format::{self, message};
-use super::page::{self, Magic, PAGE_LENGTH};
+use super::page::{self, LAST_SECTOR_AT, Magic, PAGE_LENGTH};
 use super::{Owner, Wrong};
 
 const MAGIC: Magic = *b"PRIMSNP\x1a";
@@ -64,6 +64,10 @@ pub(super) fn read(from: &mut impl Read) -> Result<(Owner, Snapshot), Wrong> {
     let mut first = Vec::new();
     from.take(PAGE_LENGTH as u64).read_to_end(&mut first).map_err(Wrong::Unread)?;
     let content = page::unseal(MAGIC, &first)?;
+    if first[LAST_SECTOR_AT..].iter().any(|&byte| byte != 0) {
+        let found = "the last sector of its first page is not empty".to_owned();
+        return Err(Wrong::Damaged { offset: LAST_SECTOR_AT as u64, found });
+    }
     let header = message::Snapshot::decode(content).map_err(|error| Wrong::first_page(&error))?;
     let node = format::read_node(&header.node).map_err(|error| Wrong::first_page(&error))?;
     let id: SnapshotId = format::read_id(&header.id).map_err(|error| Wrong::first_page(&error))?;

@@ -496,7 +496,7 @@ fn the_bytes_of_a_segment_are_these() {
     let golden = concat!(
         "5052494d4c4f471a",
         "00000001",
-        "dff9938e",
+        "b9b8235e",
         "00000027",
         "0a046d61696e",
         "120161",
@@ -551,7 +551,7 @@ fn the_bytes_of_a_snapshot_are_these() {
     let golden = concat!(
         "5052494d534e501a",
         "00000001",
-        "d5513afd",
+        "20cde70d",
         "00000025",
         "0a046d61696e",
         "120161",

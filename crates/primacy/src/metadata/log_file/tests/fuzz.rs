@@ -88,6 +88,10 @@ fn damaged_segment(draw: &mut Draw<'_>) {
         good.extend(block);
         written.push(records);
     }
+    if draw.byte() % 2 == 1 {
+        let flushed = blocks.last().map_or(0, |last| last.start as u64);
+        good[LAST_SECTOR_AT..PAGE_LENGTH].copy_from_slice(&header.id.flushed_mark(flushed));
+    }
     let length = segment::length_for(good.len() as u64, STEP) + STEP * u64::from(draw.byte() % 3);
     good.resize(usize::try_from(length).unwrap(), 0);
     let mut bytes = good.clone();

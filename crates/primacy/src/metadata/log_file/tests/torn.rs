@@ -2,6 +2,7 @@
 
 use primacy_core::rng::Rng;
 
+use super::page::SECTOR_LENGTH;
 use super::*;
 
 /// A log of a few blocks in one segment, taken apart.
@@ -138,7 +139,6 @@ fn no_record_makes_a_sector_of_zeros() {
 
 #[test]
 fn of_a_torn_write_any_sectors_may_have_been_written() {
-    const SECTOR_LENGTH: usize = 512;
     let taken = Taken::new(1);
     let header = Header::decode(&taken.bytes).unwrap();
     let end = taken.blocks.last().unwrap().end;
@@ -164,17 +164,16 @@ fn of_a_torn_write_any_sectors_may_have_been_written() {
     }
 }
 
-/// A limit: zeros are what stands where nothing was written, and so a sector of the last block that reads as zeros after it was flushed
-/// cannot be told from a write that a crash has interrupted.
+/// Zeros are what stands where nothing was written. Whether something was is known by the mark of what was flushed, and by the blocks
+/// after it. A limit is the last block of all, where the mark behind it did not reach the disk before the power was cut.
 #[test]
-fn a_sector_of_the_last_block_that_reads_as_zeros_is_taken_for_one_that_was_not_written() {
-    const SECTOR_LENGTH: usize = 512;
+fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_on_the_disk() {
     let dir = Dir::new();
     let (mut log, ..) = dir.open().unwrap();
     let records = [begin(2, LeaderSequence::NONE), payload(2, 2, &[0xee; 2_500]), payload(2, 3, b"later")];
-    for record in &records[..2] {
-        log.write(&Write::Append(vec![record.clone()])).unwrap();
-    }
+    log.write(&Write::Append(vec![records[0].clone()])).unwrap();
+    let mark_before = fs::read(dir.segment(1)).unwrap()[LAST_SECTOR_AT..PAGE_LENGTH].to_vec();
+    log.write(&Write::Append(vec![records[1].clone()])).unwrap();
     drop(log);
     let lose = || {
         let mut bytes = fs::read(dir.segment(1)).unwrap();
@@ -185,14 +184,28 @@ fn a_sector_of_the_last_block_that_reads_as_zeros_is_taken_for_one_that_was_not_
     };
     let whole = fs::read(dir.segment(1)).unwrap();
     lose();
+    assert!(dir.open().unwrap_err().to_string().contains("blocks were flushed up to byte"));
+    // From any byte on, also from where a block begins.
+    for from in (PAGE_LENGTH..used(&whole).len()).step_by(100) {
+        let mut bytes = whole.clone();
+        bytes[from..].fill(0);
+        fs::write(dir.segment(1), &bytes).unwrap();
+        assert!(matches!(dir.open().unwrap_err(), LogError::Damaged { .. }), "{from}");
+    }
+    let mut bytes = whole.clone();
+    bytes[LAST_SECTOR_AT..PAGE_LENGTH].copy_from_slice(&mark_before);
+    fs::write(dir.segment(1), &bytes).unwrap();
+    lose();
     let (_, stored, found) = dir.open().unwrap();
     assert_eq!(
         (stored.records, found.len()),
         (records[..1].to_vec(), 1),
         "the record that was acknowledged is lost"
     );
-    // Of any block before the last one it is noticed.
-    fs::write(dir.segment(1), whole).unwrap();
+    // Of any block before the last one it is noticed also without the mark.
+    let mut bytes = whole;
+    bytes[LAST_SECTOR_AT..PAGE_LENGTH].fill(0);
+    fs::write(dir.segment(1), bytes).unwrap();
     dir.open().unwrap().0.write(&Write::Append(vec![records[2].clone()])).unwrap();
     lose();
     assert!(matches!(dir.open().unwrap_err(), LogError::Damaged { .. }));
@@ -262,7 +275,7 @@ fn a_segment_before_the_last_one_is_never_torn() {
     without[last].fill(0);
     fs::write(&first, &without).unwrap();
     let error = dir.refused();
-    assert!(error.to_string().contains("are missing"), "{error}");
+    assert!(error.to_string().contains("blocks were flushed up to byte"), "{error}");
     dir.put(&good);
     dir.open_small().unwrap();
 }
