@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use primacy::core::metadata::command::{
-    Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Version, Write,
+    Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Version, Wanted, Write,
 };
 use primacy::core::metadata::replica::{Progress, Refusal, Wish};
 use primacy::metadata::{Durability, Map, MapError};
@@ -441,7 +441,7 @@ async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
     // Not the node that was asked: they come to it before it is active.
     let leader = Standing::begin(nodes[1].clone());
     let keys = Keys::Between(b"key".as_slice().into(), b"kez".as_slice().into());
-    let read = Operation::Read(Box::new(Read::of(keys)));
+    let read = Operation::Read(Box::new(Read { wanted: Wanted::Count, ..Read::of(keys) }));
     until("that all are done", async || match nodes[2].map().unwrap().read(&read).await {
         Ok(Outcome { result: Ok(Answer::Found(found)), .. }) => found.count == most as u64,
         Ok(other) => panic!("{other:?}"),
