@@ -108,11 +108,11 @@ fn slot_of_version(slot: &[u8], version: u32) -> Vec<u8> {
     slot
 }
 
-/// The page with another version, and with the checksum that it then has.
+/// The page with another version, and with the checksum that it then has. Its last sector is not part of that.
 fn of_version(page: &[u8], version: u32) -> Vec<u8> {
     let mut page = page.to_vec();
     page[VERSION].copy_from_slice(&version.to_be_bytes());
-    let sum = crc32(&[&page[..CHECKSUM.start], &page[CHECKSUM.end..PAGE]]);
+    let sum = crc32(&[&page[..CHECKSUM.start], &page[CHECKSUM.end..PAGE - SECTOR]]);
     page[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     page
 }
