@@ -27,11 +27,9 @@ pub fn has_login(url: &str) -> bool {
         Some((before, rest)) => (before.rsplit(':').next().unwrap_or_default(), rest),
         None => (scheme, rest.strip_prefix("//").unwrap_or(rest)),
     };
-    let is_plain = |user: &str| {
-        let is_plain = |letter: char| letter.is_alphanumeric() || "-_.%".contains(letter);
-        USER_ALONE.contains(&scheme) && user.chars().all(is_plain)
-    };
-    if !LOCAL.contains(&scheme) && rest.rsplit_once('@').is_some_and(|(login, _)| !is_plain(login)) {
+    if !LOCAL.contains(&scheme)
+        && rest.rsplit_once('@').is_some_and(|(login, _)| !is_user_alone(scheme, login))
+    {
         return true;
     }
     let settings = rest.split(['?', '&', '#', '/']).filter_map(|setting| setting.split_once('='));
@@ -42,13 +40,23 @@ pub fn has_login(url: &str) -> bool {
     })
 }
 
-/// A text without the logins of the URLs in it. Where a URL ends is not known, so all up to the last `@` before a space or the end of
-/// the line is left out.
+/// Returns whether a login is the plain name of a user, in the URL of a store where that is no secret.
+fn is_user_alone(scheme: &str, login: &str) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_.%".contains(letter);
+    USER_ALONE.contains(&scheme) && login.chars().all(is_plain)
+}
+
+/// A text without the logins of the URLs in it; the plain name of a user stays where it is no secret. Where a URL ends is not known, so
+/// all up to the last `@` before a space or the end of the line is left out.
 #[must_use]
 pub fn without_logins(text: &str) -> Cow<'_, str> {
     if !text.contains("://") || !text.contains(['@', '=']) {
         return Cow::Borrowed(text);
     }
+    let is_shown = |before: &str, login: &str| {
+        let scheme = before.rsplit(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+        PLACEHOLDERS.contains(&login) || is_user_alone(scheme, login)
+    };
     let mut shown = String::with_capacity(text.len());
     for word in text.split_inclusive(char::is_whitespace) {
         let Some((before, rest)) = word.split_once("://") else {
@@ -56,7 +64,7 @@ pub fn without_logins(text: &str) -> Cow<'_, str> {
             continue;
         };
         let (login, rest) = match rest.rsplit_once('@') {
-            Some((login, rest)) if !PLACEHOLDERS.contains(&login) => (Some(login), rest),
+            Some((login, rest)) if !is_shown(before, login) => (Some(login), rest),
             Some(_) | None => (None, rest),
         };
         shown.push_str(before);
@@ -152,6 +160,8 @@ mod tests {
             }
         }
         assert_eq!(without_logins("write x://USER:PASSWORD@HOST"), "write x://USER:PASSWORD@HOST");
+        let fix = "fence install --on 'postgres://app@h/db' --table t";
+        assert_eq!(without_logins(fix), fix, "a command that can be copied");
         let text = "x://a?password=b c 'y://u:p@h' d\nz";
         assert_eq!(without_logins(text), "x://a?password=*** c 'y://***@h' d\nz");
     }
