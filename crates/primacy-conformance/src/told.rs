@@ -12,7 +12,7 @@ use primacy_stores::Pending;
 use tokio::time::timeout;
 
 /// The election that is to be opened.
-pub(crate) const ELECTION: &str = "what-is-told";
+pub(crate) const ELECTION: &str = "told";
 
 /// Long enough for a busy machine, and short enough to wait for its end.
 const LEASE_MIN: Duration = Duration::from_secs(2);
