@@ -15,7 +15,7 @@ use crate::trouble::Trouble;
 const USER: u32 = 65_534;
 /// The program that is made set-uid.
 const SETPRIV: &str = "/usr/bin/setpriv";
-/// How long a job lives, at the most: some leases, so that a lead that is not renewed until it ends is seen.
+/// The longest life of a job: some leases, so that a lead that is not renewed until it ends is seen.
 pub(crate) const LIVES_MS: u64 = 7_000;
 
 /// Makes the set-uid program, which the nodes' group alone may execute, and the directories that the nodes write to theirs.
@@ -39,13 +39,13 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// What stands before the command of a node, so that it has no rights.
+/// The words before the command of a node that take its rights.
 pub(crate) fn as_user() -> Vec<String> {
     let user = USER.to_string();
     ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).to_vec()
 }
 
-/// What stands before the command of a job, so that it is root's.
+/// The words before the command of a job that make it root's.
 pub(crate) fn as_root(dir: &Path) -> Vec<String> {
     let words = [program(dir).to_string_lossy().into_owned(), "--reuid".to_owned(), "0".to_owned()];
     words.to_vec()

@@ -39,7 +39,7 @@ enum Kill {
     Frozen { state: File, freezer: &'static Freezer },
 }
 
-/// How a group is frozen: the file, and what is written to it.
+/// A way to freeze a group: the file, and what is written to it.
 #[derive(Debug)]
 struct Freezer {
     file: &'static str,

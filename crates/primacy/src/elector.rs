@@ -357,7 +357,7 @@ impl Builder {
         self
     }
 
-    /// How long before the end of the lease what has not ended is killed.
+    /// The time before the end of the lease at which what has not ended is killed.
     pub const fn kill_margin(mut self, kill_margin: Duration) -> Self {
         self.kill_margin = Some(kill_margin);
         self

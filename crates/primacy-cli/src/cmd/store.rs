@@ -216,7 +216,7 @@ pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> 
     Ok(Exit::Success)
 }
 
-/// What keeps the lead of a node that was asked to give it up. The store does not know that; the node does, where it runs here.
+/// The reason why a node that was asked to give up the lead keeps it. The store does not know that; the node does, where it runs here.
 fn what_keeps_it(target: &Target, node: &str) -> String {
     let found = target.state_dir().and_then(|dir| control::find_all(&dir, &target.election));
     let here = found.into_iter().flatten().find(|found| found.node == node);

@@ -62,10 +62,10 @@ pub(crate) struct Who {
     pub(crate) standing: bool,
     /// How long a leader may lead without renewing.
     pub(crate) lease_ms: u64,
-    /// How often a leader renews; among peers, the heartbeat.
+    /// The interval at which a leader renews; among peers, the heartbeat.
     #[serde(default)]
     pub(crate) renewal_ms: u64,
-    /// How long its work may take to end in order.
+    /// The time that its work may take to end in order.
     #[serde(default)]
     pub(crate) drain_ms: u64,
     /// How long before the end of the lease what has not ended is killed.

@@ -112,7 +112,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// What the nodes that run here have to say of their timers.
+    /// The timers of the nodes that run here, as these tell them.
     fn timers_of_nodes(&self) -> Option<Result<Check, Failure>> {
         let election = self.election.as_deref()?;
         let dir = self.state_dir.clone().map_or_else(target::told_state_dir, Ok);

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 /// Set for the process that looks.
 const APART: &str = "_PRIMACY_LOOKS_APART";
 
-/// How much longer a look may take than the store that is looked at.
+/// The time that a look may take beyond that of the store that is looked at.
 const MORE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Looks at a store, by another process if the store is in files.
