@@ -109,7 +109,7 @@ pub(crate) enum Part {
 }
 
 impl Kind {
-    /// Whether a leader can keep its lead until its job has ended: it goes on renewing it. Where it cannot, a job that nobody can
+    /// True if a leader can keep its lead until its job has ended: it goes on renewing it. Where it cannot, a job that nobody can
     /// kill works beside the next leader's, and only the fence is left.
     pub(crate) const fn leaves_the_lead(self) -> bool {
         matches!(self, Self::KillGuardian | Self::PauseGuardian | Self::KillJob | Self::PauseJob)

@@ -231,7 +231,7 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<Watc
 const NETWORK_LIBRARIES: [&str; 8] =
     ["h2", "hyper", "hyper_util", "rustls", "tokio_rustls", "tonic", "tower", "tokio_util"];
 
-/// What is shown of the log: what is asked for, or warnings and worse.
+/// The part of the log that is shown: what is asked for, or warnings and worse.
 fn log_filter(asked: &str) -> Result<EnvFilter, ParseError> {
     let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
     let asked = if asked.is_empty() { "warn" } else { asked };

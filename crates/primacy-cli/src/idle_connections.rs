@@ -23,7 +23,7 @@ struct Table {
     /// Grows with each connection that becomes idle, so that the lowest has been idle longest.
     next: u64,
     idle: BTreeMap<u64, Idle>,
-    /// How many of them each network has.
+    /// The number of them for each network.
     counts: HashMap<u64, usize>,
 }
 

@@ -97,7 +97,7 @@ pub struct Timers {
     pub renewal: Duration,
     /// How long the work may take to end in order.
     pub drain: Duration,
-    /// How long before the end of the lease what has not ended is killed.
+    /// The time before the end of the lease at which work that has not ended is killed.
     pub kill_margin: Duration,
     /// How far the rates of two clocks may differ.
     pub drift_max: Drift,

@@ -27,7 +27,7 @@ pub(crate) enum Opening {
     Asked(i32),
 }
 
-/// How long a node waits for its store, and who is told of it meanwhile.
+/// The wait of a node for its store: its bound, and the places that are told of it meanwhile.
 pub(crate) struct Waiting<'a> {
     pub(crate) wait: Wait,
     pub(crate) control: Option<&'a Server>,

@@ -169,7 +169,7 @@ pub(crate) enum Report {
     StopFailed {
         /// Of which leadership.
         term: u64,
-        /// How often it has.
+        /// The number of its failures.
         failures: u32,
         /// When it is run again, in nanoseconds from now.
         pause: u64,

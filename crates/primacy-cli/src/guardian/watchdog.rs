@@ -30,7 +30,7 @@ pub(crate) struct WatchdogSpec {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     device: File,
-    /// How long after it was fed it resets the machine.
+    /// The time after which it resets the machine, counted from when it was fed.
     timeout: Duration,
 }
 

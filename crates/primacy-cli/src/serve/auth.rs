@@ -102,7 +102,7 @@ impl Users {
 }
 
 impl UserList {
-    /// Whether a request shows a token that is accepted. Without a shared secret there is none yet.
+    /// Checks that a request shows a token that is accepted. Without a shared secret there is none yet.
     ///
     /// # Errors
     /// [`Known::USER_EMPTY`] without a token, [`Known::INVALID_TOKEN`] with another one.

@@ -24,7 +24,7 @@ const PART: usize = 16 << 10;
 /// waits to be sent once an answer is done and its charge given back.
 const LAST_PART: usize = 512;
 
-/// What of a request has to come within its time.
+/// The part of a request that has to come within its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// All of it, to its end.
@@ -242,7 +242,7 @@ mod tests {
     use super::super::client::{NodeBudgets, on_loopback};
     use super::*;
 
-    /// How long a request may take of which a message comes each second, and no end.
+    /// Measures how long a request may take of which a message comes each second, and no end.
     async fn lasts(due: Due) -> Duration {
         let charge = Arc::new(on_loopback(&NodeBudgets::default()).begin_admitted().unwrap());
         let messages = tokio_stream::iter(0..100).then(async |_| {

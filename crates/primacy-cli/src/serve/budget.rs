@@ -89,7 +89,7 @@ impl Charge {
         true
     }
 
-    /// One more charge against the same budgets, if it fits.
+    /// Makes another charge against the same budgets, if it fits.
     pub(super) fn another(&self, bytes: usize) -> Option<Self> {
         self.purse.charge(bytes)
     }

@@ -21,7 +21,7 @@ const MORE_PATIENCE: Duration = Duration::from_secs(2);
 /// Looks at a store, by another process if the store is in files.
 ///
 /// # Errors
-/// Those of the look; [`Exit::Unavailable`] if the process that looks does not end.
+/// The failures of the look; [`Exit::Unavailable`] if the process that looks does not end.
 pub(in super::super) fn look_apart(
     url: &str,
     look: impl FnOnce() -> Result<Exit, Failure>,
