@@ -1,5 +1,6 @@
 //! A mutant on paper: what the mistake is, who made it, who must catch it, and the change itself.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// One file under `mutants/`.
@@ -65,6 +66,11 @@ impl Patch {
         Ok(Self { name: name.to_owned(), mistake, made_by, judges, files })
     }
 
+    /// The packages that its judges are in, each with its profile.
+    pub(super) fn packages(&self) -> BTreeSet<(&str, &str)> {
+        self.judges.iter().map(Judge::package).collect()
+    }
+
     #[cfg(test)]
     pub(super) fn example() -> Self {
         let text = "# mistake: m\n# made by: b\n# caught by: seeds quorum I4\n\
@@ -89,6 +95,15 @@ impl Judge {
                 "caught by `{text}`? It is `seeds ELECTION INVARIANT`, `model SPACE INVARIANT`, \
                  `test PACKAGE TARGET TEST` or `chaos ARM RULE`"
             )),
+        }
+    }
+
+    /// The package that it is built from, and the profile.
+    fn package(&self) -> (&str, &str) {
+        match self {
+            Self::Seeds { .. } | Self::Model { .. } => ("primacy-sim", "release"),
+            Self::Test { package, .. } => (package, "dev"),
+            Self::Chaos { .. } => ("primacy-chaos", "release"),
         }
     }
 

@@ -113,33 +113,19 @@ impl GivingUp {
         if matches!(answer, Answer::Refused(_)) {
             return Err(unexpected(node, answer));
         }
-        let patient_until = Instant::now() + patience.wait;
         let answer = node.ask(what)?;
         let Answer::Resigning { term } = answer else { return Err(unexpected(node, answer)) };
-        Ok(Self {
-            node: node.clone(),
-            term,
-            changes,
-            patient_until,
-            wait: patience.wait,
-            kept_by: None,
-            json,
-        })
+        Ok(Self::new(node, term, changes, patience, json))
     }
 
     /// Follows the end of the lead of a node that was told not to lead, if it leads; `term` is that of its leadership.
     pub(super) fn follow(node: &Node, term: u64, patience: &Patience, json: bool) -> Result<Self, Failure> {
-        let changes = node.watch()?;
+        Ok(Self::new(node, term, node.watch()?, patience, json))
+    }
+
+    fn new(node: &Node, term: u64, changes: Answers, patience: &Patience, json: bool) -> Self {
         let patient_until = Instant::now() + patience.wait;
-        Ok(Self {
-            node: node.clone(),
-            term,
-            changes,
-            patient_until,
-            wait: patience.wait,
-            kept_by: None,
-            json,
-        })
+        Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None, json }
     }
 
     /// Says on standard error what keeps the lead, whenever that is another thing than before.
