@@ -35,7 +35,7 @@ pub(crate) struct Replacing {
     /// Who gets it.
     pub(crate) new: Node,
     command: Option<Child>,
-    /// The node that is asked, and when the next one is.
+    /// The node that is asked, with the new one behind the others, and when the next one is.
     asked: usize,
     again_at: Instant,
     /// What the command said last.
@@ -132,7 +132,7 @@ impl Stage {
                         let (step, what) = (replacing.step, replacing.said.clone());
                         self.notes.note(Note::Failed { step, what })?;
                     }
-                    replacing.asked = (replacing.asked + 1) % self.nodes.len();
+                    replacing.asked = (replacing.asked + 1) % (self.nodes.len() + 1);
                     replacing.again_at = Instant::now() + AGAIN_AFTER;
                 }
             }
@@ -148,13 +148,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Gives the command at a node that stays.
+    /// Gives the command at a node that stays, or at the new one: of one voter, the old node may have ended before it heard that it has
+    /// been replaced, and nobody tells it later.
     fn ask_to_replace(&self, replacing: &mut Replacing) -> Result<Child, Trouble> {
-        if replacing.asked == replacing.place {
-            replacing.asked = (replacing.asked + 1) % self.nodes.len();
+        if replacing.asked == replacing.place && self.nodes.len() > 1 {
+            replacing.asked += 1;
         }
-        let (old, asked) = (&self.nodes[replacing.place], &self.nodes[replacing.asked]);
         let new = &replacing.new;
+        let (old, asked) = (&self.nodes[replacing.place], self.nodes.get(replacing.asked).unwrap_or(new));
         let named = format!("{}={}", new.name, new.start.address.as_deref().unwrap_or_default());
         let mut command = Command::new(&old.start.primacy);
         command.args(["voters", "replace", &old.name, &named, "--election", ELECTION, "--wait", WAIT]);
