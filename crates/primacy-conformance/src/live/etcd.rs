@@ -36,7 +36,6 @@ impl Tls {
     ///
     /// # Panics
     /// If they cannot be made or written.
-    #[must_use]
     pub fn issue(ground: &Ground, name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -43,7 +43,8 @@ const STALE: &str = "PRM02";
 /// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so: install again.
 pub const VERSION: u32 = 3;
 
-/// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner.
+/// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner. The right to
+/// make functions there is one of them: PostgreSQL calls another `primacy_token` where its parameters fit a call better.
 const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown, 'schema' AS kind, nspowner AS owner
             FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
         UNION ALL SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass), 'table', relowner
@@ -51,7 +52,13 @@ const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown
             AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
         UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), 'function', proowner
             FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
-            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid";
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+        UNION ALL SELECT pg_catalog.format('the right to make functions in the schema %I', nspname), 'right', granted.grantee
+            FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS granted WHERE granted.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
+            AND pg_namespace.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid";
+
+/// The role that such a part belongs to.
+const ROLE: &str = "CASE WHEN made.owner OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(made.owner) END";
 
 /// The condition that such a part belongs to the role `acts_as`, with whose rights the fence acts, or to a superuser. Nobody else
 /// may be able to put something in its place.
@@ -121,6 +128,7 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
     let common = [
         (":parts", parts.as_str()),
         (":owned", OWNED),
+        (":role", ROLE),
         (":schema_text", schema_text.as_str()),
         (":schema", &schema),
         (":version", &version),

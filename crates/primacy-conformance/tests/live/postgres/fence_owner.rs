@@ -87,6 +87,32 @@ async fn the_owner_of_a_database_does_not_gain_the_rights_of_who_installs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fence_stays_out_of_a_schema_in_which_others_may_make_functions() {
+    let Some((server, dba)) = prepared().await else { return };
+    let as_dba = url_of(&server, "dba");
+    let refused = async |who: &str| install(&as_dba, &guard("public")).await.expect_err(who).to_string();
+    // PUBLIC may until PostgreSQL 14. The server calls the function whose parameters fit best.
+    server.run_sql("CREATE ROLE evil; GRANT CREATE ON SCHEMA public TO PUBLIC").await;
+    let evil = "SET ROLE evil; CREATE FUNCTION public.primacy_token(text, int) RETURNS text RETURN 'evil'";
+    server.run_sql(evil).await;
+    let why = refused("the function of evil").await;
+    assert!(why.contains("primacy_token(text,integer) belongs to the role evil"), "{why}");
+    server.run_sql("DROP FUNCTION public.primacy_token(text, int)").await;
+    let why = refused("the right of PUBLIC").await;
+    assert!(why.contains("make functions in the schema public belongs to the role PUBLIC"), "{why}");
+    assert!(why.contains("REVOKE CREATE ON SCHEMA"), "{why}");
+    dba.batch_execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await.unwrap();
+    install(&as_dba, &guard("public")).await.expect("as the owner of the database");
+    assert_eq!(attempt(&as_dba, "ledger").await.unwrap().fence, Some(FenceState::Current));
+    // A role that gets the right later is named.
+    dba.batch_execute("GRANT CREATE ON SCHEMA public TO evil").await.unwrap();
+    let Some(FenceState::Foreign { why }) = attempt(&as_dba, "ledger").await.unwrap().fence else {
+        panic!("the right of evil was overlooked")
+    };
+    assert!(why.contains("make functions in the schema public belongs to the role evil"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn default_privileges_give_no_rights_on_a_fence() {
     let Some((server, dba)) = prepared().await else { return };
     dba.batch_execute(

@@ -35,9 +35,9 @@ BEGIN
     FOR made IN
         :parts
     LOOP
-        IF NOT :owned OR (made.kind OPERATOR(pg_catalog.<>) 'schema' AND NOT :trusted) THEN
+        IF NOT :owned OR (made.kind OPERATOR(pg_catalog.<>) ALL (ARRAY['schema', 'right']) AND NOT :trusted) THEN
             PERFORM pg_catalog.set_config('primacy_attempt.foreign',
-                pg_catalog.format('%s belongs to the role %s', made.shown, pg_catalog.pg_get_userbyid(made.owner)), true);
+                pg_catalog.format('%s belongs to the role %s', made.shown, :role), true);
         END IF;
     END LOOP;
     PERFORM pg_catalog.set_config('primacy_attempt.definition', coalesce(pg_catalog.string_agg(pg_catalog.concat(proname, ' ', prosecdef, ' ',

@@ -15,9 +15,14 @@ BEGIN
     LOOP
         IF NOT :owned THEN
             RAISE EXCEPTION USING ERRCODE = 'PRM06',
-                MESSAGE = pg_catalog.format('primacy: %s belongs to the role %s, who could have the fence act with the rights of %s',
-                    made.shown, pg_catalog.pg_get_userbyid(made.owner), current_user),
-                HINT = CASE WHEN made.kind OPERATOR(pg_catalog.=) 'schema' THEN
+                MESSAGE = pg_catalog.format(CASE WHEN made.kind OPERATOR(pg_catalog.=) 'right'
+                    THEN 'primacy: %s belongs to the role %s, who could make another primacy_token, which leaders would call'
+                    ELSE 'primacy: %s belongs to the role %s, who could have the fence act with the rights of %s' END,
+                    made.shown, :role, current_user),
+                HINT = CASE WHEN made.kind OPERATOR(pg_catalog.=) 'right' THEN
+                    pg_catalog.format('REVOKE CREATE ON SCHEMA %s FROM %s; or name a schema that is not there, which is made: --schema primacy.',
+                        :schema_text, :role)
+                    WHEN made.kind OPERATOR(pg_catalog.=) 'schema' THEN
                     pg_catalog.format('Install as that role (pg_database_owner: as the owner of the database), or in a schema of your own, which is made if it is not there: --schema primacy; '
                         'or have that one given to you: ALTER SCHEMA %s OWNER TO %I.', :schema_text, current_user)
                     ELSE 'Install as that role if it is to be trusted with the fence (SET ROLE), have it removed, or name another --schema.' END;
