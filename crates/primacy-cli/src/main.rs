@@ -34,6 +34,7 @@ mod serving;
 mod signals;
 mod size;
 mod start_error;
+mod stdout;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -112,10 +113,10 @@ fn main() -> ExitCode {
             let shown = printable::printable(&shown);
             if error.use_stderr() && shown != said {
                 line_writer::write_last_words(shown.trim_end());
-            } else {
-                let _ = error.print();
+                return Exit::Usage.into();
             }
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
+            let printed = stdout::written(error.print());
+            if error.use_stderr() { Ok(Exit::Usage) } else { printed.map(|()| Exit::Success) }
         }
         Err(Stop::Failure(failure)) => Err(failure),
     };

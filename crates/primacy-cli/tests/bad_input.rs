@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::process::Stdio;
 
 use rustix::process::{Signal, geteuid};
 use support::{Node, Place, peers, stderr, strings};
@@ -299,6 +300,28 @@ fn an_error_that_nobody_can_read_still_has_its_exit_code() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = place.command(&strings(&["run", "--election", "e", "--on", "bogus:x", "--", "true"]));
     assert_eq!(command.stderr(full).status().unwrap().code(), Some(64));
+}
+
+#[test]
+fn what_cannot_be_printed_is_no_success() {
+    let place = Place::new("bad-stdout");
+    let output = place.output(&["init", "--election", "e", "--on", "sqlite:e.db"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for words in [
+        "--help",
+        "run --help",
+        "completions bash",
+        "config print --election e --on sqlite:e.db",
+        "fence print --election e --table t",
+        "init --election e --on sqlite:e.db",
+        "who --election e --on sqlite:e.db --json",
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let args: Vec<&str> = words.split(' ').collect();
+        let output = place.command(&args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words}: {}", stderr(&output));
+        assert!(stderr(&output).contains("the output cannot be written"), "{words}: {}", stderr(&output));
+    }
 }
 
 #[test]

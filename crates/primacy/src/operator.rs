@@ -1,5 +1,8 @@
 //! What an operator can ask of a running node: how it stands, and changes of who leads or may lead.
 
+use std::io;
+use std::path::PathBuf;
+
 use primacy_core::{Command, Input, NodeId, Protocol, Reason, Term};
 use tokio::sync::oneshot;
 
@@ -137,7 +140,15 @@ pub enum AskError {
         /// Who was asked.
         by: NodeId,
     },
-    /// What was said could not be written.
+    /// A word that must outlast a restart could not be written. Nothing has changed.
+    #[error("nothing has changed: {} cannot be written: {source}; make room or mend the directory, and ask again", path.display())]
+    NotKept {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The state of the node could not be written.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The node is ending, or has ended.

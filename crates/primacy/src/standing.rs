@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use primacy_core::NodeId;
 
 use crate::disk::{DiskError, file_name, make_dir, sync_dir};
+use crate::operator::AskError;
 
 /// The operator's word: a file beside the node's state while the node is withdrawn, and none while it may lead.
 #[derive(Debug)]
@@ -40,22 +41,17 @@ impl Standing {
         self.path.is_some()
     }
 
-    /// Returns when the word would survive a power cut. After an error it is as it was before, as far as this process
-    /// is concerned.
-    pub(crate) fn set(&mut self, may_lead: bool) -> Result<(), DiskError> {
+    /// Returns when the word would survive a power cut. After an error it is as it was before.
+    ///
+    /// # Errors
+    /// [`AskError::NotKept`].
+    pub(crate) fn set(&mut self, may_lead: bool) -> Result<(), AskError> {
         if may_lead == self.may_lead() {
             return Ok(());
         }
         if let Some(path) = &self.path {
-            let dir = path.parent().unwrap_or(Path::new(""));
-            make_dir(dir)?;
-            let written = if may_lead { std::fs::remove_file(path) } else { create(path) };
-            match written {
-                Err(error) if may_lead && error.kind() == io::ErrorKind::NotFound => {} // Removed by hand.
-                Err(error) => return Err(DiskError::io("write", path, error)),
-                Ok(()) => {}
-            }
-            sync_dir(dir)?;
+            let kept = if may_lead { remove(path) } else { create(path) };
+            kept.map_err(|source| AskError::NotKept { path: path.clone(), source })?;
         }
         self.withdrawn = !may_lead;
         Ok(())
@@ -63,11 +59,30 @@ impl Standing {
 }
 
 fn create(path: &Path) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new(""));
+    make_dir(dir).map_err(io::Error::other)?;
+    let written = write(path).and_then(|()| sync_dir(dir).map_err(io::Error::other));
+    if written.is_err() {
+        // Without its text, too, it would withdraw the node at its next start.
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}
+
+fn write(path: &Path) -> io::Result<()> {
     let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(
         b"This node was withdrawn: it votes and does not lead, until `primacy stand` says otherwise.\n",
     )?;
     file.sync_all()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {} // Removed by hand.
+        removed => removed?,
+    }
+    sync_dir(path.parent().unwrap_or(Path::new(""))).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -89,6 +104,21 @@ mod tests {
         assert!(load().may_lead());
         standing.set(true).unwrap(); // The file is gone already.
         assert!(standing.may_lead());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_withdrawal_that_cannot_be_written_is_none_after_a_restart() {
+        let dir = std::env::temp_dir().join(format!("primacy-standing-full-{}", std::process::id()));
+        let node = NodeId::new("a").unwrap();
+        let load = || Standing::load(Some(&dir), "billing", node).unwrap();
+        let mut standing = load();
+        // The disk has room for the name of the file, and none for its text.
+        std::fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::symlink("/dev/full", dir.join("billing@a.withdrawn")).unwrap();
+        let why = standing.set(false).unwrap_err().to_string();
+        assert!(why.contains("nothing has changed") && why.contains("No space left"), "{why}");
+        assert!(standing.may_lead() && load().may_lead());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

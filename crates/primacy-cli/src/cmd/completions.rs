@@ -4,6 +4,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
 use crate::exit::{self, Exit, Failure};
+use crate::stdout;
 
 /// Print a completion script for a shell.
 ///
@@ -21,8 +22,6 @@ pub(crate) struct Completions {
 pub(crate) fn completions<C: CommandFactory>(args: &Completions) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut C::command(), "primacy", &mut script);
-    let written = std::io::Write::write_all(&mut std::io::stdout(), &script);
-    written
-        .map_err(|error| Failure::new(Exit::Failed, format!("the script could not be written: {error}")))?;
+    stdout::write(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Success)
 }

@@ -1,13 +1,12 @@
 //! `primacy config check` and `primacy config print`: what a node would run with, without running it.
 
-use std::io::Write as _;
-
 use clap::{Parser, Subcommand};
 
 use crate::entry::Entry;
 use crate::entry::effective::Effective;
 use crate::entry::layers::{Source, Sources};
 use crate::exit::{self, Exit, Failure};
+use crate::stdout;
 
 /// Check or print settings as `primacy run` and `primacy node` would read them.
 #[derive(Debug, Parser)]
@@ -55,9 +54,7 @@ pub(crate) fn config(args: &Config, sources: &Sources) -> Result<Exit, Failure> 
             let json = sources.of("json").is_some_and(|given| given.source == Source::CommandLine);
             let effective = Effective::of(&print.entry, sources).map_err(wrong)?;
             let text = if json { effective.json() } else { effective.toml() };
-            std::io::stdout().write_all(text.as_bytes()).map_err(|error| {
-                Failure::new(Exit::Failed, format!("the settings could not be written: {error}"))
-            })?;
+            stdout::write(&text)?;
         }
     }
     Ok(Exit::Success)

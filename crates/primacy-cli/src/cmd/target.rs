@@ -1,12 +1,10 @@
 //! Which node, or which store, an operator's verb is about; and what it prints.
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use primacy::config::{check_election, default_state_dir};
-use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::control::{self, Answer, Leader, Node, What, Who};
@@ -14,6 +12,7 @@ use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
 use crate::printable::{printable, printable_json};
+use crate::stdout;
 
 /// The options that all operator's verbs share.
 #[derive(Debug, Args)]
@@ -214,28 +213,16 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
 /// Prints a line, at once, without what a terminal would obey.
 ///
 /// # Errors
-/// [`Exit::Signal`] of SIGPIPE, and without a word, if nobody reads any more.
+/// See [`stdout::written`].
 pub(super) fn print(line: &str) -> Result<(), Failure> {
-    write_line(&printable(line))
+    stdout::write(&format!("{}\n", printable(line)))
 }
 
 /// Prints an object as a line of JSON, as [`print`] does.
 pub(super) fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     let line =
         serde_json::to_string(object).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    write_line(&printable_json(&line))
-}
-
-fn write_line(line: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-    written.map_err(|error| {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            Failure::new(Exit::Signal(Signal::PIPE.as_raw()), "")
-        } else {
-            Failure::new(Exit::Failed, format!("what happened cannot be printed: {error}"))
-        }
-    })
+    stdout::write(&format!("{}\n", printable_json(&line)))
 }
 
 /// Prints an object, or the same for people.

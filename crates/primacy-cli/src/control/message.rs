@@ -252,7 +252,7 @@ impl From<AskError> for Refused {
             }
             AskError::NotRefused { .. } => Kind::NotRefused,
             AskError::Recovering { .. } => Kind::Recovering,
-            AskError::Disk(_) => Kind::Disk,
+            AskError::NotKept { .. } | AskError::Disk(_) => Kind::Disk,
             AskError::Closed => Kind::Closed,
         };
         Self::new(kind, error.to_string())

@@ -1,7 +1,5 @@
 //! `primacy fence install` and `primacy fence print`: guards that stand in a database of the user's.
 
-use std::io::{self, Write as _};
-
 use clap::{Args, Parser, ValueEnum};
 use primacy::config::check_election;
 use primacy::fence::postgres::{self, Guard, SCHEMA};
@@ -10,6 +8,7 @@ use primacy::stores::OpenError;
 use crate::entry::layers::Sources;
 use crate::entry::place::resolve_url;
 use crate::exit::{self, Exit, Failure};
+use crate::stdout;
 
 /// Guard tables of a PostgreSQL database: a write without the token of the
 /// leader, or with a stale one, fails there
@@ -85,7 +84,7 @@ pub(super) fn install(args: &Install) -> Result<Exit, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(postgres::install(&url, &guard)).map_err(|error| failure(&error))?;
-    let _ = writeln!(io::stdout(), "{} guarded by the election {}", guard.tables.join(", "), guard.election);
+    stdout::write(&format!("{} guarded by the election {}\n", guard.tables.join(", "), guard.election))?;
     Ok(Exit::Success)
 }
 
@@ -94,8 +93,7 @@ pub(super) fn print(args: &Print) -> Result<Exit, Failure> {
     let script = match args.kind {
         Kind::Postgres => postgres::script(&args.what.guard()?),
     };
-    // Whoever does not want the rest of it has enough.
-    let _ = io::stdout().write_all(script.as_bytes());
+    stdout::write(&script)?;
     Ok(Exit::Success)
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::LOOK_PATIENCE;
 use crate::exit::{Exit, Failure};
+use crate::stdout;
 
 /// Set for the process that looks.
 const APART: &str = "_PRIMACY_LOOKS_APART";
@@ -43,9 +44,8 @@ pub(in super::super) fn look_apart(
         );
         return Err(Failure::new(Exit::Unavailable, message));
     };
-    for relay in relays {
-        let _ = relay.join();
-    }
+    let [relayed, _] = relays.map(|relay| relay.join().unwrap_or(Ok(0)));
+    stdout::written(relayed)?;
     let code = ended?.code().and_then(|code| u8::try_from(code).ok());
     code.map(Exit::Job)
         .ok_or_else(|| Failure::new(Exit::Failed, "the process that looks at the store was killed"))
@@ -55,11 +55,6 @@ pub(in super::super) fn look_apart(
 fn relay<W: io::Write>(
     from: Option<impl Read + Send + 'static>,
     to: impl FnOnce() -> W + Send + 'static,
-) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        if let Some(mut from) = from {
-            // Where no one reads, the exit code says it.
-            let _ = io::copy(&mut from, &mut to());
-        }
-    })
+) -> thread::JoinHandle<io::Result<u64>> {
+    thread::spawn(move || from.map_or(Ok(0), |mut from| io::copy(&mut from, &mut to())))
 }

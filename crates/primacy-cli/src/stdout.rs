@@ -1,0 +1,30 @@
+//! Standard output of the verbs, whose text is what they were asked for.
+
+use std::io::{self, Write as _};
+
+use rustix::process::Signal;
+
+use crate::exit::{Exit, Failure};
+
+/// Writes all of this text.
+///
+/// # Errors
+/// See [`written`].
+pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Turns the result of writing to standard output into that of the verb.
+///
+/// # Errors
+/// [`Exit::Signal`] of SIGPIPE, and without a word, if no one reads any more; else [`Exit::Failed`].
+pub(crate) fn written<T>(result: io::Result<T>) -> Result<T, Failure> {
+    result.map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Failure::new(Exit::Signal(Signal::PIPE.as_raw()), "")
+        } else {
+            Failure::new(Exit::Failed, format!("the output cannot be written: {error}"))
+        }
+    })
+}
