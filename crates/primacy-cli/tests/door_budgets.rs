@@ -268,6 +268,41 @@ async fn answers_that_are_not_read_are_bounded() {
     served.grew_by_less_than(before, 200 * MIB);
 }
 
+/// One version of 60 MB, told in fragments to 40 streams that read nothing, took 2.4 GB.
+#[tokio::test(flavor = "multi_thread")]
+async fn fragments_are_made_as_they_are_read() {
+    let served = Served::start("budget-fragments", false);
+    let asked = served.ask().await;
+    for key in 0..30 {
+        let put = api::PutRequest { key: vec![key], value: vec![b'x'; 1_000_000], ..Default::default() };
+        let _: api::PutResponse = asked.ask(method::PUT, &put).await.unwrap();
+    }
+    let create = api::WatchCreateRequest {
+        key: vec![0],
+        range_end: vec![0],
+        prev_kv: true,
+        fragment: true,
+        ..Default::default()
+    };
+    let wish = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) }.encode_to_vec();
+    // The window has room for the first answer, which says that the watcher is there.
+    let attacker = Attacker::connect(&served.address, 100).await;
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        let mut stream = attacker.begin(method::WATCH, prefixed(&wish)).await.unwrap();
+        stream.body_mut().frame().await.unwrap().unwrap();
+        streams.push(stream);
+    }
+    let before = served.memory().0;
+    let all = api::DeleteRangeRequest { key: vec![0], range_end: vec![0], ..Default::default() };
+    let _: api::DeleteRangeResponse = asked.ask(method::DELETE_RANGE, &all).await.unwrap();
+    for _ in 0..20 {
+        let none = api::RangeRequest { key: b"none".to_vec(), ..Default::default() };
+        let _: api::RangeResponse = asked.ask(method::RANGE, &none).await.unwrap();
+    }
+    served.grew_by_less_than(before, 200 * MIB);
+}
+
 /// The other half of `stores/grow.py`: 200 watchers whose keys have 1.9 MB each.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_keys_of_watchers_are_counted() {

@@ -70,8 +70,8 @@ pub(super) struct Batch {
     pub(super) changes: Vec<Change>,
 }
 
-/// How many bytes of keys and values a change has.
-fn bytes_of(change: &Change) -> usize {
+/// The bytes of a change's key and values.
+pub(super) fn bytes_of(change: &Change) -> usize {
     let (Happened::Written(entry) | Happened::Deleted(entry)) = &change.happened;
     let before = change.previous.as_ref().map_or(0, |entry| entry.value().len());
     entry.key().len() + entry.value().len() + before

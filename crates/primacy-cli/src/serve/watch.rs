@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::{Change, Keys, Previous, Version};
+use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use prost::Message;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::errors::Known;
-use super::hub::{Kinds, Wish};
+use super::hub::{Kinds, Wish, bytes_of};
 use super::watching::{Told, Watching};
 use super::{MESSAGE_BYTES_MAX, Services, WATCHERS_MAX, convert};
 
@@ -39,6 +40,15 @@ struct Manner {
     fragment: bool,
 }
 
+/// Changes of one version whose fragments are made one by one, as the client takes them: a copy of all would be made for each stream.
+struct Telling {
+    watcher: i64,
+    version: Version,
+    /// An event that did not fit into the last fragment.
+    next: Option<api::Event>,
+    changes: std::vec::IntoIter<Change>,
+}
+
 /// Answers a stream; `refusal` is why all in it is refused, if it is.
 pub(super) fn watch(
     services: Arc<Services>,
@@ -59,6 +69,8 @@ pub(super) struct Answers {
     has_answered: bool,
     /// The time that a refused stream still has.
     stays: Option<Pin<Box<Sleep>>>,
+    /// The changes that are being told in fragments.
+    telling: Option<Telling>,
     /// What is to be answered before anything that happens.
     controls: VecDeque<api::WatchResponse>,
     /// By the numbers of the watchers.
@@ -74,6 +86,10 @@ impl Stream for Answers {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
+            // Nothing may come between fragments.
+            if let Some(fragment) = this.next_fragment() {
+                return Poll::Ready(Some(Ok(fragment)));
+            }
             if let Err(status) = this.take_wishes(context) {
                 return Poll::Ready(Some(Err(status)));
             }
@@ -89,7 +105,7 @@ impl Stream for Answers {
             }
             match this.watching.poll_told(context) {
                 Poll::Ready(Told::Changes { watcher, version, changes }) => {
-                    this.tell(watcher, version, &changes);
+                    this.tell(watcher, version, changes)?;
                 }
                 Poll::Ready(Told::Compacted { watcher, compacted }) => {
                     this.forget(watcher);
@@ -131,6 +147,7 @@ impl Answers {
             refusal,
             has_answered: false,
             stays: None,
+            telling: None,
             controls: VecDeque::new(),
             manners: HashMap::new(),
             progress_asked: false,
@@ -230,24 +247,65 @@ impl Answers {
     /// Ends a watcher, if there is one of this number.
     fn end(&mut self, number: i64) {
         if self.watching.end(number) {
-            self.forget(number);
-            let answer = self.answer(number, self.now());
-            self.controls.push_back(api::WatchResponse { canceled: true, ..answer });
+            self.cancel(number, String::new());
         }
+    }
+
+    /// Tells that a watcher has ended.
+    fn cancel(&mut self, number: i64, cancel_reason: String) {
+        self.forget(number);
+        let answer = self.answer(number, self.now());
+        self.controls.push_back(api::WatchResponse { canceled: true, cancel_reason, ..answer });
     }
 
     fn forget(&mut self, number: i64) {
         self.manners.remove(&number);
     }
 
-    fn tell(&mut self, watcher: i64, version: Version, changes: &[Change]) {
-        let events = changes.iter().map(convert::event).collect();
-        let answer = api::WatchResponse { events, ..self.answer(watcher, version) };
+    fn tell(&mut self, watcher: i64, version: Version, changes: Vec<Change>) -> Result<(), Status> {
         let fragment = self.manners.get_mut(&watcher).is_some_and(|manner| {
             manner.was_told = true;
             manner.fragment
         });
-        if fragment { self.controls.extend(pieces(answer)) } else { self.controls.push_back(answer) }
+        if fragment {
+            self.telling = Some(Telling { watcher, version, next: None, changes: changes.into_iter() });
+            return Ok(());
+        }
+        let bytes: usize = changes.iter().map(bytes_of).sum();
+        if u64::try_from(bytes).unwrap_or(u64::MAX) > ANSWER_BYTES_MAX {
+            self.watching.end(watcher);
+            self.cancel(watcher, Known::ANSWER_TOO_LARGE.in_full());
+            return Ok(());
+        }
+        // It is charged where it is encoded; one that would not fit there is not made.
+        self.services.client.charge_answer(bytes)?;
+        let events = changes.iter().map(convert::event).collect();
+        let answer = api::WatchResponse { events, ..self.answer(watcher, version) };
+        self.controls.push_back(answer);
+        Ok(())
+    }
+
+    /// The next fragment of the changes that are being told, which is no longer than a message may be, unless one event is.
+    fn next_fragment(&mut self) -> Option<api::WatchResponse> {
+        let mut telling = self.telling.take()?;
+        let mut fragment = self.answer(telling.watcher, telling.version);
+        fragment.fragment = true;
+        let mut size = fragment.encoded_len();
+        while let Some(event) =
+            telling.next.take().or_else(|| telling.changes.next().as_ref().map(convert::event))
+        {
+            // With the tag and the length in front.
+            let more = event.encoded_len() + 1 + prost::length_delimiter_len(event.encoded_len());
+            if size + more >= MESSAGE_BYTES_MAX && !fragment.events.is_empty() {
+                telling.next = Some(event);
+                self.telling = Some(telling);
+                return Some(fragment);
+            }
+            size += more;
+            fragment.events.push(event);
+        }
+        fragment.fragment = false;
+        Some(fragment)
     }
 
     /// Tells those who wait for it how far all watchers are, now that there is nothing else to tell.
@@ -274,32 +332,6 @@ impl Answers {
         }
         Poll::Ready(())
     }
-}
-
-/// The same in answers that are no longer than a message may be, unless one event is.
-fn pieces(mut answer: api::WatchResponse) -> Vec<api::WatchResponse> {
-    if answer.encoded_len() < MESSAGE_BYTES_MAX {
-        return vec![answer];
-    }
-    let empty = api::WatchResponse { events: Vec::new(), fragment: true, ..answer.clone() };
-    let mut pieces = vec![empty.clone()];
-    let mut size = empty.encoded_len();
-    for event in answer.events.drain(..) {
-        // With the tag and the length in front.
-        let more = event.encoded_len() + 1 + prost::length_delimiter_len(event.encoded_len());
-        let last = pieces.last_mut().expect("there is one");
-        if size + more >= MESSAGE_BYTES_MAX && !last.events.is_empty() {
-            size = empty.encoded_len() + more;
-            pieces.push(api::WatchResponse { events: vec![event], ..empty.clone() });
-        } else {
-            size += more;
-            last.events.push(event);
-        }
-    }
-    if let Some(last) = pieces.last_mut() {
-        last.fragment = false;
-    }
-    pieces
 }
 
 #[cfg(test)]
