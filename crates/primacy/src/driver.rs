@@ -607,8 +607,11 @@ impl Desk {
             cell.begin_end(Reason::Resigned);
             return false;
         };
-        // If the receiver has gone meanwhile, the leadership comes back and is dropped, which resigns it.
-        let _ = candidate.send(Ok(Leadership::new(cell, sender)));
+        // If the receiver has gone meanwhile, the leadership comes back and is dropped, which resigns it. It is ending from here on: the
+        // application may be standing again already.
+        if candidate.send(Ok(Leadership::new(Arc::clone(&cell), sender))).is_err() {
+            cell.begin_end(Reason::Resigned);
+        }
         true
     }
 

@@ -349,7 +349,7 @@ fn clients_must_have_met_enough() {
         let clients = tally.clients.as_mut().unwrap();
         (clients.writes, clients.reads) = (500, 500);
         change(clients);
-        missing(100_000, &tally, &BTreeMap::new())
+        missing(100_000, 3, &tally, &BTreeMap::new())
     };
     assert_eq!(of(&|_| {}), NOTHING);
     let little =

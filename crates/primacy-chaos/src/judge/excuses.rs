@@ -199,7 +199,10 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     }
     let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
     match wanted {
-        Part::Supervisor => signals.extend(lives.filter_map(takeover).map(|at| (at, None))),
+        Part::Supervisor => {
+            let stops = stops(&signals);
+            signals.extend(lives.filter_map(|life| takeover(life, &stops)).map(|at| (at, None)));
+        }
         Part::Job => signals.extend(lives.map(|life| (life.begun, None))),
         Part::Guardian => {
             signals.extend(lives.flat_map(|life| &life.told).filter_map(|told| match told.said {
@@ -228,9 +231,25 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     spans
 }
 
-/// When a life had ended what the one before it had left: it says nothing before. None if it did not come to that.
-fn takeover(life: &Life) -> Option<u64> {
-    let latest = life.begun.saturating_add(TAKEOVER_MAX_NS);
+/// The times for which these signals have stopped a process.
+fn stops(signals: &[(u64, Option<Sent>)]) -> Vec<Span> {
+    let (mut stops, mut since) = (Vec::new(), None);
+    for (at, signal) in signals {
+        match signal {
+            Some(Sent::Stop) => since = since.or(Some(*at)),
+            Some(Sent::Continue | Sent::Kill) => stops.extend(since.take().map(|from| (from, *at))),
+            Some(Sent::Terminate) | None => {}
+        }
+    }
+    stops
+}
+
+/// When a life had ended what the one before it had left: it says nothing before, and a life that is stopped meanwhile takes longer.
+/// None if it did not come to that.
+fn takeover(life: &Life, stops: &[Span]) -> Option<u64> {
+    let first = life.words.first().copied().unwrap_or(u64::MAX);
+    let stopped = length(stops, (life.begun, first));
+    let latest = life.begun.saturating_add(TAKEOVER_MAX_NS).saturating_add(stopped);
     let over = life.killed.or(life.ended.map(|(at, _)| at));
     match life.words.first() {
         Some(&first) => Some(first.clamp(life.begun, latest)),

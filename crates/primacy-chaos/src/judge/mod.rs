@@ -196,7 +196,7 @@ fn verdict(record: &Record) -> Verdict {
         judged: names,
         not_judged,
         findings,
-        missing: coverage::missing(millis, &tally, &faults),
+        missing: coverage::missing(millis, record.arm.nodes, &tally, &faults),
         faults,
         tally,
         disk_not_watched,

@@ -492,6 +492,17 @@ fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
     };
     assert_eq!((of(Some(4_100), 4_120), of(Some(4_100), 4_121)), (0, 1));
     assert_eq!((of(None, 6_020), of(None, 6_021)), (0, 1), "it has a time for that");
+
+    let mut stopped = Story::new();
+    stopped.elected(1_000, "a", 1, 2_000).writes(8_000, "a", 1);
+    for part in [Part::Guardian, Part::Supervisor] {
+        stopped.signal(1_500, "a", part, Sent::Kill);
+    }
+    stopped.ended(1_501, "a", 137).life(4_000, "a", 2).says(9_000, "a", Said::Guardian);
+    assert_eq!(stopped.broken(), ["acts past its lease"], "it has had its time");
+    stopped.signal(4_100, "a", Part::Supervisor, Sent::Stop);
+    stopped.signal(8_500, "a", Part::Supervisor, Sent::Continue);
+    assert_eq!(stopped.broken(), [""; 0]);
 }
 
 /// B leads and finds the lock taken by a job of a, for this long.

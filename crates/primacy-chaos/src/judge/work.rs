@@ -244,8 +244,9 @@ fn ends(record: &Record) -> Vec<Finding> {
 /// A guardian is lost by a signal of the run, or because it did not answer a supervisor on a machine that stood still.
 fn guardians(record: &Record) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if record.arm.unkillable {
-        // One that cannot end its job does not answer in time either, and its supervisor takes over.
+    if record.arm.unkillable || record.arm.crowd > 0 {
+        // One that cannot end its job does not answer in time either, nor may one that kills hundreds of processes, and its supervisor
+        // takes over.
         return findings;
     }
     for life in &record.lives {

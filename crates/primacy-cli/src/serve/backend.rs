@@ -28,11 +28,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// or may yet be.
     fn propose(&self, command: Command) -> Pending<'_, Result<Outcome, BackendError>>;
 
-    /// Does an operation that [only reads](Operation::only_reads).
+    /// Waits until this node knows all that was written before.
     ///
     /// # Errors
-    /// [`BackendError`]. Never, if it may be answered from here.
-    fn read(&self, operation: Operation, freshness: Freshness) -> Pending<'_, Result<Outcome, BackendError>>;
+    /// [`BackendError`].
+    fn catch_up(&self) -> Pending<'_, Result<(), BackendError>>;
+
+    /// Does an operation that [only reads](Operation::only_reads), as of what is known here. It is refused with
+    /// [`Refusal::TooManyEntries`] where it would look at more entries than `looks`.
+    fn look(&self, operation: &Operation, looks: u64) -> Outcome;
 
     /// Keeps a session alive: it now has its whole time again, which is returned; `None` if there is no such session.
     ///

@@ -13,6 +13,7 @@ use tonic::Status;
 use super::OPEN_MESSAGE_BYTES_MAX;
 use super::budget::{Budget, Charge, Purse};
 use super::errors::Known;
+use super::long_reads::LongReads;
 use super::throttle::Bucket;
 use super::turns::{self, Turns};
 use crate::idle_connections::{Evictable, IdleConnections};
@@ -64,6 +65,7 @@ pub(super) struct NodeBudgets {
     login_bytes: Arc<Budget>,
     logins: Arc<IdleConnections>,
     turns: Arc<Semaphore>,
+    pub(super) long_reads: Arc<Semaphore>,
 }
 
 impl Default for NodeBudgets {
@@ -75,6 +77,7 @@ impl Default for NodeBudgets {
             login_bytes: Arc::new(Budget::new(NODE_LOGIN_BYTES_MAX)),
             logins: IdleConnections::new(Arc::new(Semaphore::new(LOGINS_MAX))),
             turns: turns::of_node(),
+            long_reads: LongReads::of_node(),
         }
     }
 }
@@ -96,6 +99,7 @@ pub(super) struct Client {
     login_bytes: Purse,
     logins: Arc<IdleConnections>,
     pub(super) turns: Turns,
+    pub(super) long_reads: LongReads,
     place: Evictable,
     /// True if it has shown a token, or needs none.
     is_admitted: AtomicBool,
@@ -122,6 +126,7 @@ impl Client {
             login_bytes: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.login_bytes),
             logins: Arc::clone(&node.logins),
             turns: Turns::new(&node.turns),
+            long_reads: LongReads::new(&node.long_reads),
             place,
             is_admitted: AtomicBool::new(false),
             open_requests: Mutex::default(),

@@ -45,9 +45,9 @@ pub(super) async fn campaign(
     if stood.is_some_and(|entry| *entry.value() != *value) {
         say(&services, &key, rev, value, session).await?;
     }
-    recipe::wait_for_those_before(&services.hub, &beginning, rev).await.map_err(within_recipe)?;
+    recipe::wait_for_those_before(&services, &beginning, rev).await.map_err(within_recipe)?;
     // The session may have ended in the meantime, and the place with it.
-    if !placed.is_there().await.map_err(within_recipe)? {
+    if !placed.is_there(&services).await.map_err(within_recipe)? {
         return Err(within_recipe(Known::LEASE_NOT_FOUND));
     }
     placed.keep();
@@ -104,7 +104,7 @@ pub(super) async fn leader(
     request: recipes::LeaderRequest,
 ) -> Result<recipes::LeaderResponse, Status> {
     let first = recipe::first_of(&recipe::beginning(&request.name));
-    let found = recipe::find(services.backend(), first).await.map_err(within_recipe)?;
+    let found = recipe::find(&services, first).await.map_err(within_recipe)?;
     let entry = found.entries.first().ok_or(Known::NOBODY_LEADS)?;
     Ok(told(&services, entry, found.version))
 }
@@ -141,7 +141,7 @@ pub(super) fn observe(
 async fn observe_until_failure(services: &Services, beginning: &[u8], observer: &Observer) -> Known {
     loop {
         let first = recipe::first_of(beginning);
-        let (leader, version) = match recipe::find(services.backend(), first).await {
+        let (leader, version) = match recipe::find(services, first).await {
             Err(known) => return known,
             Ok(found) => match found.entries.first() {
                 Some(entry) => (entry.clone(), found.version),

@@ -58,12 +58,14 @@ impl Backend for InMemory {
         Box::pin(async move { Ok(self.write(command)) })
     }
 
-    fn read(&self, operation: Operation, _: Freshness) -> Pending<'_, Result<Outcome, BackendError>> {
-        Box::pin(async move {
-            let state = &self.state().0;
-            let refused = || Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
-            Ok(state.observe(&operation).unwrap_or_else(refused))
-        })
+    fn catch_up(&self) -> Pending<'_, Result<(), BackendError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn look(&self, operation: &Operation, looks: u64) -> Outcome {
+        let state = &self.state().0;
+        let refused = || Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
+        state.observe_within(operation, looks).unwrap_or_else(refused)
     }
 
     fn keep_alive(&self, session: SessionId) -> Pending<'_, Result<Option<Duration>, BackendError>> {

@@ -27,7 +27,7 @@ pub(super) async fn range(
 ) -> Result<api::RangeResponse, Status> {
     let freshness = convert::freshness(&request);
     let read = Operation::Read(Box::new(convert::read(request)?));
-    let Answer::Found(found) = observe(services.backend(), read, freshness).await?.1 else {
+    let Answer::Found(found) = services.observe(read, freshness).await?.1 else {
         unreachable!("a read is answered with what was found")
     };
     let _charge = services.client.charge_answer(convert::bytes_of(&found.entries))?;
@@ -71,7 +71,7 @@ pub(super) async fn txn(
     let transaction = Operation::Transaction(convert::transaction(request, OPERATIONS_MAX)?);
     transaction.check(LIMITS).map_err(Known::from)?;
     let (version, answer) = match freshness {
-        Some(freshness) => observe(services.backend(), transaction, freshness).await?,
+        Some(freshness) => services.observe(transaction, freshness).await?,
         None => {
             check_size(size)?;
             operate(&services, transaction).await?
@@ -147,19 +147,7 @@ pub(super) async fn propose(backend: &dyn Backend, command: Command) -> Result<(
     answered(backend.propose(command).await?)
 }
 
-/// Does an operation that only reads: its answer, and the version of the map.
-///
-/// # Errors
-/// Why it could not be read.
-pub(super) async fn observe(
-    backend: &dyn Backend,
-    operation: Operation,
-    freshness: Freshness,
-) -> Result<(Version, Answer), Known> {
-    answered(backend.read(operation, freshness).await?)
-}
-
-fn answered(outcome: Outcome) -> Result<(Version, Answer), Known> {
+pub(super) fn answered(outcome: Outcome) -> Result<(Version, Answer), Known> {
     let answer = outcome.result.map_err(|refusal: Refusal| Known::from(refusal))?;
     Ok((outcome.version, answer))
 }

@@ -34,10 +34,10 @@ pub(super) async fn lock(
     let placed = made.unwrap_or_else(|| Placed::new(&services.hub, &key, made_at));
     if !is_first {
         let rev = convert::signed(made_at.0);
-        let waited = recipe::wait_for_those_before(&services.hub, &beginning, rev).await;
+        let waited = recipe::wait_for_those_before(&services, &beginning, rev).await;
         version = waited.map_err(within_recipe)?;
         // The session may have ended in the meantime, and the place with it.
-        if !placed.is_there().await.map_err(within_recipe)? {
+        if !placed.is_there(&services).await.map_err(within_recipe)? {
             return Err(Known::SESSION_EXPIRED.into());
         }
     }

@@ -23,6 +23,7 @@ mod in_memory;
 mod kv;
 mod lease;
 mod lock;
+mod long_reads;
 mod maintenance;
 mod operation_count;
 mod read_ahead;
@@ -47,14 +48,16 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use primacy::stores::etcd::api;
 use primacy::transport::ServerTls;
-use primacy_core::metadata::command::Version;
+use primacy_core::metadata::command::{Answer, Operation, Version};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
+use self::backend::Freshness;
 use self::client::Client;
+use self::errors::Known;
 use self::figures::Counts;
 use self::hub::Hub;
 use self::throttle::Throttle;
@@ -154,6 +157,14 @@ impl Services {
 
     fn backend(&self) -> &dyn Backend {
         &*self.hub.backend
+    }
+
+    /// Does an operation that only reads: the answer, and the version of the map.
+    ///
+    /// # Errors
+    /// Why it could not be read.
+    async fn observe(&self, operation: Operation, freshness: Freshness) -> Result<(Version, Answer), Known> {
+        long_reads::observe(&self.hub, &self.client.long_reads, operation, freshness).await
     }
 
     /// What stands at the top of an answer that is of this version of the map.

@@ -144,8 +144,8 @@ pub(super) async fn stand(
 ///
 /// # Errors
 /// Why it could not be read.
-pub(super) async fn find(backend: &dyn Backend, read: Read) -> Result<Found, Known> {
-    match kv::observe(backend, Operation::Read(Box::new(read)), Freshness::Newest).await? {
+pub(super) async fn find(services: &Services, read: Read) -> Result<Found, Known> {
+    match services.observe(Operation::Read(Box::new(read)), Freshness::Newest).await? {
         (_, Answer::Found(found)) => Ok(found),
         (_, answer) => unreachable!("a read is answered with what was found, and not with {answer:?}"),
     }
@@ -157,7 +157,7 @@ pub(super) async fn find(backend: &dyn Backend, read: Read) -> Result<Found, Kno
 /// # Errors
 /// Why it could not be read.
 pub(super) async fn wait_for_those_before(
-    hub: &Arc<Hub>,
+    services: &Services,
     beginning: &[u8],
     version: i64,
 ) -> Result<Version, Known> {
@@ -167,11 +167,11 @@ pub(super) async fn wait_for_those_before(
         let made = Bounds { from: Version(0), to: before };
         let limit = std::num::NonZeroU64::new(1);
         let last = Read { order, made, limit, ..Read::of(keys_below(beginning)) };
-        let found = find(&*hub.backend, last).await?;
+        let found = find(services, last).await?;
         match found.entries.first() {
             None => return Ok(found.version),
             // The last of those before: so each who waits is woken by one, and not all by all.
-            Some(entry) => gone(hub, entry, found.version).await,
+            Some(entry) => gone(&services.hub, entry, found.version).await,
         }
     }
 }
@@ -209,9 +209,9 @@ impl Placed {
     ///
     /// # Errors
     /// Why it could not be read.
-    pub(super) async fn is_there(&self) -> Result<bool, Known> {
+    pub(super) async fn is_there(&self, services: &Services) -> Result<bool, Known> {
         let read = Read::of(Keys::One(Bytes::clone(&self.key)));
-        let found = find(&*self.backend, read).await?;
+        let found = find(services, read).await?;
         Ok(found.entries.iter().any(|entry| signed(entry.made_at().0) == self.made_at))
     }
 
@@ -273,7 +273,7 @@ mod tests {
             then: vec![write(&key, Bytes::from([]), session)],
             otherwise: Vec::new(),
         };
-        let count = async || find(&*hub.backend, first_of(&beginning)).await.unwrap().count;
+        let count = async || find(&services, first_of(&beginning)).await.unwrap().count;
         let before = map.now();
         {
             let mut standing = std::pin::pin!(stand(&services, &key, transaction.clone()));

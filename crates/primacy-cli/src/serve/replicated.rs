@@ -12,7 +12,7 @@ use primacy_core::metadata::command::{
 use primacy_core::metadata::state::{Size, State};
 use tokio::sync::watch;
 
-use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
+use super::backend::{Backend, BackendError, Changes, Life, Member, Pending, Vitals};
 
 /// The map of one node.
 pub(crate) struct Replicated {
@@ -140,13 +140,14 @@ impl Backend for Replicated {
         Box::pin(async move { Ok(self.map.write(command).await?) })
     }
 
-    fn read(&self, operation: Operation, freshness: Freshness) -> Pending<'_, Result<Outcome, BackendError>> {
-        Box::pin(async move {
-            match freshness {
-                Freshness::Newest => Ok(self.map.read(&operation).await?),
-                Freshness::Here => Ok(self.map.look(&operation)),
-            }
-        })
+    fn catch_up(&self) -> Pending<'_, Result<(), BackendError>> {
+        Box::pin(async move { Ok(self.map.catch_up().await?) })
+    }
+
+    fn look(&self, operation: &Operation, looks: u64) -> Outcome {
+        let state = self.map.state();
+        let refused = || Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
+        state.observe_within(operation, looks).unwrap_or_else(refused)
     }
 
     fn keep_alive(&self, session: SessionId) -> Pending<'_, Result<Option<Duration>, BackendError>> {

@@ -185,9 +185,15 @@ impl State {
     /// Does an operation that [only reads](Operation::only_reads); `None` if it may do more.
     #[must_use]
     pub fn observe(&self, operation: &Operation) -> Option<Outcome> {
+        self.observe_within(operation, u64::MAX)
+    }
+
+    /// The same, and refuses with [`Refusal::TooManyEntries`] also what would look at more entries than `looks`.
+    #[must_use]
+    pub fn observe_within(&self, operation: &Operation, looks: u64) -> Option<Outcome> {
         operation
             .only_reads()
-            .then(|| Outcome { version: self.map.version(), result: self.only_read(operation) })
+            .then(|| Outcome { version: self.map.version(), result: self.only_read(operation, looks) })
     }
 
     /// What happened to some keys from a version on, in order; nothing if that is yet to come. The changes of one version follow

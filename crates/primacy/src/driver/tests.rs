@@ -143,6 +143,25 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
     assert_eq!(course.ends.into_iter().collect::<Vec<_>>(), [("halted", 1)]);
 }
 
+/// Found by chaos (arm `metadata-1`, seed 29): a node that was paused was elected while its application stood anew, which was refused.
+#[tokio::test]
+async fn an_application_that_stands_anew_while_its_node_is_elected_is_not_refused() {
+    let (mut desk, orders) = desk(&Arc::new(Measures::new()));
+    let (_fail, told) = oneshot::channel();
+    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
+    let (answer, unwanted) = oneshot::channel();
+    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    let (answer, elected) = oneshot::channel();
+    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    drop(unwanted);
+    tokio::select! {
+        ended = drive(&mut machine, &mut world, &mut desk) => panic!("it goes on: {ended:?}"),
+        answer = elected => {
+            answer.expect("an answer").expect("a leadership");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
     let failed = |ended: Result<(), Halt>| ended.expect_err("the disk is full").why().to_owned();

@@ -53,8 +53,8 @@ pub(super) struct Budget {
 
 impl Budget {
     /// The budget of an operation that only the node does that is asked.
-    pub(super) fn of_one_node(map: &Map) -> Self {
-        Self::new(map, VISITS_MAX, u64::MAX)
+    pub(super) fn of_one_node(map: &Map, looks: u64) -> Self {
+        Self::new(map, VISITS_MAX, looks)
     }
 
     /// The budget of an operation that is replicated.

@@ -70,8 +70,8 @@ impl State {
         Ok(path)
     }
 
-    pub(super) fn only_read(&self, operation: &Operation) -> Result<Answer, Refusal> {
-        let mut budget = Budget::of_one_node(&self.map);
+    pub(super) fn only_read(&self, operation: &Operation, looks: u64) -> Result<Answer, Refusal> {
+        let mut budget = Budget::of_one_node(&self.map, looks);
         let path = Path::of(&self.map, operation, &mut budget)?;
         self.check_reads(operation, &mut path.steps())?;
         self.check_cost(operation, &path, &mut budget)?;
