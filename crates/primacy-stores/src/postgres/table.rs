@@ -215,8 +215,21 @@ fn question() -> String {
          WHERE tgrelid OPERATOR(pg_catalog.=) pg_class.oid AND NOT tgisinternal AND NOT {function_is_trusted} \
          AND pg_catalog.pg_get_userbyid(proowner) OPERATOR(pg_catalog.<>) coalesce($2, '')) \
          THEN 'has a trigger whose function belongs to another role' \
+         WHEN EXISTS (SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) ANY (ARRAY[\
+         'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid, 'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid, \
+         'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid, 'pg_catalog.pg_opclass'::pg_catalog.regclass::pg_catalog.oid]) AND EXISTS (\
+         SELECT 1 FROM pg_catalog.pg_constraint WHERE conrelid OPERATOR(pg_catalog.=) pg_class.oid AND pg_constraint.oid OPERATOR(pg_catalog.=) objid \
+         AND classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_constraint'::pg_catalog.regclass::pg_catalog.oid \
+         UNION ALL SELECT 1 FROM pg_catalog.pg_attrdef WHERE adrelid OPERATOR(pg_catalog.=) pg_class.oid AND pg_attrdef.oid OPERATOR(pg_catalog.=) objid \
+         AND classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass::pg_catalog.oid \
+         UNION ALL SELECT 1 FROM pg_catalog.pg_index WHERE indrelid OPERATOR(pg_catalog.=) pg_class.oid AND indexrelid OPERATOR(pg_catalog.=) objid \
+         AND classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid)) \
+         THEN 'has a constraint, a default or an index that calls a function which is not of the system' \
          WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(relacl) AS granted WHERE granted.grantee OPERATOR(pg_catalog.=) 0 \
-         AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') THEN 'may be written to by everybody (PUBLIC)' END \
+         AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') \
+         OR EXISTS (SELECT FROM pg_catalog.pg_attribute, pg_catalog.aclexplode(attacl) AS granted WHERE attrelid OPERATOR(pg_catalog.=) pg_class.oid \
+         AND granted.grantee OPERATOR(pg_catalog.=) 0 AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') \
+         THEN 'may be written to by everybody (PUBLIC)' END \
          FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) relnamespace \
          WHERE pg_class.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1)::pg_catalog.oid"
     )

@@ -588,6 +588,27 @@ async fn what_another_role_has_made_is_refused_with_its_name() {
             "rules",
         ),
         ("GRANT UPDATE ON primacy_record TO PUBLIC", "REVOKE UPDATE ON primacy_record FROM PUBLIC", "PUBLIC"),
+        (
+            "GRANT UPDATE (version, token) ON primacy_record TO PUBLIC",
+            "REVOKE UPDATE (version, token) ON primacy_record FROM PUBLIC",
+            "PUBLIC",
+        ),
+        (
+            "CREATE FUNCTION theirs(bigint) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT true'; \
+             ALTER TABLE primacy_record ADD CONSTRAINT theirs CHECK (theirs(version))",
+            "ALTER TABLE primacy_record DROP CONSTRAINT theirs",
+            "not of the system",
+        ),
+        (
+            "ALTER TABLE primacy_record ADD COLUMN more boolean DEFAULT theirs(1)",
+            "ALTER TABLE primacy_record DROP COLUMN more",
+            "not of the system",
+        ),
+        (
+            "CREATE INDEX theirs ON primacy_record (theirs(version))",
+            "DROP INDEX theirs; DROP FUNCTION theirs",
+            "not of the system",
+        ),
         ("CREATE TABLE child() INHERITS (primacy_record)", "DROP TABLE child", "inherit"),
     ] {
         server.run_sql(change).await;
@@ -596,6 +617,7 @@ async fn what_another_role_has_made_is_refused_with_its_name() {
         server.run_sql(back).await;
     }
     open(&server.url(), "e").await.expect("it is as it should be again");
+    server.run_sql("REVOKE CREATE ON SCHEMA public FROM squatter").await;
     install(&server.url(), &guard()).await.expect("nothing is left of them");
     server.run_sql("GRANT UPDATE ON primacy_fence TO app").await;
     let refused = install(&server.url(), &guard()).await.expect_err("others may write").to_string();
