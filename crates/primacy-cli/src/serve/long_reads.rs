@@ -16,7 +16,7 @@ use super::hub::Hub;
 use super::kv;
 
 /// Entries that a read may look at without waiting for a turn.
-const SHORT_LOOKS_MAX: u64 = 10_000;
+const SHORT_LOOKS_MAX: u64 = 1_000;
 
 /// The turns of long reads: one at a time for a connection, and one for every two processors of the node.
 #[derive(Clone, Debug)]
