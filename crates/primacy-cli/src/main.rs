@@ -90,6 +90,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    signals::unblock_all();
     signals::take_file_limit_as_error();
     let mut args = std::env::args_os().skip(1);
     let verb = args.next();
@@ -106,6 +107,10 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let result = match layers::parse::<Cli>(&args) {
         Ok((cli, sources)) => act(&cli.verb, &sources),
+        Err(Stop::Clap(error)) if error.use_stderr() && wants_json(&args) => {
+            let said = error.to_string();
+            Err(Failure::new(Exit::Usage, said.trim().trim_start_matches("error: ")))
+        }
         Err(Stop::Clap(error)) => {
             // Help and version are no errors. Where nothing can be printed, the exit code must do.
             let said = error.to_string();
@@ -133,12 +138,22 @@ fn main() -> ExitCode {
 
 /// Why the verb has failed: an object where it was to speak JSON, whether or not it had begun to.
 fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
-    let own = args.iter().take_while(|argument| *argument != "--");
-    if own.into_iter().any(|argument| argument == "--json") {
+    if wants_json(args) {
         let line = serde_json::json!({ "event": "failed", "exit_code": exit.code(), "reason": message });
         return printable::printable_json(&line.to_string()).into_owned();
     }
     format!("primacy: {}", printable::indented(&without_logins(message)))
+}
+
+/// Returns whether the verb was to speak JSON, as far as a command line tells that may be wrong.
+fn wants_json(args: &[OsString]) -> bool {
+    let own = args.iter().take_while(|argument| *argument != "--");
+    let last = own.filter_map(|argument| argument.to_str()?.strip_prefix("--json")).last();
+    let is_node = args.get(1).is_some_and(|verb| verb == "run" || verb == "node");
+    match last {
+        Some(value) => ["", "=true"].contains(&value),
+        None => is_node && std::env::var_os("PRIMACY_JSON").is_some_and(|value| value == "true"),
+    }
 }
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {

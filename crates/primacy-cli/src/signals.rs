@@ -10,8 +10,8 @@ use std::task::Poll;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM, SIGINT and SIGHUP, other than those that were ignored when this process was started: `nohup` and
-/// shells that start something in the background mean it.
+/// SIGTERM, and SIGINT and SIGHUP if they were not ignored when this process was started: `nohup` and shells that start something in
+/// the background mean it.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Option<Signal>,
@@ -24,7 +24,7 @@ impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored_signals();
         let listen = |number: i32| {
-            let is_ignored = ignored & (1_u64 << (number - 1)) != 0;
+            let is_ignored = number != SIGTERM && ignored & (1_u64 << (number - 1)) != 0;
             (!is_ignored).then(|| signal(SignalKind::from_raw(number))).transpose()
         };
         Ok(Self { terminate: listen(SIGTERM)?, interrupt: listen(SIGINT)?, hang_up: listen(SIGHUP)? })
@@ -78,6 +78,17 @@ pub(crate) fn outlive() -> io::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&unread))?;
     }
     Ok(())
+}
+
+/// Hears all signals again, where a careless parent has left some blocked: a node that does not hear SIGTERM cannot end in order.
+pub(crate) fn unblock_all() {
+    // SAFETY: the set is initialised by the call that empties it, and outlives the one that reads it.
+    #[allow(unsafe_code)] // No safe wrapper of these is among the dependencies.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
 }
 
 /// Makes a write beyond the limit of a file's length (`ulimit -f`) an error like that of a full disk. By itself the kernel ends the

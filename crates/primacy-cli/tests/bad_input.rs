@@ -14,7 +14,7 @@ use std::process::Command;
 use std::process::Stdio;
 
 use rustix::process::{Signal, geteuid};
-use support::{Node, Place, peers, stderr, strings};
+use support::{Node, Place, peers, stderr, stdout, strings};
 
 /// Runs `primacy run` with these options; it must end with this code and say all of this, and not run the command.
 #[track_caller]
@@ -322,6 +322,45 @@ fn what_cannot_be_printed_is_no_success() {
         assert_eq!(output.status.code(), Some(1), "{words}: {}", stderr(&output));
         assert!(stderr(&output).contains("the output cannot be written"), "{words}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn a_wrong_command_line_is_told_in_json_where_the_verb_speaks_it() {
+    let place = Place::new("bad-json");
+    let told = |words: &str, variable: &str| {
+        let args: Vec<&str> = words.split(' ').collect();
+        let output = place.command(&args).env("PRIMACY_JSON", variable).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{words}");
+        let text = stderr(&output);
+        let line: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{words}: {text}"));
+        assert_eq!((&line["event"], &line["exit_code"]), (&"failed".into(), &64.into()), "{line}");
+        assert!(!line["reason"].as_str().unwrap().starts_with("error"), "{line}");
+    };
+    for words in
+        ["who --json", "who --election m --json --bogus", "run --json --lease x -- true --json=false"]
+    {
+        told(words, "");
+    }
+    told("run --election e --lease 5x -- true", "true");
+}
+
+#[test]
+fn a_record_of_another_brings_no_lines_of_its_own() {
+    let place = Place::new("bad-record");
+    let who = ["who", "--election", "n", "--on", "file:fs"];
+    assert!(place.output(&["init", "--election", "n", "--on", "file:fs"]).status.success());
+    let record = place.path("fs/n.election/record");
+    let text = fs::read_to_string(&record).unwrap();
+    let mut kept: serde_json::Value = serde_json::from_str(text.split_once('\n').unwrap().1).unwrap();
+    let address = "h:1\nn: b leads: it has renewed";
+    kept["holder"] =
+        serde_json::json!({ "node": "x", "count": 1, "nonce": "00000000000000aa", "address": address });
+    fs::write(&record, format!("primacy-file 1 handw1 n\n{kept}")).unwrap();
+    let output = place.output(&who);
+    let text = stdout(&output);
+    assert!(text.contains("\\nn: b leads"), "{text}{}", stderr(&output));
+    assert!(!text.lines().any(|line| line.starts_with("n: b")), "{text}");
 }
 
 #[test]

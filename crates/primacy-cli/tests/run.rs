@@ -100,6 +100,18 @@ fn a_default_directory_that_is_not_there_keeps_nobody_from_an_election_over_a_st
 }
 
 #[test]
+fn a_supervisor_hears_sigterm_whatever_its_parent_did_with_it() {
+    for left in ["--block-signal=TERM", "--ignore-signal=TERM"] {
+        let place = Place::new("run-deaf");
+        let args = script("deaf", &["--json"], "exec sleep 1000");
+        let mut node = Node::start_within(&place, &strings(&["env", left]), "deaf", &args);
+        node.told.wait_for_event("started");
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait().code(), Some(143), "{left}: {}", node.history());
+    }
+}
+
+#[test]
 fn a_command_that_is_killed_gives_128_plus_the_signal() {
     let place = Place::new("run-killed");
     let output = place.output(&script("e", &[], "kill -9 $$"));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::target::{Target, tell, unexpected};
 use crate::control::{Answer, Change, Shown, What};
 use crate::exit::{self, Exit, Failure};
+use crate::printable::one_line;
 
 /// Make groups of partitions, see who is the primary of each, and move them.
 ///
@@ -250,5 +251,5 @@ fn text(shown: &Shown) -> String {
             lines.push("  and more, which are not shown".to_owned());
         }
     }
-    lines.join("\n")
+    lines.iter().map(|line| one_line(line)).collect::<Vec<_>>().join("\n")
 }

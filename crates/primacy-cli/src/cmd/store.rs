@@ -21,6 +21,7 @@ use super::watch::{Seen, show};
 use super::who::over_store;
 use crate::control::{self, Leader, Record, Who};
 use crate::exit::{Exit, Failure};
+use crate::printable::one_line;
 
 pub(super) use apart::look_apart;
 
@@ -104,7 +105,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
             }
             (Some(_), Verdict::Released) | (None, _) => "nobody leads".to_owned(),
         };
-        format!("{election}: {leads}\n  {}", over_store(record))
+        format!("{}\n  {}", one_line(&format!("{election}: {leads}")), one_line(&over_store(record)))
     })?;
     Ok(match verdict {
         Verdict::Held | Verdict::Renewed => Exit::Success,

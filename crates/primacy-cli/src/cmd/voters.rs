@@ -11,6 +11,7 @@ use super::target::{Target, tell, unexpected};
 use crate::control::{self, Answer, Progress, What};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
+use crate::printable::one_line;
 
 /// Show who votes, or change it.
 ///
@@ -196,7 +197,8 @@ fn lines(term: u64, number: u64, voters: &BTreeMap<String, String>) -> String {
     } else {
         format!("stated by record ({term}, {number})")
     };
-    let voters: Vec<String> = voters.iter().map(|(node, address)| format!("{node}={address}")).collect();
+    let voters: Vec<String> =
+        voters.iter().map(|(node, address)| one_line(&format!("{node}={address}"))).collect();
     format!("{} voters, {since}\n{}", voters.len(), voters.join("\n"))
 }
 

@@ -10,6 +10,7 @@ use super::target::{Target, now_ms, tell, unexpected};
 use super::who::text;
 use crate::control::{Answer, Leader, Members, Next, Node};
 use crate::exit::{self, Exit, Failure};
+use crate::printable::one_line;
 
 /// Show every change of leader that a node learns, in order, as long as the node runs.
 ///
@@ -122,7 +123,7 @@ pub(super) fn show(json: bool, node: &str, seen: Seen) -> Result<(), Failure> {
         Seen::Leader { leader: Some(leader) } => {
             format!("{} leads, {}", leader.node, leader.number())
         }
-        Seen::Members { members: Some(members) } => text::members(members),
+        Seen::Members { members: Some(members) } => one_line(&text::members(members)),
         Seen::Members { members: None } => format!("{node} belongs to no cluster"),
         Seen::Leader { leader: None } => "nobody leads".to_owned(),
         Seen::Missed { changes: Some(changes) } => {

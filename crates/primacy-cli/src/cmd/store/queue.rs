@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::cmd::target::tell;
 use crate::control::FirstEntry;
 use crate::exit::{Exit, Failure};
+use crate::printable::one_line;
 
 /// How often a queue is looked at that tells nothing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,7 +39,8 @@ pub(super) async fn who(store: &dyn Sessions, election: &str, json: bool) -> Res
     tell(json, &told, || match &told.first {
         None => format!("{election}: nobody leads; nobody stands in the queue"),
         Some(first) => {
-            format!("{election}: {} leads: it is the first in the queue\n  {}", first.node, first.text())
+            let text = one_line(&first.text());
+            format!("{election}: {} leads: it is the first in the queue\n  {text}", first.node)
         }
     })?;
     Ok(if told.first.is_some() { Exit::Success } else { Exit::NotElected })
