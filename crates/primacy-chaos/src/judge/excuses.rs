@@ -20,6 +20,10 @@ pub(crate) type Span = (u64, u64);
 /// to a drain and a second for a guardian that still lives, and must be started before that.
 const TAKEOVER_MAX_NS: u64 = 2_000_000_000;
 
+/// The time that it takes to kill one of many processes, where there is no control group, on a machine that does much else: nodes that are
+/// themselves again still have to do that. Nodes tell when it is more than their margin.
+const KILL_NS: u64 = 1_000_000;
+
 /// Why something may be late. Of two that both hold, the first one here is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Excuse {
@@ -68,13 +72,15 @@ impl Excuses {
     /// Those of a record.
     pub(crate) fn of(record: &Record) -> Self {
         let mut excuses = Self::default();
+        let kill = KILL_NS.saturating_mul(u64::from(record.arm.crowd));
         let names: BTreeSet<&str> = record.lives.iter().map(|life| life.who.node.as_str()).collect();
         for name in names.into_iter().map(str::to_owned) {
             let supervisor = disabled(record, &name, Part::Supervisor);
             let guardian = disabled(record, &name, Part::Guardian);
             for one in &supervisor {
                 for other in &guardian {
-                    excuses.unguarded.extend(both(*one, *other).map(|span| (name.clone(), span)));
+                    let span = both(*one, *other).map(|(from, until)| (from, until.saturating_add(kill)));
+                    excuses.unguarded.extend(span.map(|span| (name.clone(), span)));
                 }
             }
             let job = disabled(record, &name, Part::Job);

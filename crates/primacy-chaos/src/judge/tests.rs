@@ -521,7 +521,11 @@ fn a_node_that_took_anothers_place_is_excused_by_its_own_name_until_it_is_gone()
 }
 
 fn waits(millis: u64) -> Story {
-    let mut story = Story::new();
+    waits_over("peers-3", millis)
+}
+
+fn waits_over(arm: &str, millis: u64) -> Story {
+    let mut story = Story::over(arm);
     story.elected(1_000, "a", 1, 2_000).elected(3_000, "b", 2, 4_000);
     story.job(3_010, "b", 2, JobTold::Waits { holder: Some(writer("a", 1)) }).writes(3_010, "b", 2);
     story.job(3_010 + millis, "b", 2, JobTold::Waits { holder: Some(writer("a", 1)) });
@@ -545,6 +549,14 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     assert_eq!(story.broken(), ["the lock is taken"], "its guardian was there");
     story.signal(1_500, "a", Part::Guardian, Sent::Stop);
     assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], excused(1, 150)));
+    for (arm, is_excused) in [("peers-3", false), ("crowd", true)] {
+        let mut story = waits_over(arm, 600);
+        for part in [Part::Supervisor, Part::Guardian] {
+            story.signal(1_500, "a", part, Sent::Stop).signal(3_100, "a", part, Sent::Continue);
+        }
+        let locked = story.broken().contains(&"the lock is taken".to_owned());
+        assert_eq!(locked, !is_excused, "{arm}: five hundred processes have to be killed then");
+    }
     let mut story = waits(400);
     story.signal(3_100, "b", Part::Job, Sent::Stop);
     assert_eq!((story.broken(), story.verdict().tally.locks_stopped), (vec![], excused(1, 150)));
