@@ -80,7 +80,7 @@ impl Protocol for FirstName {
             Input::Timeout | Input::Command(_) => {}
             Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {}
             Input::Evidence(Evidence::Connected(_) | Evidence::Disconnected(_)) => {}
-            Input::Evidence(Evidence::Readmitted { .. }) => {} // It keeps nothing on a disk.
+            Input::Evidence(Evidence::Readmitted { .. } | Evidence::DiskRefused { .. }) => {} // It keeps nothing on a disk.
         }
         self.decide(now);
     }

@@ -199,3 +199,79 @@ async fn what_can_be_no_voter_is_refused_and_nothing_is_changed() {
     }
     keepers.write("c", "after").await;
 }
+
+/// Its unit starts it as it always did, and its list of peers names nobody else.
+#[tokio::test]
+async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_has_added() {
+    let mut keepers = Keepers::reserve("voters-first", &["a"]);
+    keepers.launch("a", &[]);
+    keepers.leader();
+    for name in ["b", "c"] {
+        let added = keepers.add(name);
+        keepers.launch(name, &[]);
+        keepers.verb("a", &["voters", "add", &added]).is(0, &["votes"]);
+    }
+    keepers.all_vote(&["a", "b", "c"]);
+    // Without metadata it would count itself only, with the disk that it had, too.
+    keepers.kill("a");
+    let (dir, alone) = (keepers.dir("a"), format!("a={}", keepers.address("a")));
+    let plain = ["--election", "e", "--node", "a", "--peers", &alone, "--state-dir", dir.to_str().unwrap()];
+    let said = keepers.place.output(&[&["node"], &plain[..]].concat());
+    let why = support::stderr(&said);
+    assert!(said.status.code() == Some(78) && why.contains("and --peers names {a}"), "{why}");
+
+    let wipe = |keepers: &mut Keepers| {
+        std::fs::remove_dir_all(keepers.dir("a")).unwrap();
+        keepers.restart("a");
+    };
+    let waits = |keepers: &Keepers| {
+        wait_until("that a knows that its disk is lost", || {
+            keepers.who("a")["peers"]["recovering"] == serde_json::json!([])
+        });
+        let who = keepers.who("a");
+        assert_eq!(who["role"], "follower", "{who}");
+        let why = who["why_no_leader"].to_string();
+        assert!(why.contains("a has lost its disk") && why.contains("primacy readmit a"), "{why}");
+    };
+    // It hears of it before it stands. That is on its disk.
+    wipe(&mut keepers);
+    waits(&keepers);
+    assert_ne!(keepers.leader(), "a");
+    for name in ["a", "b", "c"] {
+        keepers.kill(name);
+    }
+    keepers.restart("a");
+    waits(&keepers);
+    keepers.restart("b");
+    keepers.restart("c");
+    keepers.leader();
+    for name in ["b", "c"] {
+        let node = &keepers;
+        wait_until("that it is refused", || node.verb(name, &["readmit", "a"]).code == Some(0));
+    }
+    wait_until("its readmission", || keepers.who("a")["peers"]["recovering"].is_null());
+    keepers.all_vote(&["a", "b", "c"]);
+
+    // A limit: alone it cannot know. It leads in terms of its own, above those of the others, whom it takes for no voters any more.
+    let term = |keepers: &Keepers, name: &str| keepers.who(name)["peers"]["term"].as_u64().unwrap();
+    let highest = term(&keepers, "b").max(term(&keepers, "c"));
+    for name in ["a", "b", "c"] {
+        keepers.kill(name);
+    }
+    wipe(&mut keepers);
+    wait_until("its lead", || keepers.node("a").leads());
+    while term(&keepers, "a") <= highest {
+        keepers.kill("a");
+        keepers.restart("a");
+        wait_until("its next lead", || keepers.node("a").leads());
+    }
+    // Those who know better end it as soon as one of them is there.
+    keepers.restart("b");
+    let deposed = keepers.node("a").told.wait_for("the end of its lead", |event| {
+        (event["event"] == "deposed" || event["event"] == "released").then(|| event.to_string())
+    });
+    assert!(deposed.contains("disk"), "{deposed}");
+    waits(&keepers);
+    keepers.restart("c");
+    assert_ne!(keepers.leader(), "a");
+}

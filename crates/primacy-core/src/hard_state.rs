@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{Identity, NodeId};
+use crate::protocol::Evidence;
 use crate::term::Term;
 use crate::time::Duration;
 
@@ -32,6 +33,20 @@ pub enum Past {
     Lost,
     /// There was one; all others have told their terms since, and this state is above them.
     Recovered,
+}
+
+impl Past {
+    /// Whether this tells node `me`, which counts on its state, that there was another one: it has voted and promised what is not known
+    /// here. One that has recovered from a loss is refused by nodes that have not heard of that yet, and goes on.
+    pub(crate) fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
+        match evidence {
+            Evidence::Readmitted { by, term } => by != me && term <= TERM_MAX && self == Self::Whole,
+            Evidence::DiskRefused { by, replaced } => {
+                by != me && (self == Self::Whole || self == Self::Recovered && replaced)
+            }
+            Evidence::Connected(_) | Evidence::Disconnected(_) | Evidence::Died(_) => false,
+        }
+    }
 }
 
 /// While a node knows that it has lost its disk: which terms the others have reported to this life.

@@ -127,7 +127,7 @@ impl Neighbours {
                     self.suspect(node);
                 }
             }
-            Evidence::Readmitted { .. } => {} // There is no vote that a disk could lose.
+            Evidence::Readmitted { .. } | Evidence::DiskRefused { .. } => {} // There is no vote that a disk could lose.
         }
     }
 }

@@ -118,6 +118,14 @@ pub enum Evidence {
         /// The highest term that it knows of.
         term: Term,
     },
+    /// The other node refuses this one, which it knows with another durable state: this node has lost that one, or has been given back
+    /// one from before.
+    DiskRefused {
+        /// The node that refuses.
+        by: NodeId,
+        /// True if the state that this node has was replaced by the one that is known, so that no readmission takes it back.
+        replaced: bool,
+    },
 }
 
 /// What a node tells of itself in its handshake.
@@ -229,6 +237,8 @@ pub enum Reason {
     Removed,
     /// The store has ended this node's session.
     SessionEnded,
+    /// The others know this node with another durable state: it has forgotten its votes, and another node may lead.
+    DiskLost,
     /// What must never be was seen.
     Violation,
     /// The node cannot go on: its state could not be written, or it is closing without having drained.
@@ -242,7 +252,8 @@ impl Reason {
         match self {
             Self::Resigned | Self::Transferred(_) | Self::Unhealthy | Self::Expired => true,
             Self::HigherTerm(_) | Self::Halted => true,
-            Self::Overwritten | Self::Removed | Self::SessionEnded | Self::Violation => false,
+            Self::Overwritten | Self::Removed | Self::SessionEnded => false,
+            Self::DiskLost | Self::Violation => false,
         }
     }
 }

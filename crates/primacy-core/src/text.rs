@@ -40,6 +40,7 @@ fn reason_text(reason: Reason) -> String {
         Reason::Overwritten => "overwritten".to_owned(),
         Reason::Removed => "removed".to_owned(),
         Reason::SessionEnded => "session ended".to_owned(),
+        Reason::DiskLost => "disk lost".to_owned(),
         Reason::Violation => "violation".to_owned(),
         Reason::Halted => "halted".to_owned(),
     }

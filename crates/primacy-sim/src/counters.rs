@@ -153,6 +153,7 @@ impl<A: Algorithm> World<A> {
             Reason::Overwritten => "deposed: overwritten",
             Reason::Removed => "deposed: removed",
             Reason::SessionEnded => "deposed: session ended",
+            Reason::DiskLost => "deposed: disk lost",
             Reason::Violation => "deposed: violation",
             Reason::Halted => "deposed: halted",
         });

@@ -322,6 +322,9 @@ impl<A: Algorithm> World<A> {
             if refused == Refused::Disk && (self.is_former(a, b) || self.is_former(b, a)) {
                 self.counters.count("lost disk: a former one is refused");
             }
+            for (seat, by) in [(a, b), (b, a)] {
+                self.report_disk(seat, by);
+            }
             let (name_a, name_b) = (self.node(a).name, self.node(b).name);
             let why = match refused {
                 Refused::Voters => "their voter sets differ",
@@ -346,6 +349,14 @@ impl<A: Algorithm> World<A> {
             let peer = Peer { identity, priority, witness, round_trip };
             self.give(seat, Input::Evidence(Evidence::Connected(peer)));
         }
+    }
+
+    /// Lets a node know whose disk is not the one that `by` knew.
+    fn report_disk(&mut self, seat: Seat, by: Seat) {
+        let (id, name) = (self.node(seat).disk.id, self.node(by).name);
+        let known = self.node(by).disk.peers.get(&seat).filter(|known| known.id != id);
+        let Some(replaced) = known.map(|known| known.former.contains(&id)) else { return };
+        self.give(seat, Input::Evidence(Evidence::DiskRefused { by: name, replaced }));
     }
 
     fn may_talk(&self, a: Seat, b: Seat) -> Result<(), Refused> {

@@ -105,6 +105,10 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     // The state comes first: a second process of this node is told so, and not that its port is in use.
     let voters = peers.iter().map(|(node, _)| node);
     let (mut state, mut stored) = state_dir::open_state(state_dir, &config.election, config.node, voters)?;
+    let voters = Voters::new(peers.iter().map(|(node, _)| node));
+    if config.metadata.is_none() && config.by.needs_majority() {
+        state_dir::check_voters(&stored, &voters)?;
+    }
     if config.metadata.is_some() {
         // The others remember what earlier lives of a node asked for, and answer nothing to one whose number is lower. It may have
         // lost its disk since, or have been given back one that it had before. A node starts more rarely than once a millisecond.
@@ -119,7 +123,8 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         identity: Identity::new(config.node, stored.incarnation),
         role: Role::Node,
         disk: stored.disk,
-        voters: Voters::new(peers.iter().map(|(node, _)| node)),
+        known_disk: None,
+        voters,
         voters_number: LeaderSequence::NONE,
         safety: config.safety,
         priority: config.priority,
@@ -282,6 +287,9 @@ impl Entry {
         let machine = begin(Setup { me, voters, config, timers, seed, hard }, clock::now());
         let (arrivals, inbox) = mpsc::channel(INBOX);
         let me = self.hello.clone();
+        if hard.past == Past::Lost {
+            say_disk_lost(&me);
+        }
         let limits = match config.metadata {
             Some(_) => Limits { buffer_max: metadata::BUFFER_MAX, ..Limits::default() },
             None => Limits::default(),
@@ -349,6 +357,9 @@ impl<P: AmongPeers> World<P> for PeersWorld {
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.measures.state_writes.observe(clock::now().since(began));
+        if hard.past == Past::Lost && self.mesh.term().is_some() {
+            say_disk_lost(&self.me);
+        }
         let told = self.mesh.term().unwrap_or_default();
         // What was heard of is told on, though it stands on no disk.
         self.mesh.set_term(term_to_tell(&hard).map(|term| term.max(told)));
@@ -462,6 +473,17 @@ impl PeersWorld {
             stranger_refused: self.mesh.stranger_refused(),
         }))
     }
+}
+
+/// Tells the log that this node waits to be readmitted.
+fn say_disk_lost(me: &Hello) {
+    let (node, election) = (me.identity.node, &me.election);
+    tracing::error!(
+        %node, disk = %me.disk,
+        "{node} has lost its disk: others know it with another one, and with that it may have voted. It neither votes nor leads until \
+         all others have readmitted it. Bring the state directory back that it had; if that is lost, start it with an empty one and \
+         with the voters of now in --peers, and say `primacy readmit --election {election} {node}` to each of the others"
+    );
 }
 
 /// The term that a node with this state can vouch for to others: none while it has lost an earlier state.

@@ -363,6 +363,17 @@ mod wire {
         // Nothing if that is the newest one.
         #[prost(uint32, optional, tag = "18")]
         pub(super) oldest_version: Option<u32>,
+        // Of the one that dials: the one that it dials, and the disk with which it knows that.
+        #[prost(message, optional, tag = "19")]
+        pub(super) known_disk: Option<KnownDisk>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct KnownDisk {
+        #[prost(string, tag = "1")]
+        pub(super) node: String,
+        #[prost(bytes = "vec", tag = "2")]
+        pub(super) disk: Vec<u8>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -406,6 +417,10 @@ impl From<&Frame> for wire::Frame {
 
 fn parse_node(name: &str, field: &'static str) -> Result<NodeId, DecodeError> {
     NodeId::new(name).map_err(|_| DecodeError::Invalid(field))
+}
+
+fn parse_disk(bytes: Vec<u8>, field: &'static str) -> Result<DiskId, DecodeError> {
+    bytes.try_into().map(DiskId).map_err(|_| DecodeError::Invalid(field))
 }
 
 impl From<&Identity> for wire::Identity {
@@ -465,6 +480,10 @@ impl From<&Hello> for wire::Hello {
                 Role::GuardianOf => ROLE_GUARDIAN,
             },
             disk: hello.disk.0.to_vec(),
+            known_disk: hello.known_disk.map(|(node, disk)| wire::KnownDisk {
+                node: node.as_str().to_owned(),
+                disk: disk.0.to_vec(),
+            }),
             voters_hash: hello.voters.hash(),
             voters: hello.voters.iter().map(|voter| voter.as_str().to_owned()).collect(),
             safety: match hello.safety {
@@ -529,6 +548,13 @@ fn numbered<T: Copy>(all: &[T], number: u32, field: &'static str) -> Result<T, D
     place.copied().ok_or(DecodeError::Invalid(field))
 }
 
+impl wire::KnownDisk {
+    fn parse(self) -> Result<(NodeId, DiskId), DecodeError> {
+        let node = parse_node(&self.node, "hello.known_disk")?;
+        Ok((node, parse_disk(self.disk, "hello.known_disk")?))
+    }
+}
+
 impl wire::Hello {
     /// The election stands in the envelope, because every frame names it there.
     fn parse(self, election: &str) -> Result<Hello, DecodeError> {
@@ -572,7 +598,8 @@ impl wire::Hello {
                 ROLE_GUARDIAN => Role::GuardianOf,
                 _ => return Err(DecodeError::Invalid("hello.role")),
             },
-            disk: DiskId(self.disk.try_into().map_err(|_| DecodeError::Invalid("hello.disk"))?),
+            disk: parse_disk(self.disk, "hello.disk")?,
+            known_disk: self.known_disk.map(wire::KnownDisk::parse).transpose()?,
             voters,
             voters_number,
             safety: match self.safety {
@@ -602,7 +629,7 @@ impl wire::Hello {
 }
 
 /// The numbers of the refusals on the wire; zero is [`RefusalKind::Unknown`].
-const REFUSALS: [(RefusalKind, u32); 16] = [
+const REFUSALS: [(RefusalKind, u32); 17] = [
     (RefusalKind::ProtocolVersion, 1),
     (RefusalKind::Cluster, 2),
     (RefusalKind::Election, 3),
@@ -620,6 +647,7 @@ const REFUSALS: [(RefusalKind, u32); 16] = [
     (RefusalKind::SplitBrain, 14),
     (RefusalKind::Store, 15),
     (RefusalKind::Metadata, 16),
+    (RefusalKind::DiskReplaced, 17),
 ];
 
 impl From<&Refused> for wire::Refused {

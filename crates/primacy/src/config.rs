@@ -23,9 +23,9 @@ use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
 use primacy_core::membership::{Attributes, AttributesError};
 use primacy_core::metadata::replica::Durability;
-use primacy_core::{self as core, Drift, NodeId};
+use primacy_core::{self as core, Drift, LeaderSequence, NodeId};
 
-use crate::handshake::{By, Confirmation};
+use crate::handshake::{By, Confirmation, Voters};
 use crate::seniority::{SeniorityError, SeniorityOptions};
 use crate::transport::{Limits, Security, TlsFiles};
 
@@ -173,6 +173,19 @@ pub enum ConfigError {
         node: NodeId,
         /// The peers' names.
         peers: String,
+    },
+    /// This node kept metadata, and would go by other voters without it.
+    #[error(
+        "the voters of this election are {recorded}, by its record {number}, and --peers names {configured}: a node that keeps no \
+         metadata counts these, and could lead beside the others. Start it with --metadata, as before"
+    )]
+    VotersOfRecord {
+        /// Who votes, by the state of this node.
+        recorded: Voters,
+        /// The record that states them.
+        number: LeaderSequence,
+        /// Whom the list of peers names.
+        configured: Voters,
     },
     /// The election is advisory, and nobody has allowed that.
     #[error(

@@ -38,6 +38,8 @@ pub struct Hello {
     pub role: Role,
     /// The number that was drawn when its durable state was made.
     pub disk: DiskId,
+    /// The node that it dials and the disk with which it knows that one, if it has met it before. Another node may answer.
+    pub known_disk: Option<(NodeId, DiskId)>,
     /// Everyone whose vote it counts.
     pub voters: Voters,
     /// The record that states these voters, where metadata is kept; [`LeaderSequence::NONE`] if they are those of its
@@ -280,6 +282,8 @@ pub enum RefusalKind {
     Metadata,
     /// See [`Disagreement::Disk`].
     Disk,
+    /// The same, of a disk that was replaced by the one that is recorded.
+    DiskReplaced,
     /// Transport security, before they said anything.
     Tls(TlsProblem),
     /// A reason that only a later version knows; its text says more.
@@ -323,7 +327,8 @@ impl RefusalKind {
             Self::Voters | Self::Algorithm | Self::Safety | Self::SplitBrain | Self::Store => true,
             Self::Metadata => true,
             Self::ProtocolVersion | Self::Cluster | Self::Election | Self::MyOwnName => false,
-            Self::OtherNode | Self::NotAVoter | Self::Disk | Self::Tls(_) | Self::Unknown => false,
+            Self::OtherNode | Self::NotAVoter | Self::Disk | Self::DiskReplaced => false,
+            Self::Tls(_) | Self::Unknown => false,
         }
     }
 
@@ -344,6 +349,7 @@ impl RefusalKind {
             Self::Metadata => "metadata",
             Self::Store => "store",
             Self::Disk => "disk",
+            Self::DiskReplaced => "disk_replaced",
             Self::Tls(problem) => problem.name(),
             Self::Unknown => "unknown",
         }
@@ -391,12 +397,22 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     if mine.versions.common(theirs.versions).is_none() {
         return Err(Box::new(mine.of_other_version(node, theirs.versions)));
     }
+    // Where no vote counts, none can be forgotten.
+    let counts = mine.by.needs_majority() && mine.by == theirs.by;
+    let other_disk = known.disks.get(&node).filter(|seen| counts && seen.disk != theirs.disk);
+    let other_disk = other_disk.map(|seen| {
+        let former = seen.former.contains(&theirs.disk);
+        Disagreement::Disk { recorded: seen.disk, presented: theirs.disk, former }
+    });
     let reason = if mine.cluster != theirs.cluster {
         Disagreement::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
     } else if mine.election != theirs.election {
         Disagreement::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }
     } else if mine.identity.node == node {
         Disagreement::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
+    } else if let Some(other_disk) = other_disk.clone().filter(|_| mine.voters.contains(node)) {
+        // It may count other voters because it has lost its disk.
+        other_disk
     } else if mine.voters_number == theirs.voters_number && mine.voters != theirs.voters {
         let (mine, number) = (mine.voters.clone(), mine.voters_number);
         Disagreement::Voters { mine, theirs: theirs.voters.clone(), number }
@@ -413,15 +429,10 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
         Disagreement::Store { mine: mine.store, theirs: theirs.store }
     } else if mine.metadata != theirs.metadata {
         Disagreement::Metadata { mine: mine.metadata, theirs: theirs.metadata }
+    } else if let Some(other_disk) = other_disk {
+        other_disk
     } else {
-        match known.disks.get(&node) {
-            // Where no vote counts, none can be forgotten.
-            Some(seen) if seen.disk != theirs.disk && mine.by.needs_majority() => {
-                let former = seen.former.contains(&theirs.disk);
-                Disagreement::Disk { recorded: seen.disk, presented: theirs.disk, former }
-            }
-            Some(_) | None => return Ok(()),
-        }
+        return Ok(());
     };
     Err(Box::new(Refusal { by: mine.identity.node, of: node, reason }))
 }
@@ -452,6 +463,20 @@ impl Hello {
     pub fn of_other_version(&self, node: NodeId, theirs: Versions) -> Refusal {
         let reason = Disagreement::ProtocolVersion { mine: self.versions, theirs };
         Refusal { by: self.identity.node, of: node, reason }
+    }
+
+    /// Whether `theirs`, a voter's that counts this node as a voter, shows that this node has another disk than that one knows it with.
+    ///
+    /// It is told by the one that dials, because this node may refuse it for another reason: what it took for its voters when it
+    /// had lost its disk.
+    #[must_use]
+    pub fn is_known_otherwise_by(&self, theirs: &Self) -> bool {
+        let same = self.cluster == theirs.cluster && self.election == theirs.election && self.by == theirs.by;
+        let me = self.identity.node;
+        let is_of_a_voter =
+            theirs.role == Role::Node && theirs.identity.node != me && theirs.voters.contains(me);
+        let differs = theirs.known_disk.is_some_and(|(node, known)| node == me && known != self.disk);
+        same && self.by.needs_majority() && is_of_a_voter && differs
     }
 
     /// What the guardian of this node says: the same, in its role.
@@ -556,7 +581,8 @@ impl Refusal {
             Disagreement::SplitBrain { .. } => RefusalKind::SplitBrain,
             Disagreement::Metadata { .. } => RefusalKind::Metadata,
             Disagreement::Store { .. } => RefusalKind::Store,
-            Disagreement::Disk { .. } => RefusalKind::Disk,
+            Disagreement::Disk { former: false, .. } => RefusalKind::Disk,
+            Disagreement::Disk { former: true, .. } => RefusalKind::DiskReplaced,
         }
     }
 }
@@ -752,201 +778,4 @@ impl FromIterator<NodeId> for Voters {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use primacy_core::Term;
-
-    use super::*;
-    use crate::versions::SPOKEN;
-
-    pub(crate) fn node(name: &str) -> NodeId {
-        NodeId::new(name).unwrap()
-    }
-
-    pub(crate) fn hello(name: &str, voters: &[&str]) -> Hello {
-        let byte = name.as_bytes()[0];
-        Hello {
-            versions: SPOKEN,
-            cluster: "test".into(),
-            election: "main".into(),
-            identity: Identity::new(node(name), Incarnation { count: 1, nonce: u64::from(byte) }),
-            role: Role::Node,
-            disk: DiskId([byte; DiskId::LENGTH]),
-            voters: voters.iter().map(|name| node(name)).collect(),
-            voters_number: LeaderSequence::NONE,
-            safety: Safety::Lease,
-            priority: 0,
-            witness: false,
-            by: By::default(),
-            split_brain: None,
-            metadata: None,
-            store: None,
-        }
-    }
-
-    /// A node that keeps metadata, and counts the voters that the record `(term, 1)` states, or from its configuration.
-    pub(crate) fn keeper(name: &str, term: u64, voters: &[&str]) -> Hello {
-        let voters_number = LeaderSequence { term: Term(term), counter: u64::from(term > 0) };
-        Hello { voters_number, metadata: Some(Durability::Fsync), ..hello(name, voters) }
-    }
-
-    /// What a node knows that has seen these disks and was told to reach nobody.
-    fn known(disks: &BTreeMap<NodeId, PeerDisk>) -> Known<'_> {
-        Known { disks, peers: const { &BTreeSet::new() } }
-    }
-
-    /// The text of the refusal after `change` was made to an acceptable peer, and its kind.
-    fn refused(change: impl FnOnce(&mut Hello)) -> (RefusalKind, String) {
-        let mine = hello("a", &["a", "b", "c"]);
-        let mut theirs = hello("b", &["c", "b", "a"]);
-        change(&mut theirs);
-        let recorded = BTreeMap::from([(node("b"), PeerDisk::first(DiskId([b'b'; DiskId::LENGTH])))]);
-        let refusal = judge(&mine, known(&recorded), &theirs).unwrap_err();
-        (refusal.kind(), refusal.to_string())
-    }
-
-    #[test]
-    fn nodes_that_agree_talk_in_any_role_and_order_of_voters() {
-        let (a, b) = (hello("a", &["a", "b"]), hello("b", &["b", "a", "b"]));
-        assert_eq!(judge(&a, known(&BTreeMap::new()), &b), Ok(()));
-        let disks = BTreeMap::from([(node("b"), PeerDisk::first(b.disk))]);
-        assert_eq!(judge(&a, known(&disks), &b.of_guardian()), Ok(()));
-        assert_eq!(judge_answer(&b, known(&BTreeMap::new()), node("a"), &a), Ok(()));
-        // Priority and the role of a witness are each node's own affair.
-        let witness = Hello { witness: true, priority: 9, ..b.clone() };
-        assert_eq!(judge(&a, known(&BTreeMap::new()), &witness), Ok(()));
-        let newer = Hello { versions: Versions { lowest: 1, highest: 2 }, ..b };
-        assert_eq!(judge(&a, known(&BTreeMap::new()), &newer), Ok(()));
-    }
-
-    #[test]
-    fn a_refusal_names_both_sides_values() {
-        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 13] = [
-            (
-                RefusalKind::ProtocolVersion,
-                refused(|b| b.versions = Versions { lowest: 2, highest: 3 }),
-                &["b speaks versions 2 to 3", "a speaks version 1", "upgrade a"],
-            ),
-            (
-                RefusalKind::ProtocolVersion,
-                refused(|b| b.versions = Versions { lowest: 0, highest: 0 }),
-                &["b speaks version 0", "a speaks version 1", "upgrade b"],
-            ),
-            (RefusalKind::Cluster, refused(|b| b.cluster = "prod\n".into()), &[r#""test""#, r#""prod\n""#]),
-            (RefusalKind::Election, refused(|b| b.election = "x".into()), &[r#""main""#, r#""x""#]),
-            (RefusalKind::MyOwnName, refused(|b| b.identity.node = node("a")), &["1.0000000000000061"]),
-            (
-                RefusalKind::Voters,
-                refused(|b| b.voters = [node("a"), node("b")].into_iter().collect()),
-                &["{a, b, c}", "{a, b}"],
-            ),
-            (
-                RefusalKind::SplitBrain,
-                refused(|b| b.split_brain = Some(Policy::StaticQuorum(2))),
-                &["static-quorum:2", "nothing"],
-            ),
-            (
-                RefusalKind::Metadata,
-                refused(|b| b.metadata = Some(Durability::Memory)),
-                &["metadata in memory", "no metadata"],
-            ),
-            (
-                RefusalKind::Store,
-                refused(|b| b.store = Some(StoreMark(10))),
-                &["000000000000000a", "of none"],
-            ),
-            (RefusalKind::NotAVoter, refused(|b| b.identity.node = node("z")), &["z", "{a, b, c}"]),
-            (
-                RefusalKind::Algorithm,
-                refused(|b| {
-                    b.by = By { algorithm: Algorithm::Ring, confirmation: Some(Confirmation::Store) }
-                }),
-                &["by quorum;", "by ring, confirmed by a store"],
-            ),
-            (RefusalKind::Safety, refused(|b| b.safety = Safety::Fenced), &["= lease", "= fenced"]),
-            (
-                RefusalKind::Disk,
-                refused(|b| b.disk = DiskId([7; DiskId::LENGTH])),
-                &["0707070707070707", "6262626262626262", "readmit"],
-            ),
-        ];
-        for (expected, (kind, text), parts) in cases {
-            assert_eq!(kind, expected, "{text}");
-            assert!(text.starts_with("a refuses "), "{text}");
-            for part in parts {
-                assert!(text.contains(part), "{part} is not in: {text}");
-            }
-        }
-    }
-
-    #[test]
-    fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
-        let verdict = |mine: &Hello, peers: &[&str], theirs: &Hello| {
-            let (disks, peers) = (BTreeMap::new(), peers.iter().map(|name| node(name)).collect());
-            let judged = judge(mine, Known { disks: &disks, peers: &peers }, theirs);
-            judged.map_err(|refusal| (refusal.kind(), refusal.to_string()))
-        };
-        let refused = |mine: &Hello, peers: &[&str], theirs: &Hello, kind: RefusalKind, part: &str| {
-            let (found, text) = verdict(mine, peers, theirs).unwrap_err();
-            assert!(found == kind && text.contains(part), "{text}");
-        };
-        let (old, new) = (keeper("a", 0, &["a", "b", "c"]), keeper("b", 4, &["a", "b", "d"]));
-        assert_eq!((verdict(&old, &[], &new), verdict(&new, &[], &old)), (Ok(()), Ok(())));
-        // One that was removed, whatever it knows of that, and one that was not added yet.
-        let (removed, knows) = (keeper("c", 0, &["a", "b", "c"]), keeper("c", 5, &["a", "b", "d"]));
-        let stranger = keeper("x", 0, &["a", "b", "d", "x"]);
-        for (other, name) in [(&removed, "c"), (&knows, "c"), (&stranger, "x")] {
-            let add = format!(
-                "of the record (4, 1); stop it, or add it on a node of the cluster: `primacy voters add {name}="
-            );
-            refused(&new, &[], other, RefusalKind::NotAVoter, &add);
-            assert_eq!(verdict(&new, &[name], other), Ok(()), "it is being added");
-            assert_eq!(verdict(other, &[], &new), Ok(()));
-        }
-        // One that was away while all others were replaced is told by them; but not by those who leave it out.
-        let away = keeper("c", 1, &["a", "b", "c"]);
-        let replaced = keeper("d", 9, &["c", "d", "e"]);
-        assert_eq!(verdict(&away, &[], &replaced), Ok(()));
-        let without = keeper("d", 9, &["d", "e"]);
-        refused(&away, &[], &without, RefusalKind::NotAVoter, "{a, b, c}");
-        // Where neither is newer, they must be equal; and elsewhere always.
-        let configured = keeper("b", 0, &["a", "b"]);
-        refused(&old, &["b"], &configured, RefusalKind::Voters, "give all nodes the same voters");
-        refused(&keeper("a", 4, &["a", "b"]), &[], &new, RefusalKind::Voters, "two clusters");
-        let plain = Hello { metadata: None, ..removed };
-        refused(
-            &hello("a", &["a", "b"]),
-            &["c"],
-            &hello("c", &["a", "b"]),
-            RefusalKind::NotAVoter,
-            "all nodes' voters",
-        );
-        refused(&old, &[], &plain, RefusalKind::Metadata, "no metadata");
-    }
-
-    #[test]
-    fn a_wrong_address_is_told_apart() {
-        let a = hello("a", &["a", "b", "c"]);
-        let itself = judge_answer(&a, known(&BTreeMap::new()), node("b"), &a).unwrap_err();
-        assert!(itself.to_string().contains("back to itself"), "{itself}");
-        let c = hello("c", &["a", "b", "c"]);
-        let other = judge_answer(&a, known(&BTreeMap::new()), node("b"), &c).unwrap_err();
-        assert_eq!(other.kind(), RefusalKind::OtherNode);
-        assert!(other.to_string().contains("c answers where b should be"), "{other}");
-    }
-
-    #[test]
-    fn a_disk_id_is_parsed_as_it_is_printed() {
-        let disk = DiskId([0x0f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-        assert_eq!(DiskId::parse(&disk.to_string()), Some(disk));
-        for wrong in ["", "0f", "+f0102030405060708090a0b0c0d0e0f", "zz0102030405060708090a0b0c0d0e0f"] {
-            assert_eq!(DiskId::parse(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn voter_sets_have_a_stable_number() {
-        assert_eq!(Voters::default().hash(), 0xcbf2_9ce4_8422_2325);
-        assert_ne!(hello("a", &["ab", "c"]).voters.hash(), hello("a", &["a", "bc"]).voters.hash());
-        assert_eq!(hello("a", &["a", "b"]).voters.hash(), hello("a", &["b", "a"]).voters.hash());
-    }
-}
+pub(crate) mod tests;

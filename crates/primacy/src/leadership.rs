@@ -80,6 +80,7 @@ pub const fn describe(reason: Reason) -> &'static str {
         Reason::Overwritten => "another process took the record",
         Reason::Removed => "its record, or its entry, was deleted from the store",
         Reason::SessionEnded => "the store ended its session",
+        Reason::DiskLost => "the others know this node with another disk",
         Reason::Violation => "something was seen that must never be",
         Reason::Halted => "this node cannot go on",
     }
@@ -415,7 +416,7 @@ impl Cell {
                 let seen = self.measures.upgrade().and_then(|measures| measures.last_violation());
                 seen.map_or_else(|| text.to_owned(), |seen| format!("{text}: {seen}"))
             }
-            Reason::Overwritten | Reason::Removed | Reason::Halted => text.to_owned(),
+            Reason::Overwritten | Reason::Removed | Reason::DiskLost | Reason::Halted => text.to_owned(),
         }
     }
 

@@ -170,7 +170,7 @@ impl Course {
 
 /// Every reason, as figures name it.
 #[cfg(feature = "metrics")]
-pub(crate) const REASONS: [&str; 10] = [
+pub(crate) const REASONS: [&str; 11] = [
     "resigned",
     "transferred",
     "unhealthy",
@@ -179,6 +179,7 @@ pub(crate) const REASONS: [&str; 10] = [
     "overwritten",
     "removed",
     "session_ended",
+    "disk_lost",
     "violation",
     "halted",
 ];
@@ -193,6 +194,7 @@ const fn name(reason: Reason) -> &'static str {
         Reason::Overwritten => "overwritten",
         Reason::Removed => "removed",
         Reason::SessionEnded => "session_ended",
+        Reason::DiskLost => "disk_lost",
         Reason::Violation => "violation",
         Reason::Halted => "halted",
     }

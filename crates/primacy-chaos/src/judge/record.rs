@@ -331,6 +331,7 @@ fn reason(line: &Value) -> Result<Reason, Trouble> {
         "Overwritten" => Some(Reason::Overwritten),
         "Removed" => Some(Reason::Removed),
         "SessionEnded" => Some(Reason::SessionEnded),
+        "DiskLost" => Some(Reason::DiskLost),
         "Violation" => Some(Reason::Violation),
         "Halted" => Some(Reason::Halted),
         _ => None,

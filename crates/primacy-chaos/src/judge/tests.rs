@@ -693,6 +693,7 @@ fn what_nodes_print_is_read_as_it_is_printed() {
         ("Overwritten", Reason::Overwritten),
         ("Removed", Reason::Removed),
         ("SessionEnded", Reason::SessionEnded),
+        ("DiskLost", Reason::DiskLost),
         ("Violation", Reason::Violation),
         ("Halted", Reason::Halted),
     ];

@@ -292,7 +292,8 @@ impl Bully {
                 }
             }
             Evidence::Disconnected(_) => {} // Its process may live, and then it is heard again.
-            Evidence::Connected(_) | Evidence::Readmitted { .. } => {} // There is no vote that a disk could lose.
+            Evidence::Connected(_) => {}
+            Evidence::Readmitted { .. } | Evidence::DiskRefused { .. } => {} // There is no vote that a disk could lose.
         }
     }
 

@@ -381,7 +381,9 @@ impl<P: Probing> OnARing<P> {
             (Evidence::Died(_), _) => {} // Not the leader.
             // It is skipped until it is heard again; but it may live, and lead.
             (Evidence::Disconnected(_), _) => {}
-            (Evidence::Connected(_) | Evidence::Readmitted { .. }, _) => {} // There is no vote that a disk could lose.
+            (Evidence::Connected(_), _) => {}
+            // There is no vote that a disk could lose.
+            (Evidence::Readmitted { .. } | Evidence::DiskRefused { .. }, _) => {}
         }
     }
 

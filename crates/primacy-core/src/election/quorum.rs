@@ -323,6 +323,11 @@ impl Quorum {
     }
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
+        if self.hard.past.is_refuted_by(evidence, self.config.me.node) {
+            self.step_down(Reason::DiskLost);
+            self.role = Role::Follower { leader: None };
+            self.persist(HardState { past: Past::Lost, ..self.hard });
+        }
         match evidence {
             Evidence::Connected(peer) => {
                 // It may vote only later.
@@ -351,6 +356,7 @@ impl Quorum {
             }
             Evidence::Died(identity) => self.on_died(now, identity),
             Evidence::Readmitted { by, term } => self.on_readmitted(now, by, term),
+            Evidence::DiskRefused { .. } => {} // What it refutes was said already.
         }
     }
 
@@ -361,11 +367,6 @@ impl Quorum {
         // hear is another question.
         if by == self.config.me.node || term > TERM_MAX || self.hard.past == Past::Recovered {
             return;
-        }
-        if self.hard.past == Past::Whole {
-            self.step_down(Reason::HigherTerm(term));
-            self.role = Role::Follower { leader: None };
-            self.persist(HardState { past: Past::Lost, ..self.hard });
         }
         let me = self.config.me.node;
         let Some(recovered) = self.reports.take(self.hard, &self.known, me, by, term) else { return };

@@ -326,6 +326,11 @@ impl Ranked {
     }
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
+        if self.hard.past.is_refuted_by(evidence, self.config.me.node) {
+            self.step_down(Reason::DiskLost);
+            self.forget_leader(now);
+            self.persist(HardState { past: Past::Lost, ..self.hard });
+        }
         match evidence {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
                 let Identity { node, incarnation } = peer.identity;
@@ -346,6 +351,7 @@ impl Ranked {
             }
             Evidence::Died(identity) => self.on_died(now, identity),
             Evidence::Readmitted { by, term } => self.on_readmitted(now, by, term),
+            Evidence::DiskRefused { .. } => {} // What it refutes was said already.
         }
     }
 
@@ -655,7 +661,7 @@ impl Ranked {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
             Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
-            Reason::Violation | Reason::Halted => None,
+            Reason::DiskLost | Reason::Violation | Reason::Halted => None,
         };
         self.favourite = successor.map(Favourite::Successor);
         self.send_all(&Body::Resigned { term, successor });
@@ -752,11 +758,6 @@ impl Ranked {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
         if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
             return;
-        }
-        if self.hard.past == Past::Whole {
-            self.step_down(Reason::HigherTerm(term));
-            self.forget_leader(now);
-            self.persist(HardState { past: Past::Lost, ..self.hard });
         }
         let (me, voters) = (self.config.me.node, &self.config.voters);
         let Some(recovered) = self.reports.take(self.hard, voters, me, by, term) else { return };

@@ -286,7 +286,7 @@ impl Seniority {
             Evidence::Died(identity) => self.dismiss(now, identity, |_| true),
             Evidence::Connected(peer) => self.on_connected(peer.identity.node),
             // A close proves nothing: silence decides. And there is no vote that a disk could lose.
-            Evidence::Disconnected(_) | Evidence::Readmitted { .. } => {}
+            Evidence::Disconnected(_) | Evidence::Readmitted { .. } | Evidence::DiskRefused { .. } => {}
         }
     }
 
@@ -364,6 +364,7 @@ impl Seniority {
             | Reason::Overwritten
             | Reason::Removed
             | Reason::SessionEnded
+            | Reason::DiskLost
             | Reason::Violation
             | Reason::Halted => self.leave(now, None, true),
         }

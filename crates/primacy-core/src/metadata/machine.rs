@@ -363,16 +363,15 @@ impl<S: Keeps> Protocol for Metadata<S> {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
-                if let Evidence::Readmitted { by, term } = evidence
-                    && term <= TERM_MAX
-                {
-                    self.on_readmitted(now, by);
+                if self.quorum.past().is_refuted_by(evidence, self.me.node) {
+                    self.on_disk_lost(now);
                 }
                 self.elect(now, Input::Evidence(evidence));
                 match evidence {
                     Evidence::Connected(peer) => self.replica.on_connected(now, peer.identity),
                     Evidence::Died(life) => self.on_death(now, life),
-                    Evidence::Disconnected(_) | Evidence::Readmitted { .. } => {}
+                    Evidence::Disconnected(_) => {}
+                    Evidence::Readmitted { .. } | Evidence::DiskRefused { .. } => {} // As above.
                 }
             }
         }
@@ -621,14 +620,11 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// An operator takes this node back, which has lost its disk: the log with the votes. That is remembered before the election
-    /// can say that it knows its own part again.
-    fn on_readmitted(&mut self, now: Instant, by: NodeId) {
-        // Also one that this node does not know for a voter yet: who votes may have changed since it was told last.
-        if self.quorum.past() == HardPast::Whole && by != self.me.node {
-            self.replica.lose(now);
-            self.take_effects();
-        }
+    /// The others know this node with another disk: it has lost the log with the votes. That is remembered before the election can say
+    /// that it knows its own part again.
+    fn on_disk_lost(&mut self, now: Instant) {
+        self.replica.lose(now);
+        self.take_effects();
     }
 
     // ── the two machines ────────────────────────────────────────────────────────────────────────────────────

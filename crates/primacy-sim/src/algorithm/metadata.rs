@@ -344,7 +344,15 @@ impl Algorithm for Metadata {
     }
 
     fn must_meet() -> &'static [&'static str] {
-        static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| [Quorum::must_meet(), OWN].concat());
+        // Here a search seldom meets a leader that hears of a higher term; it meets leaders that have lost their disks.
+        static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+            Quorum::must_meet()
+                .iter()
+                .filter(|&&what| what != "deposed: higher term")
+                .chain(OWN)
+                .copied()
+                .collect()
+        });
         &ALL
     }
 
@@ -378,6 +386,7 @@ const RESENDS: u64 = 30;
 const STEPS: u64 = 200;
 
 const OWN: &[&str] = &[
+    "deposed: disk lost",
     "records written",
     "snapshot written",
     "records sent together",

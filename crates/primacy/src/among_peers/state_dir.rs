@@ -6,7 +6,9 @@ use primacy_core::NodeId;
 use primacy_core::metadata::log;
 use primacy_core::metadata::replica::Durability;
 
+use crate::config::ConfigError;
 use crate::disk::{DiskError, StateFile, Stored};
+use crate::handshake::Voters;
 use crate::metadata::LogError;
 use crate::metadata::log_file::{self, Bounds, Found, Limits, LogFile};
 
@@ -33,6 +35,20 @@ pub(super) fn open_state(
     let orphan = log_file::orphan(dir, election, node)?;
     let remains = orphan.map(|orphan| orphan.remains(node, peers)).transpose()?;
     Ok(StateFile::open_or_make(dir, election, node, remains)?)
+}
+
+/// Judges whether a node without metadata may count these voters: a life that kept metadata may have left others.
+///
+/// # Errors
+/// [`ConfigError::VotersOfRecord`]
+pub(super) fn check_voters(stored: &Stored, configured: &Voters) -> Result<(), ConfigError> {
+    let Some(voters) = &stored.voters else { return Ok(()) };
+    let recorded = Voters::new(voters.names());
+    if recorded == *configured {
+        return Ok(());
+    }
+    let (number, configured) = (voters.number, configured.clone());
+    Err(ConfigError::VotersOfRecord { recorded, number, configured })
 }
 
 /// Opens the log of `node`, whose state is open.

@@ -59,18 +59,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     if view.witness {
         why.push(format!("{me} is a witness: it votes and does not stand"));
     }
-    if let Some(heard) = view.election.recovering() {
-        let (heard, waits_for) = (names(heard.iter().copied()), view.election.waits_for());
-        let missing = match waits_for.is_empty() {
-            true => String::new(),
-            false => format!("; {} has not", names(waits_for.into_iter())),
-        };
-        let log = if view.metadata.is_some() { ", and its log counts," } else { "" };
-        why.push(format!(
-            "{me} has lost its disk and was readmitted; it votes{log} when all others have told it their term, and so far \
-             that is {heard}{missing}: readmit it on the others as well"
-        ));
-    }
+    why.extend(view.election.recovering().map(|heard| waits_to_be_readmitted(me, view, heard)));
     if let Some(metadata) = view.metadata.filter(|_| !view.voters.contains(me)) {
         why.push(format!(
             "{me} is none of the voters {} of the record {}, so it does not stand; `primacy voters add {me}=HOST:PORT` on \
@@ -113,6 +102,21 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
         ElectionView::Quorum(_) | ElectionView::Advisory { .. } => {}
     }
     why
+}
+
+/// What a node waits for that has lost its disk.
+fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>) -> String {
+    let (heard, waits_for) = (names(heard.iter().copied()), view.election.waits_for());
+    let have = if waits_for.len() == 1 { "has" } else { "have" };
+    let missing = match waits_for.is_empty() {
+        true => String::new(),
+        false => format!("; {} {have} not", names(waits_for.into_iter())),
+    };
+    let log = if view.metadata.is_some() { ", and its log counts," } else { "" };
+    format!(
+        "{me} has lost its disk: others know it with another one; it votes{log} when all others have readmitted it and told it \
+         their term, and so far that is {heard}{missing}: `primacy readmit {me}` on each of the others"
+    )
 }
 
 /// What keeps this node out of a cluster, or the cluster without a leader.

@@ -181,10 +181,13 @@ async fn greet(
     stranger: &Stranger,
 ) -> Result<Caller, Failure> {
     let judged = match connection.read().await {
-        Ok((_, Frame::Hello(theirs))) => shared
-            .judge_name(&connection.stream, theirs.identity.node)
-            .and_then(|()| shared.judge(&theirs))
-            .map(|()| theirs),
+        Ok((_, Frame::Hello(theirs))) => {
+            let named = shared.judge_name(&connection.stream, theirs.identity.node);
+            if named.is_ok() {
+                shared.heed_known_disk(&theirs).await;
+            }
+            named.and_then(|()| shared.judge(&theirs)).map(|()| theirs)
+        }
         Err(ReadError::Decode(DecodeError::OtherVersion { node, versions })) => {
             let judged = shared.judge_name(&connection.stream, node);
             judged.and_then(|()| Err(shared.refuse_version(node, versions)))
@@ -209,7 +212,7 @@ async fn greet(
     match connection.read().await? {
         (_, Frame::Ready) => Ok(Caller { hello, number, round_trip: clock::now().since(asked_at) }),
         (_, Frame::Refused(refused)) => {
-            shared.refused_by(hello.identity.node, &refused);
+            shared.refused_by(hello.identity.node, hello.role, &refused).await;
             Err(Failure::Refused)
         }
         (

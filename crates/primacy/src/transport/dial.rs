@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::codec::{Frame, shown};
-use crate::handshake::{DiskId, Hello, TlsProblem};
+use crate::handshake::{DiskId, Hello, Role, TlsProblem};
 
 use super::session::Session;
 use super::state::Shared;
@@ -415,7 +415,7 @@ pub(super) async fn introduce(
         }
     };
     let mut connection = Connection::new(Rc::new(stream));
-    let said = connection.stream.write_all(&shared.introduction().hello).await;
+    let said = connection.stream.write_all(&shared.hello_to(link.node)).await;
     // One that has refused already may have closed the connection; then its reason can still be read.
     let answer = match (connection.read().await, said) {
         (Err(error), Err(unsaid)) if error.tls().is_none() => return Err(unsaid.into()),
@@ -434,7 +434,7 @@ pub(super) async fn introduce(
             Err(DialError::Refused(text))
         }
         (_, Frame::Refused(refused)) => {
-            shared.refused_by(link.node, &refused);
+            shared.refused_by(link.node, Role::Node, &refused).await;
             Err(DialError::Refused(refused.text))
         }
         (_, Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_))

@@ -531,10 +531,35 @@ impl Shared {
         refused
     }
 
-    /// Notes that a peer has refused this node.
-    pub(super) fn refused_by(&self, node: NodeId, refused: &Refused) {
+    /// Notes that a peer, or its guardian, has refused this node. If the peer knows this node with another disk, that is evidence.
+    pub(super) async fn refused_by(&self, node: NodeId, role: Role, refused: &Refused) {
         self.note_refusal(Some(node), true, refused);
         self.note_odds(node, refused);
+        let is_of_disk = matches!(refused.kind, RefusalKind::Disk | RefusalKind::DiskReplaced);
+        // Where no vote counts, none can be forgotten; and a guardian knows no disks.
+        if is_of_disk && role == Role::Node && self.introduction().me.by.needs_majority() {
+            self.deliver_disk_refused(node, refused.kind == RefusalKind::DiskReplaced).await;
+        }
+    }
+
+    /// Hands on what the hello of one that has dialled this node shows of this node's disk, also if it is refused.
+    pub(super) async fn heed_known_disk(&self, theirs: &Hello) {
+        if self.introduction().me.is_known_otherwise_by(theirs) {
+            self.deliver_disk_refused(theirs.identity.node, false).await;
+        }
+    }
+
+    async fn deliver_disk_refused(&self, by: NodeId, replaced: bool) {
+        self.deliver(Arrival::Evidence(Evidence::DiskRefused { by, replaced })).await;
+    }
+
+    /// The hello for this node, with the disk with which it is known.
+    pub(super) fn hello_to(&self, node: NodeId) -> Vec<u8> {
+        let introduction = self.introduction();
+        let known_disk = self.state.borrow().peer_disks.get(&node).map(|known| (node, known.disk));
+        let hello = Hello { known_disk, ..introduction.me.clone() };
+        // What would be too long with it is said without it.
+        self.encode(&Frame::Hello(hello)).unwrap_or_else(|_| introduction.hello.clone())
     }
 
     fn note_odds(&self, node: NodeId, refused: &Refused) {

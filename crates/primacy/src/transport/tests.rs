@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::time::Duration as StdDuration;
 
 use primacy_core::election::quorum::{Body, Leave, Message, Round, Safety};
-use primacy_core::election::ranked;
+use primacy_core::election::{Algorithm, ranked};
 use primacy_core::{Identity, Incarnation, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use super::stream::{Connection, Stream, prepare};
 use super::*;
 use crate::codec;
-use crate::handshake::RefusalKind;
 use crate::handshake::tests::{hello, node};
+use crate::handshake::{By, RefusalKind, Voters};
 use crate::versions::Versions;
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
@@ -365,6 +365,7 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         let text = a.peer("b").refusal.unwrap().text;
         assert!(text.contains(&old.to_string()) && text.contains(&new.to_string()), "{text}");
         assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(new));
+        b.evidence(|found| *found == Evidence::DiskRefused { by: node("a"), replaced: false }).await;
         a.mesh.set_term(Some(Term(7)));
         a.mesh.readmit(node("b"), new);
         a.connected("b").await;
@@ -386,6 +387,40 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         until(|| a.peer("b").refusal.is_some()).await;
         let text = a.peer("b").refusal.unwrap().text;
         assert!(text.contains("was replaced by") && text.contains(&new.to_string()), "{text}");
+        b.evidence(|found| *found == Evidence::DiskRefused { by: node("a"), replaced: true }).await;
+    });
+}
+
+/// It has begun anew alone, so it refuses the others for their voters. They tell it all the same, before it does.
+#[test]
+fn a_node_that_refuses_those_who_know_it_with_another_disk_is_told() {
+    run(async {
+        let [place_a, place_b] = places();
+        let old = DiskId([1; 16]);
+        let mut b = start(place_b, config(hello("b", &["b"]), &[])).await;
+        let peer_disks = BTreeMap::from([(node("b"), PeerDisk::first(old))]);
+        let peers = [("b", b.mesh.local_addr().to_string())];
+        let a = MeshConfig { peer_disks, ..config(hello("a", &["a", "b"]), &peers) };
+        let a = start(place_a, a).await;
+        b.evidence(|found| *found == Evidence::DiskRefused { by: node("a"), replaced: false }).await;
+        a.until(|counters| counters.refused_by_peers.contains_key(&RefusalKind::Voters)).await;
+        // Where no vote counts, none can be forgotten; and guardians know no disks.
+        let mine = hello("b", &["b"]);
+        let theirs = Hello { known_disk: Some((node("b"), old)), ..hello("a", &["a", "b"]) };
+        assert!(mine.is_known_otherwise_by(&theirs));
+        let bully = By { algorithm: Algorithm::Bully, confirmation: None };
+        for (mine, theirs) in [
+            (Hello { by: bully, ..mine.clone() }, Hello { by: bully, ..theirs.clone() }),
+            (mine.clone(), theirs.of_guardian()),
+            (mine.clone(), Hello { election: "other".into(), ..theirs.clone() }),
+            (mine.clone(), Hello { cluster: "other".into(), ..theirs.clone() }),
+            (mine.clone(), Hello { known_disk: Some((node("b"), mine.disk)), ..theirs.clone() }),
+            // It has the address of one that is gone.
+            (mine.clone(), Hello { known_disk: Some((node("c"), old)), ..theirs.clone() }),
+            (mine.clone(), Hello { voters: Voters::new([node("a")]), ..theirs.clone() }),
+        ] {
+            assert!(!mine.is_known_otherwise_by(&theirs), "{theirs:?}");
+        }
     });
 }
 

@@ -57,7 +57,7 @@ impl Quorum {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
             Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
-            Reason::Violation | Reason::Halted => None,
+            Reason::DiskLost | Reason::Violation | Reason::Halted => None,
         };
         self.send_all(Body::Resigned { successor });
         // The others go first.

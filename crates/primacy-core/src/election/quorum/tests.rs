@@ -97,6 +97,45 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
 }
 
 #[test]
+fn a_node_that_is_refused_for_its_disk_has_lost_it_and_leads_no_more() {
+    let refused = |machine: &mut Quorum, by: &str, replaced: bool| {
+        let evidence = Evidence::DiskRefused { by: node(by), replaced };
+        machine.handle(at(60_000), Input::Evidence(evidence));
+        drain(machine)
+    };
+    // The only voter that it knows of, as one that began the election and lost its disk since.
+    let mut alone = machine("c", HardState::default());
+    alone.set_voters([node("c")].into());
+    alone.handle(at(2_000), Input::Command(Command::Campaign));
+    alone.handle(at(3_000), Input::Timeout);
+    assert!(alone.leader().is_some());
+    drain(&mut alone);
+    alone.handle(at(3_100), Input::Timeout);
+    drain(&mut alone);
+    alone.handle(at(3_100), Input::Evidence(Evidence::DiskRefused { by: node("a"), replaced: false }));
+    let outputs = drain(&mut alone);
+    assert!(outputs.contains(&Output::Event(Event::Deposed(Reason::DiskLost))), "{outputs:?}");
+    assert_eq!((alone.status().hard.past, alone.leader()), (Past::Lost, None));
+    assert_eq!(
+        (alone.may_stand(), refused(&mut alone, "a", false)),
+        (false, Vec::new()),
+        "it knows that already"
+    );
+    // One that has recovered goes on: that node has not heard of it yet. But what was replaced after that is lost.
+    let hard = HardState { term: Term(5), past: Past::Recovered, ..HardState::default() };
+    let mut recovered = machine("c", hard);
+    assert_eq!(
+        (refused(&mut recovered, "a", false), refused(&mut recovered, "c", true)),
+        (Vec::new(), Vec::new())
+    );
+    let outputs = refused(&mut recovered, "a", true);
+    assert!(
+        matches!(outputs.as_slice(), [Output::Persist(HardState { past: Past::Lost, .. })]),
+        "{outputs:?}"
+    );
+}
+
+#[test]
 fn a_term_that_is_no_honest_nodes_costs_nobody_its_votes() {
     let mut c = machine("c", HardState::default());
     told(&mut c, at(60_000), "a", u64::MAX);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use primacy_core::election::quorum::{HardState, Past};
 use primacy_core::metadata::log::{Record, RecordBody, Snapshot, Write};
-use primacy_core::metadata::voters::Voters;
+use primacy_core::metadata::voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, Term};
 
 use super::*;
@@ -88,8 +88,8 @@ fn number(term: u64, counter: u64) -> LeaderSequence {
     LeaderSequence { term: Term(term), counter }
 }
 
-fn voters(of: &[NodeId], number: LeaderSequence) -> Arc<Voters> {
-    Arc::new(Voters { number, members: of.iter().map(|node| (*node, Arc::from("h:1"))).collect() })
+fn voters(of: &[NodeId], number: LeaderSequence) -> Arc<voters::Voters> {
+    Arc::new(voters::Voters { number, members: of.iter().map(|node| (*node, Arc::from("h:1"))).collect() })
 }
 
 fn hard(term: u64) -> HardState {
@@ -334,4 +334,23 @@ fn a_file_that_was_cut_at_any_length_is_refused() {
             }
         }
     }
+}
+
+/// It was added to a cluster, or began it alone; and its list of peers is as it was then.
+#[test]
+fn a_node_that_has_kept_metadata_does_not_go_by_its_peers_without_it() {
+    let dir = Dir::new();
+    let node = |name: &str| NodeId::new(name).unwrap();
+    let (mut state, before) = StateFile::open(&dir.0, "main", node("a")).unwrap();
+    let number = LeaderSequence { term: Term(3), counter: 1 };
+    let members = ["a", "b", "c"].map(|name| (node(name), "127.0.0.1:1".into())).into();
+    state.persist_voters(&Arc::new(voters::Voters { number, members })).unwrap();
+    drop(state);
+    let (_state, stored) = StateFile::open(&dir.0, "main", node("a")).unwrap();
+    let all = Voters::new(["a", "b", "c"].map(node));
+    assert!(check_voters(&stored, &all).is_ok());
+    let alone = Voters::new([node("a")]);
+    assert!(check_voters(&before, &alone).is_ok(), "it has kept none");
+    let why = check_voters(&stored, &alone).unwrap_err().to_string();
+    assert!(why.contains("are {a, b, c}, by its record (3, 1), and --peers names {a}"), "{why}");
 }

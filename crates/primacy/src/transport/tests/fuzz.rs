@@ -69,6 +69,10 @@ impl Told<'_> {
         if self.keeps { keeper("a", 4, &voters) } else { hello("a", &voters) }
     }
 
+    fn known_disk(&self) -> Option<(NodeId, DiskId)> {
+        self.disk_is_known.then(|| (node("b"), hello("b", &[]).disk))
+    }
+
     fn by_one_that_dials(&self, runtime: &Runtime) {
         let frames = self.frames(2);
         let came = match frames.as_slice() {
@@ -110,7 +114,9 @@ impl Told<'_> {
         match (said.as_slice(), came.is_some(), is_peer.is_some()) {
             ([Frame::Hello(hello), Frame::Ready], true, true)
             | ([Frame::Hello(hello), Frame::Refused(_)], true, false)
-            | ([Frame::Hello(hello)], false, false) => assert_eq!(*hello, self.me()),
+            | ([Frame::Hello(hello)], false, false) => {
+                assert_eq!(*hello, Hello { known_disk: self.known_disk(), ..self.me() });
+            }
             said => panic!("{said:?}"),
         }
     }
