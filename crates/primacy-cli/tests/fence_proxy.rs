@@ -447,6 +447,7 @@ fn figures_count_each_outcome() {
         assert_eq!(of("missing_fencing_token"), 1);
         assert_eq!(of("upstream_failed"), 1);
         assert_eq!(of("fence_busy"), 0);
+        assert_eq!(of("malformed_body"), 0);
 
         // The page has all of them, and no other.
         let page = include_str!("../../../docs/guide/metrics.md");
@@ -593,6 +594,50 @@ fn what_goes_wrong_with_the_service_is_told_to_the_client() {
         assert_eq!(answer.status(), 502);
         let answer = text(client.send("/", Some(8), Full::from("")).await.unwrap()).await;
         assert_eq!(answer.0, 409);
+    });
+}
+
+/// How many lines of the log have this text, and how often the rest of them say that it was so.
+fn logged(proxy: &Proxy, text: &str) -> (usize, u64) {
+    let told = proxy.node.told.all();
+    let lines: Vec<Value> = told.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let of_it = lines.iter().filter(|line| line["message"].as_str().is_some_and(|it| it.contains(text)));
+    let held_back = of_it.map(|line| line["held_back"].as_u64().unwrap()).collect::<Vec<_>>();
+    (held_back.len(), held_back.iter().sum())
+}
+
+#[test]
+fn what_a_client_does_wrong_is_not_the_services_fault_and_no_request_writes_to_the_log_without_a_bound() {
+    const REQUESTS: usize = 200;
+    /// Seconds from one line about a cause to the next one.
+    const PAUSE: u64 = 10;
+    let place = Place::new("proxy-log");
+    run(async {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&place, &upstream.url(), &["--idle-timeout", "1s"]);
+        let (address, began) = (proxy.address, Instant::now());
+        let asked = |rest: &'static str| {
+            let head = "POST /size HTTP/1.1\r\nHost: x\r\nFencing-Token: 7\r\n";
+            tokio::task::spawn_blocking(move || raw(address, &format!("{head}{rest}")))
+        };
+        for _ in 0..REQUESTS {
+            let answer = asked("Transfer-Encoding: chunked\r\n\r\nZZ\r\n").await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"malformed_body\""), "{answer}");
+        }
+        let answer = asked("Content-Length: 10\r\n\r\nabc").await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"client_timeout\""), "{answer}");
+        assert_eq!(logged(&proxy, "the upstream").0, 0, "{}", proxy.node.history());
+
+        drop(upstream);
+        for _ in 0..REQUESTS {
+            let answer = asked("Content-Length: 0\r\nConnection: close\r\n\r\n").await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+        }
+        until("the first line", || logged(&proxy, "the upstream").0 > 0).await;
+        let (lines, held_back) = logged(&proxy, "the upstream");
+        let pauses = usize::try_from(began.elapsed().as_secs() / PAUSE).unwrap();
+        // Of two causes: it gave no answer, and it cannot be reached.
+        assert!(lines <= 2 * (1 + pauses), "{lines} lines, {held_back} held back\n{}", proxy.node.history());
     });
 }
 

@@ -63,6 +63,9 @@ pub const FENCE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long revoked requests may take to end before the new token is turned away.
 pub const FENCE_GRACE: Duration = Duration::from_secs(1);
 
+/// How long the log tells no more of a cause that may come again with every request or connection.
+pub const LOG_PAUSE: core::Duration = core::Duration::from_secs(10);
+
 /// The shortest lease: a heartbeat or a write, its answer, and the timers of an operating system must fit into it.
 const LEASE_MIN: Duration = Duration::from_millis(10);
 /// The shortest interval of renewals: below that a machine does nothing else, and its timers do not keep it.
@@ -461,7 +464,7 @@ impl Default for Limits {
             backoff_max: core::Duration::from_secs(1),
             testifying_backoff_max: core::Duration::from_millis(50),
             accept_pause: core::Duration::from_millis(50),
-            refusal_log_pause: core::Duration::from_secs(10),
+            refusal_log_pause: LOG_PAUSE,
             refusal_log_again: core::Duration::from_secs(3600),
             strangers_max: 64,
             certificate_check: core::Duration::from_secs(10),

@@ -15,6 +15,7 @@ pub mod handshake;
 pub mod init;
 mod leadership;
 pub mod led_document;
+pub mod log_limit;
 mod measures;
 mod members;
 pub mod metadata;

@@ -19,7 +19,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use super::{DurableFenceError, HeldFence};
-use crate::config::{FENCE_GRACE, FENCE_PATIENCE};
+use crate::config::{FENCE_GRACE, FENCE_PATIENCE, LOG_PAUSE};
+use crate::log_limit::LogLimit;
 
 /// How long those who are to end are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,18 @@ struct Shared {
     fence: HeldFence,
     limits: Limits,
     state: Mutex<State>,
+    log: GateLog,
+}
+
+/// The lines of the log, of which each request of a higher token may be a cause.
+#[derive(Debug, Default)]
+struct GateLog {
+    /// The token could not be written.
+    unwritten: LogLimit,
+    /// The requests of older tokens were revoked.
+    revoked: LogLimit,
+    /// They have not ended then.
+    unended: LogLimit,
 }
 
 #[derive(Debug)]
@@ -127,7 +140,8 @@ impl Gate {
             periods: Vec::new(),
             waiting: Vec::new(),
         };
-        Ok(Self(Arc::new(Shared { fence, limits, state: Mutex::new(state) })))
+        let log = GateLog::default();
+        Ok(Self(Arc::new(Shared { fence, limits, state: Mutex::new(state), log })))
     }
 
     /// Lets a request in, or refuses it. For the token that is open, this is a comparison in memory; the first
@@ -250,7 +264,9 @@ impl Shared {
                 Err(FenceError::Stale { presented, highest }.into())
             }
             Err(error) => {
-                tracing::error!(token = target.0, "{error}");
+                if let Some(held_back) = self.log.unwritten.due(LOG_PAUSE) {
+                    tracing::error!(token = target.0, held_back, "{error}");
+                }
                 // Whether it is on disk is not known; the file is asked when the next request comes.
                 state.floor = state.durable;
                 Err(Refused::Fence(Arc::new(error)))
@@ -272,10 +288,14 @@ impl Shared {
             }
         };
         if timeout(self.limits.patience, ended).await.is_err() {
-            tracing::warn!(
-                token = target.0,
-                "requests of older tokens are revoked: they have not ended in time"
-            );
+            if let Some(held_back) = self.log.revoked.due(LOG_PAUSE) {
+                let token = target.0;
+                tracing::warn!(
+                    token,
+                    held_back,
+                    "requests of older tokens are revoked: they have not ended in time"
+                );
+            }
             let ended = async {
                 for period in &older {
                     period.send_replace(true);
@@ -285,7 +305,14 @@ impl Shared {
                 }
             };
             if timeout(self.limits.grace, ended).await.is_err() {
-                tracing::error!(token = target.0, "revoked requests have not ended; the new token must wait");
+                if let Some(held_back) = self.log.unended.due(LOG_PAUSE) {
+                    let token = target.0;
+                    tracing::error!(
+                        token,
+                        held_back,
+                        "revoked requests have not ended; the new token must wait"
+                    );
+                }
                 return Err(Refused::Busy { presented: target });
             }
         }

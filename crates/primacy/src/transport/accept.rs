@@ -10,10 +10,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock;
 use crate::codec::{DecodeError, Frame, Refused};
 use crate::handshake::{Hello, Role, TlsProblem};
+use crate::log_limit::LogLimit;
 
 use super::Arrival;
 use super::session::Session;
-use super::state::{Place, Seldom, Shared};
+use super::state::{Place, Shared};
 use super::strangers::Stranger;
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
 use super::tls::{self, Trouble};
@@ -40,13 +41,13 @@ pub(super) struct Caller {
 
 /// Accepts whoever comes.
 pub(super) async fn listen(shared: Rc<Shared>, listener: TcpListener) {
-    let mut told = Seldom::default();
+    let told = LogLimit::default();
     loop {
         match listener.accept().await {
             Ok((stream, address)) => shared.spawn(serve(Rc::clone(&shared), stream, address)),
             Err(error) => {
-                if told.is_due(clock::now(), shared.limits.refusal_log_pause) {
-                    tracing::warn!("cannot accept a connection: {error}");
+                if let Some(held_back) = told.due(shared.limits.refusal_log_pause) {
+                    tracing::warn!(held_back, "cannot accept a connection: {error}");
                 }
                 shared.count(|counters| counters.accepts_failed += 1);
                 tokio::time::sleep(shared.limits.accept_pause.into()).await;

@@ -114,23 +114,6 @@ pub struct PeerRefusal {
     pub at: Instant,
 }
 
-/// What is told at most once in a while, however often it happens.
-#[derive(Debug, Default)]
-pub(super) struct Seldom {
-    told_at: Option<Instant>,
-}
-
-impl Seldom {
-    /// Whether it is to be told now; if it is, not again before the pause is over.
-    pub(super) fn is_due(&mut self, now: Instant, pause: Duration) -> bool {
-        let due = self.told_at.is_none_or(|at| now.since(at) >= pause);
-        if due {
-            self.told_at = Some(now);
-        }
-        due
-    }
-}
-
 /// What the log was told of refusals of one kind, of one peer or of strangers.
 #[derive(Debug)]
 struct Logged {
@@ -804,9 +787,5 @@ mod tests {
         assert!(!outdated(voters, "later", pause.minus(Duration::from_millis(1))));
         // It is another text each time; but who comes an hour later may be another one, too.
         assert!(!outdated(expired, "later", pause) && outdated(expired, "later", again));
-        let mut seldom = Seldom::default();
-        let told: Vec<bool> =
-            [0, 1, 2].map(|pauses| seldom.is_due(start.after(pause.times(pauses)), pause.times(2))).into();
-        assert_eq!(told, [true, false, true]);
     }
 }

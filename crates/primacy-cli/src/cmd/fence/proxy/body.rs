@@ -15,6 +15,10 @@ use tokio::time::timeout;
 pub(super) struct Progress {
     moved: Notify,
     uploaded: AtomicBool,
+    /// The client has not sent what comes next of its request.
+    awaits_client: AtomicBool,
+    /// What the client has sent of its request is malformed, or has ended before its end.
+    is_broken: AtomicBool,
 }
 
 /// The body of a request on its way to the service.
@@ -57,6 +61,16 @@ impl Progress {
         self.uploaded.load(Ordering::Acquire)
     }
 
+    /// Whether the client has not sent what comes next of its request.
+    pub(super) fn awaits_client(&self) -> bool {
+        self.awaits_client.load(Ordering::Acquire)
+    }
+
+    /// Whether the client's request is malformed, or has ended before its end.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
     /// Returns when nothing was noted for so long.
     pub(super) async fn stalled(&self, idle: Duration) {
         while timeout(idle, self.moved.notified()).await.is_ok() {}
@@ -80,8 +94,13 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
+        let polled = Pin::new(&mut self.incoming).poll_frame(context);
+        self.progress.awaits_client.store(polled.is_pending(), Ordering::Release);
+        let frame = ready!(polled);
         self.progress.note();
+        if matches!(frame, Some(Err(_))) {
+            self.progress.is_broken.store(true, Ordering::Release);
+        }
         if frame.is_none() || self.incoming.is_end_stream() {
             self.progress.uploaded.store(true, Ordering::Release);
         }

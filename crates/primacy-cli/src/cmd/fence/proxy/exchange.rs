@@ -42,6 +42,10 @@ pub(super) enum Failed {
     NotReached(io::Error),
     /// The request was sent, in part or whole, and no answer came.
     NoAnswer(hyper::Error),
+    /// The body of the client's request is malformed, or has ended before its end. What came before may have been sent.
+    Malformed(hyper::Error),
+    /// The client sent no more of its request for too long. What came before may have been sent.
+    ClientStalled,
     /// The service changes to another protocol, which nobody has asked for.
     Upgraded,
     /// Nothing moved for too long. What was sent may have been done.
@@ -76,6 +80,7 @@ impl Exchange {
             biased;
             interruption = &mut interrupted => Err(match interruption {
                 Interruption::Revoked => Failed::Revoked,
+                Interruption::Stalled if self.progress.awaits_client() => Failed::ClientStalled,
                 Interruption::Stalled => Failed::Stalled,
             }),
             head = self.send(request, &mut link) => head,
@@ -132,6 +137,7 @@ impl Exchange {
                     // The service had closed it meanwhile; nothing of the request was sent.
                     Some(unsent) if was_kept => request = unsent,
                     Some(_) => return Err(Failed::NotReached(io::Error::other(error.into_error()))),
+                    None if self.progress.is_broken() => return Err(Failed::Malformed(error.into_error())),
                     None => return Err(Failed::NoAnswer(error.into_error())),
                 },
             }

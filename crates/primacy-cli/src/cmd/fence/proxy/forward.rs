@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use primacy::config::LOG_PAUSE;
 use primacy::fence::http::{Admitted, Refusal};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tower_service::Service;
@@ -54,7 +55,7 @@ impl Forward {
         }
         let (mut head, body) = request.into_parts();
         headers::clean_request(&mut head, self.client, &self.upstream.authority().to_string());
-        let progress = Arc::new(Progress::default());
+        let (progress, upstream) = (Arc::new(Progress::default()), Arc::clone(&self.upstream));
         let upload = Upload::new(body, Arc::clone(&progress));
         let exchange = Exchange {
             upstream: self.upstream,
@@ -68,17 +69,19 @@ impl Forward {
         tokio::spawn(exchange.run(Request::from_parts(head, upload), answer));
         match answered.await {
             Ok(Ok(response)) => response,
-            Ok(Err(failed)) => refuse(&failed),
+            Ok(Err(failed)) => refuse(&failed, &upstream),
             // Only a runtime that is shutting down ends the task before it has answered.
-            Err(_) => refuse(&Failed::Stalled),
+            Err(_) => refuse(&Failed::Stalled, &upstream),
         }
     }
 }
 
-fn refuse(failed: &Failed) -> Response<Relay> {
+fn refuse(failed: &Failed, upstream: &Upstream) -> Response<Relay> {
     match failed {
         Failed::NotReached(error) => {
-            tracing::warn!("the upstream cannot be reached: {error}");
+            if let Some(held_back) = upstream.unreached.due(LOG_PAUSE) {
+                tracing::warn!(held_back, "the upstream cannot be reached: {error}");
+            }
             let message = "the upstream cannot be reached, and nothing was sent to it; try again";
             if error.kind() == std::io::ErrorKind::TimedOut {
                 refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
@@ -87,10 +90,24 @@ fn refuse(failed: &Failed) -> Response<Relay> {
             }
         }
         Failed::NoAnswer(error) => {
-            tracing::warn!("the upstream gave no answer: {error}");
+            if let Some(held_back) = upstream.unanswered.due(LOG_PAUSE) {
+                tracing::warn!(held_back, "the upstream gave no answer: {error}");
+            }
             let message = "the upstream ended the connection without an answer; whether the request was done is not \
                            known";
             refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
+        }
+        // The client's fault, and no news: it is answered, and counted.
+        Failed::Malformed(error) => {
+            tracing::debug!("a client's request is malformed: {error}");
+            let message = "the body of the request is malformed, or ended before its end; what of it was passed on may \
+                           have been done";
+            refusal(StatusCode::BAD_REQUEST, "malformed_body", message)
+        }
+        Failed::ClientStalled => {
+            let message =
+                "the rest of the request was not sent in time; what of it was passed on may have been done";
+            refusal(StatusCode::REQUEST_TIMEOUT, "client_timeout", message)
         }
         Failed::Upgraded => {
             let message = "the upstream changed to another protocol, which was not asked for; whether the request was \

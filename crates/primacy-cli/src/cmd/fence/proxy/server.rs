@@ -11,7 +11,9 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use primacy::config::LOG_PAUSE;
 use primacy::fence::http::{FenceLayer, FenceService};
+use primacy::log_limit::LogLimit;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -73,7 +75,7 @@ impl Server {
         ending: &watch::Sender<bool>,
         told: &Told,
     ) {
-        let idle = IdleConnections::new(Arc::clone(slots));
+        let (idle, refused) = (IdleConnections::new(Arc::clone(slots)), LogLimit::default());
         loop {
             let slot = idle.place().await;
             match listener.accept().await {
@@ -84,7 +86,9 @@ impl Server {
                 // That client has gone again.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    told.tell(&Event::NotAccepting { reason: error.to_string() });
+                    if let Some(held_back) = refused.due(LOG_PAUSE) {
+                        told.tell(&Event::NotAccepting { reason: error.to_string(), held_back });
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

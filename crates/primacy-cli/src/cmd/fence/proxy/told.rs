@@ -20,7 +20,11 @@ pub(super) enum Event {
         metrics: Option<String>,
     },
     /// No client is accepted for a moment.
-    NotAccepting { reason: String },
+    NotAccepting {
+        reason: String,
+        /// How often since the last such line.
+        held_back: u64,
+    },
     /// It was told to end; requests under way go on.
     Draining { signal: i32 },
     /// The end.
@@ -73,7 +77,12 @@ impl std::fmt::Display for Event {
                 )?;
                 metrics.iter().try_for_each(|address| write!(f, "; figures are at http://{address}/metrics"))
             }
-            Self::NotAccepting { reason } => write!(f, "no client is accepted for a moment: {reason}"),
+            Self::NotAccepting { reason, held_back } => {
+                write!(
+                    f,
+                    "no client is accepted for a moment: {reason} (held back since the last such line: {held_back})"
+                )
+            }
             Self::Draining { signal } => {
                 write!(f, "told to end by signal {signal}; requests under way go on")
             }

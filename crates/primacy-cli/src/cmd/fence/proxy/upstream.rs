@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
+use primacy::log_limit::LogLimit;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -39,6 +40,9 @@ pub(super) struct Upstream {
     idle: Mutex<Vec<(Link, Instant)>>,
     idle_max: usize,
     reach: Reach,
+    /// The lines of the log about requests for which there was no connection, and about those that were not answered.
+    pub(super) unreached: LogLimit,
+    pub(super) unanswered: LogLimit,
 }
 
 /// How far cleartext may go.
@@ -173,7 +177,8 @@ impl std::fmt::Display for Authority {
 impl Upstream {
     /// The service there; so many idle connections to it are kept at most.
     pub(super) fn new(authority: Authority, idle_max: usize, reach: Reach) -> Self {
-        Self { authority, idle: Mutex::default(), idle_max, reach }
+        let (unreached, unanswered) = (LogLimit::default(), LogLimit::default());
+        Self { authority, idle: Mutex::default(), idle_max, reach, unreached, unanswered }
     }
 
     pub(super) fn authority(&self) -> &Authority {
