@@ -103,6 +103,67 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     assert!(ask(&next).await.is_ok());
 }
 
+/// What was begun with a token ends with it, and is not to be gone on with: else who is not a user any more would see all that is
+/// written, and keep the lead.
+#[tokio::test]
+async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
+    let ground = Ground::new("door-user-removed");
+    let users = ground.at("users");
+    write_secretly(&users, "anna:secret-of-anna\nberta:secret-of-berta\n");
+    let door = door::open(&["--serve-users", users.to_str().unwrap()]).await;
+    let logged_in = async |name: &str| {
+        let mut asked = Asked::new(&door.endpoint(0)).await;
+        let login = api::AuthenticateRequest { name: name.to_owned(), password: format!("secret-of-{name}") };
+        let answer: api::AuthenticateResponse = asked.ask(method::AUTHENTICATE, &login).await.unwrap();
+        asked.token = Some(answer.token);
+        asked
+    };
+    let anna = logged_in("anna").await;
+    let grant = api::LeaseGrantRequest { ttl: 600, id: 0 };
+    let lease: api::LeaseGrantResponse = anna.ask(method::LEASE_GRANT, &grant).await.unwrap();
+    let mut watches = anna.watches(watch("k", 0)).await;
+    assert!(watches.answer().await.unwrap().created);
+    let mut kept_alive = anna.keeps_alive(lease.id).await;
+    assert_eq!(kept_alive.answer().await.unwrap().ttl, 600);
+    let mut leaders = anna.observe("e");
+    let lock = |lease| recipes::LockRequest { name: b"l".to_vec(), lease };
+    let _: recipes::LockResponse = anna.ask(method::LOCK, &lock(lease.id)).await.unwrap();
+    let waits = tokio::spawn({
+        let (anna, lock) = (anna.clone(), lock(0));
+        async move { anna.ask::<_, recipes::LockResponse>(method::LOCK, &lock).await }
+    });
+    let places = async |asked: &Asked| {
+        let range =
+            api::RangeRequest { key: b"l/".to_vec(), range_end: b"l0".to_vec(), ..Default::default() };
+        asked.ask::<_, api::RangeResponse>(method::RANGE, &range).await.unwrap().count
+    };
+    let until_places = async |asked: &Asked, count| {
+        let there = async {
+            while places(asked).await != count {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(door::PATIENCE, there).await.expect("there are so many places in the queue");
+    };
+    until_places(&anna, 2).await;
+
+    write_secretly(&users, "berta:secret-of-berta\n");
+    let berta = logged_in("berta").await;
+    // Without a word of the client's.
+    for ended in [watches.answer().await.map(drop), kept_alive.answer().await.map(drop)] {
+        let ended = ended.unwrap_err();
+        assert_eq!((ended.code(), ended.message()), (Code::Unavailable, "etcdserver: invalid auth token"));
+    }
+    assert_eq!(waits.await.unwrap().unwrap_err().0, Code::Unauthenticated);
+    until_places(&berta, 1).await;
+    assert!(tokio::time::timeout(door::PATIENCE, leaders.recv()).await.expect("it ends").is_none());
+    // What was begun by others goes on.
+    let mut watches = berta.watches(watch("k", 0)).await;
+    assert!(watches.answer().await.unwrap().created);
+    write(&berta, "k", b"v").await;
+    assert_eq!(watches.answer().await.unwrap().events.len(), 1);
+}
+
 #[tokio::test]
 async fn without_users_there_is_nothing_to_log_in_to() {
     let door = door::open(&[]).await;

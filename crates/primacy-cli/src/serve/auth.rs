@@ -17,6 +17,8 @@ use primacy::stores::etcd::api::method;
 use primacy::stores::ownership;
 use primacy::stores::replaced_files::{FromFiles, Sources};
 use primacy_core::metadata::command::{Command, Secret};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::{Hkdf, OkmBlock};
 use tonic::Status;
@@ -45,9 +47,19 @@ pub(super) fn is_open(path: &str) -> bool {
     [method::AUTHENTICATE, method::STATUS, method::MEMBER_LIST].contains(&path)
 }
 
+/// How often the file of users is looked at beside the requests, for the sake of what goes on without any.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// After how many looks at an unchanged file tokens are looked at whose time may be over.
+const LOOKS_FOR_EXPIRED: u64 = 60;
+
 /// The users that may ask, as their file has them at each request.
 #[derive(Debug)]
-pub(crate) struct Users(FromFiles<Arc<UserList>>);
+pub(crate) struct Users {
+    file: FromFiles<Arc<UserList>>,
+    /// Changes when a token that was good may not be good any more.
+    looks: watch::Sender<()>,
+}
 
 /// The users of the file as it was read once.
 pub(super) struct UserList {
@@ -67,7 +79,15 @@ fn hmac() -> &'static dyn Hkdf {
 /// What is wrong with it, for who has written it. No password is in it.
 pub(crate) fn open_users(path: &Path) -> Result<Users, String> {
     let path = path.to_owned();
-    FromFiles::open("the file of users", move |sources| read_users(&path, sources).map(Arc::new)).map(Users)
+    let looks = watch::Sender::new(());
+    let changes = looks.clone();
+    let file = FromFiles::open("the file of users", move |sources| {
+        let list = read_users(&path, sources)?;
+        // What is woken by it looks at the users, and that waits until this list is the current one.
+        changes.send_replace(());
+        Ok::<_, String>(Arc::new(list))
+    })?;
+    Ok(Users { file, looks })
 }
 
 fn read_users(path: &Path, sources: &mut Sources) -> Result<UserList, String> {
@@ -97,16 +117,35 @@ fn read_users(path: &Path, sources: &mut Sources) -> Result<UserList, String> {
 
 impl Users {
     pub(super) fn current(&self) -> Arc<UserList> {
-        self.0.current()
+        self.file.current()
+    }
+
+    /// Changes when a token that was good may not be good any more.
+    pub(super) fn looks(&self) -> watch::Receiver<()> {
+        self.looks.subscribe()
+    }
+
+    /// Looks at the file and at the time, for ever.
+    pub(super) async fn look_again(self: Arc<Self>) {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for count in 1_u64.. {
+            looks.tick().await;
+            let _ = self.current();
+            if count.is_multiple_of(LOOKS_FOR_EXPIRED) {
+                self.looks.send_replace(());
+            }
+        }
     }
 }
 
 impl UserList {
-    /// Checks that a request shows a token that is accepted. Without a shared secret there is none yet.
+    /// Checks that a request shows a token that is accepted, and returns until when it is, in seconds of the calendar's clock. Without a
+    /// shared secret there is none yet.
     ///
     /// # Errors
     /// [`Known::USER_EMPTY`] without a token, [`Known::INVALID_TOKEN`] with another one.
-    pub(super) fn check(&self, secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Known> {
+    pub(super) fn check(&self, secret: Option<&Secret>, headers: &HeaderMap) -> Result<u64, Known> {
         let shown = headers.get("token").or_else(|| headers.get("authorization"));
         let shown = shown.ok_or(Known::USER_EMPTY)?.to_str().map_err(|_| Known::INVALID_TOKEN)?;
         let (said, signature) = shown.rsplit_once('.').ok_or(Known::INVALID_TOKEN)?;
@@ -116,7 +155,12 @@ impl UserList {
         }
         // It is ours, and so is what it says.
         let until = said.split('.').next().and_then(|until| until.parse().ok());
-        if until.is_some_and(|until: u64| now() < until) { Ok(()) } else { Err(Known::INVALID_TOKEN) }
+        until.filter(|&until| now() < until).ok_or(Known::INVALID_TOKEN)
+    }
+
+    /// Whether what is a token with those users is one with these.
+    pub(super) fn has_tokens_of(&self, those: &Self) -> bool {
+        is_same(self.key.as_ref(), those.key.as_ref())
     }
 
     /// A token for a user. Of a name that is none, as much is compared as of one that is.
@@ -144,7 +188,7 @@ impl UserList {
 }
 
 /// Seconds on the calendar's clock, which all nodes have: not that of the process, which is its own.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -194,14 +238,15 @@ impl fmt::Debug for UserList {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use http::HeaderValue;
 
     use super::*;
 
-    fn users(text: &str) -> Arc<UserList> {
+    /// The users of a file that is gone when they were read.
+    pub(in crate::serve) fn users(text: &str) -> Users {
         let directory = std::env::temp_dir();
         let path = directory.join(format!("primacy-users-{}-{:x}", std::process::id(), random()));
         std::fs::write(&path, text).unwrap();
@@ -209,14 +254,18 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let users = open_users(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        users.current()
+        users
+    }
+
+    fn list(text: &str) -> Arc<UserList> {
+        users(text).current()
     }
 
     const SECRET: Secret = Secret([1; 32]);
 
     fn check_in(secret: &Secret, users: &UserList, token: &str) -> Result<(), Known> {
         let shown = [("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())];
-        users.check(Some(secret), &HeaderMap::from_iter(shown))
+        users.check(Some(secret), &HeaderMap::from_iter(shown)).map(drop)
     }
 
     fn check(users: &UserList, token: &str) -> Result<(), Known> {
@@ -226,7 +275,7 @@ mod tests {
     /// The file alone, which may be guessed, makes no token and tells none from another one.
     #[test]
     fn a_token_is_of_one_cluster() {
-        let users = users("a:1\n");
+        let users = list("a:1\n");
         let token = users.log_in(&SECRET, "a", "1").unwrap();
         assert_eq!(check_in(&Secret([2; 32]), &users, &token), Err(Known::INVALID_TOKEN));
         assert_eq!(check(&users, &token), Ok(()));
@@ -234,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_token_is_accepted_by_all_who_have_the_same_users_until_its_end_and_as_it_was_made() {
-        let (one, same, other) = (users("a:1\nb:2\n"), users("a:1\nb:2\n"), users("a:1\nb:3\n"));
+        let (one, same, other) = (list("a:1\nb:2\n"), list("a:1\nb:2\n"), list("a:1\nb:3\n"));
         let token = one.log_in(&SECRET, "a", "1").unwrap();
         assert_eq!([check(&one, &token), check(&same, &token)], [Ok(()); 2]);
         assert_eq!(check(&other, &token), Err(Known::INVALID_TOKEN));

@@ -12,7 +12,7 @@ use primacy_core::metadata::state::{Size, State};
 use primacy_core::{Identity, Incarnation, NodeId};
 use tokio::sync::watch;
 
-use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
+use super::backend::{Backend, BackendError, Changes, Life, Member, Pending, Vitals};
 use super::replicated::{some_versions, whole_versions};
 
 /// The map, with the number of the last request.

@@ -7,11 +7,12 @@ use primacy_core::metadata::command::{Command, SessionId, TIME_TO_LIVE_MAX, Vers
 use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use primacy_core::time::Duration;
 use tokio_stream::StreamExt;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::backend::{Backend, BackendError};
 use super::budget::Charge;
 use super::errors::Known;
+use super::pass::Messages;
 use super::watching::WhileLed;
 use super::{Services, convert, kv};
 
@@ -137,7 +138,7 @@ pub(super) async fn leases(
 /// Keeps each session alive that is named, and says how long it lives.
 pub(super) fn keep_alive(
     services: Arc<Services>,
-    sessions: Streaming<api::LeaseKeepAliveRequest>,
+    sessions: Messages<api::LeaseKeepAliveRequest>,
     wants_leader: bool,
 ) -> WhileLed<api::LeaseKeepAliveResponse> {
     let hub = Arc::clone(&services.hub);

@@ -26,6 +26,7 @@ mod lock;
 mod long_reads;
 mod maintenance;
 mod operation_count;
+mod pass;
 mod read_ahead;
 mod recipe;
 mod replicated;
@@ -229,6 +230,7 @@ impl Door {
     /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.
     pub(crate) async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.hub).run()));
+        let _looking = self.users.clone().map(|users| AbortOnDrop(tokio::spawn(users.look_again())));
         let idle = IdleConnections::new(Arc::new(Semaphore::new(self.connections)));
         let ended = Arc::<AtomicUsize>::default();
         let _giving_back = AbortOnDrop(tokio::spawn(give_back_memory(Arc::clone(&ended))));

@@ -22,6 +22,7 @@ use super::client::Client;
 use super::errors::{Known, not_served};
 use super::figures::Counts;
 use super::operation_count::TxnCodec;
+use super::pass::{Messages, Pass, WhileGood, while_good};
 use super::read_ahead::ReadAhead;
 use super::{
     MESSAGE_BYTES_MAX, MESSAGE_PATIENCE, OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE, Services, auth,
@@ -42,6 +43,8 @@ struct Admitted {
     /// Of its stream and its messages.
     charge: Arc<Charge>,
     wants_leader: bool,
+    /// The token that it has shown, where one is asked for.
+    pass: Option<Pass>,
     /// Why all in it is refused, if it is: a watch that may not be is told so in its stream, as etcd does it.
     refusal: Option<Known>,
     /// True if it is without a token where one is asked for.
@@ -102,14 +105,14 @@ fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admit
     if wants_leader && !services.hub.may_have_leader() {
         return Err(Known::NO_LEADER.into());
     }
-    let token = services.users.as_ref().map_or(Ok(()), |users| {
+    let pass = services.users.as_ref().map(|users| {
         let secret = services.backend().secret();
-        users.current().check(secret.as_ref(), request.headers())
+        Pass::of(users, secret.as_ref(), request.headers())
     });
-    let (refusal, is_open) = match token {
-        Ok(()) => (None, false),
-        Err(_) if auth::is_open(path) => (None, true),
-        Err(known) if path == method::WATCH => (Some(known), true),
+    let (pass, refusal, is_open) = match pass.transpose() {
+        Ok(pass) => (pass, None, false),
+        Err(_) if auth::is_open(path) => (None, None, true),
+        Err(known) if path == method::WATCH => (None, Some(known), true),
         Err(known) => {
             services.client.note_open();
             return Err(known.into());
@@ -121,7 +124,7 @@ fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admit
         (true, false) => services.client.begin_open(),
         (false, false) => services.client.begin_admitted(),
     }?;
-    Ok(Admitted { charge: Arc::new(charge), wants_leader, refusal, is_open, is_login })
+    Ok(Admitted { charge: Arc::new(charge), wants_leader, pass, refusal, is_open, is_login })
 }
 
 impl Admitted {
@@ -154,7 +157,7 @@ fn wants_leader(headers: &HeaderMap) -> bool {
 async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admitted) -> HttpResponse {
     let (wants_leader, refusal) = (admitted.wants_leader, admitted.refusal);
     let client = &Arc::clone(&services.client);
-    let path = request.uri().path();
+    let (path, pass) = (request.uri().path(), admitted.pass.clone());
     match path {
         method::PUT => unary(client, request, |put| kv::put(services, put)).await,
         method::RANGE => unary(client, request, |range| kv::range(services, range)).await,
@@ -176,14 +179,18 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admi
         method::WATCH => {
             streaming(admitted, request, |wishes| watch::watch(services, wishes, wants_leader, refusal)).await
         }
-        method::CAMPAIGN => unary(client, request, |campaign| election::campaign(services, campaign)).await,
+        method::CAMPAIGN => {
+            let campaign = |campaign| while_good(pass, election::campaign(services, campaign));
+            unary(client, request, campaign).await
+        }
         method::PROCLAIM => unary(client, request, |proclaim| election::proclaim(services, proclaim)).await,
         method::LEADER => unary(client, request, |leader| election::leader(services, leader)).await,
         method::OBSERVE => {
-            server_streaming(request, |leader| election::observe(services, leader, wants_leader)).await
+            server_streaming(admitted, request, |leader| election::observe(services, leader, wants_leader))
+                .await
         }
         method::RESIGN => unary(client, request, |resign| election::resign(services, resign)).await,
-        method::LOCK => unary(client, request, |take| lock::lock(services, take)).await,
+        method::LOCK => unary(client, request, |take| while_good(pass, lock::lock(services, take))).await,
         method::UNLOCK => unary(client, request, |give| lock::unlock(services, give)).await,
         method::STATUS => unary(client, request, |ask| maintenance::status(services, ask)).await,
         method::ALARM => unary(client, request, |ask| maintenance::alarm(services, ask)).await,
@@ -294,13 +301,15 @@ where
 }
 
 /// One question, many answers.
-async fn server_streaming<Q, A, F, S>(request: HttpRequest, answer: F) -> HttpResponse
+async fn server_streaming<Q, A, F, S>(admitted: &Admitted, request: HttpRequest, answer: F) -> HttpResponse
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
     F: FnOnce(Q) -> S,
     S: Stream<Item = Result<A, Status>> + Send + 'static,
 {
+    let pass = admitted.pass.clone();
+    let answer = |question| WhileGood::new(answer(question), pass);
     grpc(ProstCodec::default()).server_streaming(Once::of(answer), request).await
 }
 
@@ -309,9 +318,11 @@ async fn streaming<Q, A, F, S>(admitted: &Admitted, request: HttpRequest, answer
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
-    F: FnOnce(Streaming<Q>) -> S + Send,
+    F: FnOnce(Messages<Q>) -> S + Send,
     S: Stream<Item = Result<A, Status>> + Send + 'static,
 {
     let request = request.map(|body| ReadAhead::of(body, &admitted.charge));
+    let pass = admitted.pass.clone();
+    let answer = |messages| WhileGood::new(answer(Messages::new(messages, pass.clone())), pass);
     grpc(ProstCodec::default()).streaming(Once::of(answer), request).await
 }

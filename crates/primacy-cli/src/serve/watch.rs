@@ -12,10 +12,11 @@ use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use prost::Message;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 use tokio_stream::Stream;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::errors::Known;
 use super::hub::{Kinds, Wish, bytes_of};
+use super::pass::Messages;
 use super::watching::{Told, Watching};
 use super::{MESSAGE_BYTES_MAX, Services, WATCHERS_MAX, convert};
 
@@ -52,7 +53,7 @@ struct Telling {
 /// Answers a stream; `refusal` is why all in it is refused, if it is.
 pub(super) fn watch(
     services: Arc<Services>,
-    wishes: Streaming<api::WatchRequest>,
+    wishes: Messages<api::WatchRequest>,
     wants_leader: bool,
     refusal: Option<Known>,
 ) -> Answers {
@@ -63,7 +64,7 @@ pub(super) fn watch(
 pub(super) struct Answers {
     services: Arc<Services>,
     /// What is asked; `None` when nothing more will be.
-    wishes: Option<Streaming<api::WatchRequest>>,
+    wishes: Option<Messages<api::WatchRequest>>,
     watching: Watching,
     refusal: Option<Known>,
     has_answered: bool,
@@ -132,7 +133,7 @@ impl Stream for Answers {
 impl Answers {
     pub(super) fn new(
         services: Arc<Services>,
-        wishes: Option<Streaming<api::WatchRequest>>,
+        wishes: Option<Messages<api::WatchRequest>>,
         wants_leader: bool,
         refusal: Option<Known>,
     ) -> Self {

@@ -115,6 +115,14 @@ impl Asked {
         Ok(answer.expect("it is answered before the stream ends").ttl)
     }
 
+    /// Keeps a lease alive in a stream that stays open.
+    pub(crate) async fn keeps_alive(
+        &self,
+        id: i64,
+    ) -> Stays<api::LeaseKeepAliveRequest, api::LeaseKeepAliveResponse> {
+        self.stays(method::LEASE_KEEP_ALIVE, api::LeaseKeepAliveRequest { id }).await
+    }
+
     /// Observes an election from now on: the key of each leader, and what it says. etcd answers nothing before there is one, so
     /// this is not waited for.
     pub(crate) fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
@@ -140,16 +148,23 @@ impl Asked {
 
     /// Opens a stream of watches with a first wish: etcd answers nothing before it has one.
     pub(crate) async fn watches(&self, first: api::WatchUnion) -> Watches {
-        let (wishes, receiver) = mpsc::channel(1);
-        wishes.send(api::WatchRequest { request: Some(first) }).await.unwrap();
+        self.stays(method::WATCH, api::WatchRequest { request: Some(first) }).await
+    }
+
+    async fn stays<Q, A>(&self, method: &'static str, first: Q) -> Stays<Q, A>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let (questions, receiver) = mpsc::channel(1);
+        questions.send(first).await.unwrap();
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
-        let codec = ProstCodec::<api::WatchRequest, api::WatchResponse>::default();
         let request = self.request(ReceiverStream::new(receiver));
-        let answers = grpc.streaming(request, PathAndQuery::from_static(method::WATCH), codec);
+        let path = PathAndQuery::from_static(method);
+        let answers = grpc.streaming(request, path, ProstCodec::<Q, A>::default());
         let answers = tokio::time::timeout(PATIENCE, answers).await.expect("it is opened");
-        let answers = answers.unwrap().into_inner();
-        Watches { wishes, answers }
+        Stays { questions, answers: answers.unwrap().into_inner() }
     }
 }
 
@@ -157,19 +172,24 @@ fn told(status: &Status) -> (Code, String) {
     (status.code(), status.message().to_owned())
 }
 
-/// A stream of watches.
-pub(crate) struct Watches {
-    wishes: mpsc::Sender<api::WatchRequest>,
-    answers: Streaming<api::WatchResponse>,
+/// A stream that stays open.
+pub(crate) struct Stays<Q, A> {
+    questions: mpsc::Sender<Q>,
+    answers: Streaming<A>,
 }
+
+/// A stream of watches.
+pub(crate) type Watches = Stays<api::WatchRequest, api::WatchResponse>;
 
 impl Watches {
     pub(crate) async fn wish(&self, wish: api::WatchUnion) {
-        self.wishes.send(api::WatchRequest { request: Some(wish) }).await.unwrap();
+        self.questions.send(api::WatchRequest { request: Some(wish) }).await.unwrap();
     }
+}
 
+impl<Q, A> Stays<Q, A> {
     /// The next answer.
-    pub(crate) async fn answer(&mut self) -> Result<api::WatchResponse, Status> {
+    pub(crate) async fn answer(&mut self) -> Result<A, Status> {
         let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await;
         answer.expect("an answer comes")?.ok_or_else(|| Status::unknown("the stream ended"))
     }
