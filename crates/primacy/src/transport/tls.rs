@@ -143,6 +143,20 @@ pub enum TlsError {
         /// The node.
         node: NodeId,
     },
+    /// Certificates cannot tell this cluster from another one.
+    #[error(
+        "the certificate {path} names the cluster {cluster:?}, and certificates do not tell it from one that is written with \
+         other capitals or without the dot at its end: give the cluster a name in lower case (--cluster), or issue the \
+         certificate with subjectAltName = DNS:{node} only"
+    )]
+    ClusterName {
+        /// The file.
+        path: PathBuf,
+        /// The cluster.
+        cluster: String,
+        /// The node.
+        node: NodeId,
+    },
     /// Certificates cannot tell two nodes apart.
     #[error(
         "{first} and {second} differ in their case only, which certificates do not tell apart; rename one"

@@ -13,6 +13,8 @@ use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
+use super::trouble;
+
 /// The label between the node's name and the cluster's. Neither may have it: `a` in `b` would else be taken for another node elsewhere.
 const BETWEEN: &str = "primacy";
 
@@ -46,6 +48,13 @@ impl CertificateNames {
         named.into_iter().chain(plain)
     }
 
+    /// The name of the cluster, if certificates do not tell it from that of another one: they know no capitals, and no dot at the end.
+    pub(super) fn ambiguous_cluster(&self) -> Option<&str> {
+        let is_ambiguous =
+            |cluster: &str| cluster.ends_with('.') || cluster.bytes().any(|byte| byte.is_ascii_uppercase());
+        self.cluster.as_deref().filter(|cluster| is_ambiguous(cluster))
+    }
+
     /// What to write into the certificate of a node.
     pub(super) fn wanted(&self, node: &str) -> String {
         match &self.cluster {
@@ -59,7 +68,23 @@ impl CertificateNames {
     /// # Errors
     /// What the library says of the last name that was tried.
     pub(crate) fn check(&self, leaf: &CertificateDer<'_>, node: NodeId) -> Result<(), Error> {
+        self.check_capitals(leaf)?;
         first_good(self.accepted(node.as_str()), |name| carries(leaf, name))
+    }
+
+    /// Checks that a certificate names no cluster that is called like this one but for capitals, of which DNS names know nothing.
+    fn check_capitals(&self, leaf: &CertificateDer<'_>) -> Result<(), Error> {
+        let Some(cluster) = self.cluster.as_deref() else { return Ok(()) };
+        let end = format!(".{BETWEEN}.{cluster}");
+        let is_other = |name: &String| {
+            let name = trouble::bare(name);
+            let shown = name.len().checked_sub(end.len()).and_then(|at| name.get(at..));
+            shown.is_some_and(|shown| shown.eq_ignore_ascii_case(&end) && !shown.ends_with(cluster))
+        };
+        if presented(leaf)?.iter().any(is_other) {
+            return Err(CertificateError::NotValidForName.into());
+        }
+        Ok(())
     }
 }
 
@@ -84,6 +109,19 @@ fn first_good<T>(
 
 fn carries(leaf: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
     rustls::client::verify_server_name(&ParsedCertificate::try_from(leaf)?, name)
+}
+
+/// The names in a certificate, as the library writes them.
+fn presented(leaf: &CertificateDer<'_>) -> Result<Vec<String>, Error> {
+    // It tells them when it is asked for another one. This one is no node's where clusters are named.
+    let absent = dns(BETWEEN).ok_or(Error::UnsupportedNameType)?;
+    match carries(leaf, &absent) {
+        Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })) => {
+            Ok(presented)
+        }
+        Err(error) => Err(error),
+        Ok(()) => Err(CertificateError::NotValidForName.into()),
+    }
 }
 
 fn dns(name: &str) -> Option<ServerName<'static>> {
@@ -113,6 +151,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        self.names.check_capitals(end_entity)?;
         first_good(self.names.accepted(&server_name.to_str()), |name| {
             self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
         })

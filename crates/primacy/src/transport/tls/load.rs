@@ -62,6 +62,10 @@ pub(super) fn load(
         }
         error => content(CERTIFICATE, &files.certificate, error),
     })?;
+    if let Some(cluster) = names.ambiguous_cluster() {
+        let (path, cluster) = (files.certificate.clone(), cluster.to_owned());
+        return Err(TlsError::ClusterName { path, cluster, node: me });
+    }
     let unfit = |error| unfit(&files.certificate, &files.key, error);
     let provider = Arc::new(ring::default_provider());
     let roots = Arc::new(authorities(&files.ca)?);

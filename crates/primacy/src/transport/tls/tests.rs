@@ -383,19 +383,27 @@ fn a_certificate_of_one_cluster_is_not_good_in_another_under_the_same_authority(
     let chain =
         |names: &str| opened(names, "b", "e").or_else(|_| opened(names, "b", "other")).unwrap().chain.clone();
     let (plain, of_e, of_other) = (chain("b"), chain("b.primacy.e"), chain("b.primacy.other"));
-    let both = chain("b,b.primacy.e");
+    let (both, of_capital) = (chain("b,b.primacy.e"), chain("b.primacy.E"));
     for (mine, accepted) in [
-        ("a", [true, false, false, true]),
-        ("a.primacy.e", [false, true, false, true]),
-        ("a,a.primacy.e", [true, true, false, true]),
+        ("a", [true, false, false, true, false]),
+        ("a.primacy.e", [false, true, false, true, false]),
+        ("a,a.primacy.e", [true, true, false, true, false]),
     ] {
         let mine = opened(mine, "a", "e").unwrap();
         for presenter in [Presenter::Dialler, Presenter::Acceptor] {
-            let judged = [&plain, &of_e, &of_other, &both]
+            let judged = [&plain, &of_e, &of_other, &both, &of_capital]
                 .map(|chain| mine.judge(presenter, chain, node("b"), wall_time()).is_ok());
             assert_eq!(judged, accepted, "{:?} {presenter:?}", mine.names);
         }
     }
+    // DNS names have no capitals: such a certificate would be good in the cluster `e` too.
+    for (names, me, cluster) in
+        [("a.primacy.E", "a", "E"), ("a,a.primacy.e", "a", "E"), ("a.primacy.e", "a", "e.")]
+    {
+        let refused = opened(names, me, cluster).map(drop);
+        assert!(matches!(refused, Err(TlsError::ClusterName { .. })), "{names} in {cluster}: {refused:?}");
+    }
+    assert!(opened("a", "a", "E").is_ok(), "it names no cluster");
     // It names neither this node nor this node in its cluster.
     assert!(opened("a.primacy.other", "a", "e").is_err());
     // A node and a cluster whose names together are those of others have no such certificate.

@@ -193,11 +193,13 @@ pub(super) fn names(presented: &[String]) -> String {
     if presented.is_empty() {
         return "nobody (it has no subjectAltName)".to_owned();
     }
-    let bare = |name: &String| {
-        let inside = name.split_once("(\"").and_then(|(_, rest)| rest.strip_suffix("\")"));
-        inside.unwrap_or(name).to_owned()
-    };
-    presented.iter().map(bare).collect::<Vec<_>>().join(", ")
+    presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// A name as it is written in a certificate, without what the library puts around it.
+pub(super) fn bare(presented: &str) -> &str {
+    let inside = presented.split_once("(\"").and_then(|(_, rest)| rest.strip_suffix("\")"));
+    inside.unwrap_or(presented)
 }
 
 /// Seconds since 1970 as people write it: `2026-11-21T14:35:59Z`.
