@@ -50,7 +50,7 @@ use self::settings::{Recipe, Settings};
 use self::table::Table;
 pub use self::trust::is_trusted;
 use crate::open::{Address, OpenError, Opened, Opening};
-use crate::record;
+use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::sessions::Sessions;
 use crate::shared::{Share, Shared};
@@ -229,9 +229,6 @@ impl PostgresRegister {
             Err(failure) => Err(failure),
         };
         match found {
-            Ok(Some((version, _))) if version <= 0 => {
-                Err(unavailable(format!("the version {version} in {} is not above 0", Table::Record.name())))
-            }
             Ok(found) => Ok(found),
             Err(Failure::NoTable) => Ok(None),
             Err(Failure::NotDone(why) | Failure::Unknown(why)) => Err(unavailable(why)),
@@ -249,6 +246,10 @@ impl Register for PostgresRegister {
             };
             // Noted before the record is decoded, because one that cannot be is not a change either.
             self.look(count, version, None);
+            if version <= 0 {
+                let error = RecordError::Version { found: version.to_string(), allowed: "a number above 0" };
+                return Err(ReadError::Malformed { error });
+            }
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             self.look(count, version, Some(&record));
             Ok(Some((record, Version::from(version.unsigned_abs()))))

@@ -20,7 +20,7 @@
 
 use std::fmt;
 
-use primacy_core::election::lease::{Holder, Record, ResignRequest};
+use primacy_core::election::lease::{Holder, Record, ResignRequest, TOKEN_MAX};
 use primacy_core::{Duration, FencingToken, Identity, Incarnation, NodeId};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
@@ -77,13 +77,38 @@ pub enum RecordError {
         /// What is wrong with it.
         why: String,
     },
+    /// No leadership can follow: its token has none after it.
+    #[error(
+        "its token {token} is at the end, the last one is {TOKEN_MAX}: nobody can be elected after it. The record was left as it is. \
+         If the token was written by hand, write one that is above all that were given, and raise the version that the store \
+         counts for the record; otherwise hold the election under another name, with new fences"
+    )]
+    TokenAtEnd {
+        /// The token.
+        token: FencingToken,
+    },
+    /// Its version is none that the store gives, or has none after it.
+    #[error(
+        "its version is {found}, and a version is {allowed}: nobody can write over the record, nor be elected. It was left as it is. \
+         Give it another version by hand"
+    )]
+    Version {
+        /// The version.
+        found: String,
+        /// The versions that the store knows.
+        allowed: &'static str,
+    },
 }
 
 /// Puts a record into bytes.
 ///
 /// # Errors
-/// [`RecordError::TooLong`], or [`RecordError::Field`] where `unknown` holds what [`decode`] has not put there.
+/// [`RecordError::TooLong`], [`RecordError::TokenAtEnd`], or [`RecordError::Field`] where `unknown` holds what [`decode`] has not put
+/// there.
 pub fn encode(record: &Record) -> Result<Vec<u8>, RecordError> {
+    if record.token > TOKEN_MAX {
+        return Err(RecordError::TokenAtEnd { token: record.token });
+    }
     let unknown = parse_unknown(&record.unknown)?;
     let wire = WireRecord { record, unknown: &unknown };
     let bytes = serde_json::to_vec(&wire).map_err(|error| field("unknown", error))?;
@@ -112,7 +137,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     }
     let holder: Option<WireHolder> = fields.required("holder")?;
     let resign_request: Option<WireResignRequest> = fields.optional("resign_request")?.flatten();
-    Ok(Record {
+    check_token(Record {
         holder: holder.map(WireHolder::into_holder).transpose()?,
         token: FencingToken(fields.required("token")?),
         duration: Duration::from_nanos(fields.required("duration_ns")?),
@@ -122,6 +147,16 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
         young: fields.optional("young")?.unwrap_or(false),
         unknown: fields.unknown()?,
     })
+}
+
+/// Refuses a record that nobody can lead by, nor take.
+///
+/// # Errors
+/// [`RecordError::TokenAtEnd`]
+pub(crate) fn check_token(record: Record) -> Result<Record, RecordError> {
+    let token = record.token;
+    let is_used_up = token > TOKEN_MAX || token == TOKEN_MAX && record.holder.is_none();
+    if is_used_up { Err(RecordError::TokenAtEnd { token }) } else { Ok(record) }
 }
 
 /// The top of a record as it is written.
@@ -338,12 +373,32 @@ mod tests {
     fn the_ends_of_every_number_come_back() {
         for number in [0, 1, u64::MAX - 1, u64::MAX] {
             let mut record = full();
-            record.token = FencingToken(number);
+            record.token = FencingToken(number / 2);
             record.duration = Duration::from_nanos(number);
             (record.renewal, record.nonce) = (number, number);
             record.holder.as_mut().unwrap().identity.incarnation =
                 Incarnation { count: number, nonce: number };
             assert_eq!(decode(&encode(&record).unwrap()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn a_token_that_has_none_after_it_is_refused() {
+        let with = |token: u64, holder: bool| {
+            let text = if holder { GOLDEN_FULL } else { GOLDEN_RELEASED };
+            let text = text.replace(r#""token":1700000000001"#, &format!(r#""token":{token}"#));
+            decode(text.replace(r#""token":5"#, &format!(r#""token":{token}"#)).as_bytes())
+        };
+        let last = TOKEN_MAX.0;
+        for (token, holder) in [(last, false), (last + 1, true), (last + 1, false), (u64::MAX, false)] {
+            let error = with(token, holder).unwrap_err();
+            assert_eq!(error, RecordError::TokenAtEnd { token: FencingToken(token) }, "{holder}");
+            assert!(error.to_string().contains("nobody can be elected after it"), "{error}");
+        }
+        for (token, holder) in [(last - 1, false), (last, true)] {
+            let record = with(token, holder).unwrap();
+            let taken = Record { token: record.token.next(), ..full() };
+            assert_eq!(encode(&taken).is_err(), holder, "the last one can be held, and has none after it");
         }
     }
 

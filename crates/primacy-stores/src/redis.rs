@@ -149,10 +149,9 @@ impl RedisRegister {
     }
 
     async fn find(&self) -> Result<Option<(u64, Vec<u8>)>, ReadError> {
-        let unavailable = |why: String| ReadError::Unavailable { why };
         match self.link.request(script::read(&self.keys)).await {
-            Ok(reply) => script::found(&self.keys, reply).map_err(unavailable),
-            Err(Failure::NotDone(why) | Failure::Unknown(why)) => Err(unavailable(why)),
+            Ok(reply) => script::found(&self.keys, reply),
+            Err(Failure::NotDone(why) | Failure::Unknown(why)) => Err(ReadError::Unavailable { why }),
         }
     }
 }

@@ -33,7 +33,7 @@ use self::place::Place;
 use crate::file_system;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::ownership::Sharing;
-use crate::record;
+use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::watch::Watcher;
 
@@ -72,8 +72,9 @@ pub struct SqliteRegister {
 }
 
 type Reply<T> = oneshot::Sender<T>;
-/// The bytes of a record, whatever they are, and their version.
+/// The bytes of a record, whatever they are, and their version, whatever that is.
 type ReadResult = Result<Option<(Vec<u8>, i64)>, ReadError>;
+type Row = Result<(Vec<u8>, i64), ReadError>;
 
 enum Request {
     Read { reply: Reply<ReadResult> },
@@ -180,6 +181,10 @@ impl Register for SqliteRegister {
             let version = found.as_ref().map_or(0, |(_, version)| *version);
             self.seen.store(version, Ordering::SeqCst);
             let Some((bytes, version)) = found else { return Ok(None) };
+            // The last one has none after it, and no write could succeed.
+            if !(1..i64::MAX).contains(&version) {
+                return Err(wrong_version(version.to_string()));
+            }
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             Ok(Some((record, version_of(version))))
         })
@@ -221,6 +226,11 @@ impl Register for SqliteRegister {
 }
 
 const THREAD_STOPPED: &str = "the database's thread has stopped";
+
+fn wrong_version(found: String) -> ReadError {
+    let allowed = "a whole number from 1 to 9223372036854775806";
+    ReadError::Malformed { error: RecordError::Version { found, allowed } }
+}
 
 fn version_of(number: i64) -> Version {
     Version::from(number.unsigned_abs())
@@ -356,20 +366,26 @@ impl Database {
             return Ok(None);
         }
         let found = self.select().map_err(|error| unavailable(error.to_string()))?;
+        let found = found.transpose()?;
         self.publish(found.as_ref().map_or(0, |(_, version)| *version));
-        match found {
-            Some((_, version)) if version <= 0 => {
-                Err(unavailable(format!("the version {version} in primacy_record is not above 0")))
-            }
-            found => Ok(found),
-        }
+        Ok(found)
     }
 
-    fn select(&self) -> Result<Option<(Vec<u8>, i64)>, rusqlite::Error> {
+    /// The row of the election, or why it is none that this store writes.
+    fn select(&self) -> Result<Option<Row>, rusqlite::Error> {
         let mut select =
             self.connection.prepare("SELECT record, version FROM main.primacy_record WHERE election = ?1")?;
-        // As text, too: that is what an operator who repairs a record by hand will put there.
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get_ref(0)?.as_bytes()?.to_vec(), row.get(1)?));
+        let row = |row: &rusqlite::Row<'_>| {
+            let version = row.get_ref(1)?;
+            let Ok(number) = version.as_i64() else {
+                return Ok(Err(wrong_version(format!("a value of the type {}", version.data_type()))));
+            };
+            // As text, too: that is what an operator who repairs a record by hand will put there.
+            Ok(row.get_ref(0)?.as_bytes().map(|bytes| (bytes.to_vec(), number)).map_err(|_| {
+                let why = "it is neither bytes nor text".to_owned();
+                ReadError::Malformed { error: RecordError::NotJson { why } }
+            }))
+        };
         select.query_row([&self.election], row).optional()
     }
 

@@ -41,7 +41,7 @@ async fn too_few_descriptors_pass_wherever_they_are_missed() {
         assert!(short > 0 && opened > 0, "{scheme}: {short} and {opened}");
         let url = format!("{scheme}:{}", directory.join(scheme).display());
         let register = open(&url, "e").await.unwrap();
-        let record = Record::released(FencingToken(u64::MAX >> 1), primacy_core::Duration::from_secs(10));
+        let record = Record::released(FencingToken(u64::MAX >> 2), primacy_core::Duration::from_secs(10));
         for limit in 0..DESCRIPTORS {
             let found = match with_descriptors(limit, register.read()).await {
                 Err(ReadError::Unavailable { .. }) => register.read().await.unwrap(),

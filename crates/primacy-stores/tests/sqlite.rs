@@ -264,6 +264,32 @@ async fn a_write_with_plain_sql_wakes_a_waiter() {
     assert_eq!(register.compare_and_set(Some(&version), &record(2)).await, Err(SetError::Conflict));
 }
 
+/// Nobody could write over the record, so nobody could be elected: that is told as what it is, and heard of once.
+#[tokio::test]
+async fn a_version_that_no_write_follows_is_malformed() {
+    let directory = Directory::new();
+    let path = directory.file("version.db");
+    let register = open(&path, "e").await.unwrap();
+    let writer = Connection::open(&path).unwrap();
+    let set = |sql: &str| writer.execute(&format!("UPDATE primacy_record SET {sql}"), []).unwrap();
+    for (sql, says) in [
+        ("version = 9223372036854775807", "its version is 9223372036854775807, and a version is"),
+        ("version = version + 1", "its version is a value of the type Real"),
+        ("version = 0", "its version is 0,"),
+        ("version = -7", "its version is -7,"),
+        ("version = 'seven'", "its version is a value of the type Text"),
+        ("version = 7, record = 7.5", "neither bytes nor text"),
+    ] {
+        set(sql);
+        let error = register.read().await.expect_err(sql);
+        assert!(matches!(&error, ReadError::Malformed { .. }), "{sql}: {error:?}");
+        assert!(error.to_string().contains(says), "{sql}: {error}");
+        // One who has seen it is not woken by it again.
+        let woken = tokio::time::timeout(Duration::from_millis(100), register.changed()).await;
+        assert!(woken.is_err(), "{sql}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_was_removed_is_not_written_any_more() {
     let directory = Directory::new();

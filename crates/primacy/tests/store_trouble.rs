@@ -69,3 +69,40 @@ async fn a_store_that_does_not_answer_is_told_as_one() {
     words_reach_the_event(register("silent"), late, "no answer within 250ms").await;
     words_reach_the_event(sessions("silent"), late, "no answer within 250ms").await;
 }
+
+/// Nobody can be elected by a record whose token has none after it, and so nobody is told that it may be taken.
+#[tokio::test]
+async fn a_record_that_nobody_can_lead_by_is_told_as_unusable() {
+    const AT_END: &str = "its token 18446744073709551615 is at the end";
+    let record = |token: u64| {
+        format!(
+            r#"{{"primacy":1,"token":{token},"duration_ns":1,"renewal":0,"nonce":"0000000000000000","holder":null}}"#
+        )
+    };
+    let store = Arc::new(MemoryRegister::open("at-end", "test"));
+    store.plant(record(7).as_bytes());
+    let opened = Opened::Register(Arc::clone(&store) as Arc<dyn primacy::stores::Register>);
+    let elector = Elector::builder().election("test").lease(LEASE).opened(opened).await.unwrap();
+    let why = async |says: &str| {
+        loop {
+            let why = elector.status().await.unwrap().why_no_leader().join("; ");
+            if why.contains(says) {
+                return why;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the record", why("the record is released; whoever stands may take it")).await;
+    store.plant(record(u64::MAX).as_bytes());
+    let says = soon("the reason", why(AT_END)).await;
+    assert!(says.contains("when it was read last, the record was released"), "{says}");
+    assert!(!says.contains("may take it"), "{says}");
+
+    store.plant(record(8).as_bytes());
+    let leadership = soon("the election", elector.campaign()).await.unwrap();
+    store.plant(record(u64::MAX).as_bytes());
+    let reason = soon("the loss", leadership.ended()).await;
+    assert!(leadership.why(reason).contains(AT_END), "{}", leadership.why(reason));
+    drop(leadership);
+    elector.close().await;
+}

@@ -44,8 +44,8 @@ use crate::time::{Drift, Duration, Instant};
 /// How many own writes of unknown outcome are remembered. One that is forgotten gives no belief, and that is all.
 const PENDING_MAX: usize = 16;
 
-/// A token above this one is no honest election's, and leaves no room for those after it; it is never taken.
-const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
+/// The last token. One above it is no honest election's, and leaves no room for those after it; it is never taken.
+pub const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
 
 /// Who takes part, and how patient it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -98,9 +98,9 @@ impl Lease {
     /// # Errors
     /// [`RecordError`] if the annotation is none that this version understands, whoever has written the rest.
     pub(super) fn record(&self) -> Result<Record, RecordError> {
-        let Some(text) = self.annotation(RECORD) else { return Ok(self.strangers(None)) };
+        let Some(text) = self.annotation(RECORD) else { return record::check_token(self.strangers(None)) };
         let record = record::decode(text.as_bytes())?;
-        Ok(if self.is_ours() { record } else { self.strangers(Some(record)) })
+        if self.is_ours() { Ok(record) } else { record::check_token(self.strangers(Some(record))) }
     }
 
     /// The Lease that is to take the place of this one; all that is not ours is kept.

@@ -14,7 +14,8 @@ use std::sync::LazyLock;
 use primacy_core::FencingToken;
 use redis::{Cmd, Value};
 
-use crate::record;
+use crate::record::{self, RecordError};
+use crate::register::ReadError;
 
 /// Compares and writes. Tokens are compared as texts, because Lua's numbers hold no more than 53 bits.
 const WRITE: &str = r"
@@ -136,25 +137,32 @@ pub(super) fn is_written(reply: &Value) -> Result<bool, String> {
 }
 
 /// What [`READ`] has found.
-pub(super) fn found(keys: &Keys, reply: Value) -> Result<Option<(u64, Vec<u8>)>, String> {
-    let strange = |_| "the server's answer to a read is not of this store's script".to_owned();
+///
+/// # Errors
+/// [`ReadError::Malformed`] for what no write of this store leaves.
+pub(super) fn found(keys: &Keys, reply: Value) -> Result<Option<(u64, Vec<u8>)>, ReadError> {
+    let strange = |_| ReadError::Unavailable {
+        why: "the server's answer to a read is not of this store's script".to_owned(),
+    };
     let (number, bytes): (Option<Vec<u8>>, Option<Vec<u8>>) =
         redis::from_redis_value(reply).map_err(strange)?;
     match (number, bytes) {
         (None, None) => Ok(None),
         (Some(number), Some(bytes)) => match parse_version(&number) {
             Some(version) => Ok(Some((version, bytes))),
-            None => Err(format!(
-                "the field `version` of {} is no whole number from 1 on; write another one with the record",
-                keys.record
-            )),
+            None => Err(malformed(RecordError::Version {
+                found: format!("{:?}", String::from_utf8_lossy(&number).chars().take(24).collect::<String>()),
+                allowed: "a whole number from 1 to 18446744073709551615, in decimal digits",
+            })),
         },
-        (None, Some(_)) | (Some(_), None) => Err(format!(
-            "{} has one of the fields `version` and `record` without the other; write both, or delete the key \
-             while nobody leads",
-            keys.record
-        )),
+        (None, Some(_)) | (Some(_), None) => Err(malformed(RecordError::NotJson {
+            why: format!("{} has one of the fields `version` and `record` without the other", keys.record),
+        })),
     }
+}
+
+fn malformed(error: RecordError) -> ReadError {
+    ReadError::Malformed { error }
 }
 
 /// The version that [`look`] has found, 0 for absence; none if the answer is none.
@@ -198,9 +206,15 @@ mod tests {
         assert_eq!(fields([Value::Nil, Value::Nil]), Ok(None));
         assert_eq!(fields([bulk("7"), bulk("x")]), Ok(Some((7, b"x".to_vec()))));
         for strange in ["0", "-1", "07", "+7", "", "18446744073709551616"] {
-            assert!(fields([bulk(strange), bulk("x")]).unwrap_err().contains("p:record:e"), "{strange:?}");
+            let error = fields([bulk(strange), bulk("x")]).unwrap_err();
+            assert!(matches!(&error, ReadError::Malformed { .. }), "{error}");
+            assert!(error.to_string().contains(&format!("its version is {strange:?}")), "{error}");
         }
-        assert!(fields([bulk("7"), Value::Nil]).is_err() && fields([Value::Nil, bulk("x")]).is_err());
+        for half in [[bulk("7"), Value::Nil], [Value::Nil, bulk("x")]] {
+            let error = fields(half).unwrap_err();
+            assert!(matches!(&error, ReadError::Malformed { .. }), "{error}");
+            assert!(error.to_string().contains("p:record:e has one of the fields"), "{error}");
+        }
         assert!(found(&keys, Value::Int(3)).is_err());
         assert!(is_written(&Value::Okay).is_err());
         assert_eq!(version(&Value::Okay), None);

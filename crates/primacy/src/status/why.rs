@@ -68,10 +68,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
         ));
     }
     if view.metadata.is_some_and(|metadata| metadata.recovering) && view.election.recovering().is_none() {
-        why.push(format!(
-            "{me} has lost its log and asks the others for it; until a leader among a majority of them has told it what it may \
-             have held, it votes and holds nothing"
-        ));
+        why.push(lost_log(me, view.voters.iter().eq([me])));
     }
     if view.by.needs_majority() {
         why.extend(missing_votes(me, view));
@@ -116,6 +113,20 @@ fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>
     format!(
         "{me} has lost its disk: others know it with another one; it votes{log} when all others have readmitted it and told it \
          their term, and so far that is {heard}{missing}: `primacy readmit {me}` on each of the others"
+    )
+}
+
+/// What a node waits for that has lost its log.
+fn lost_log(me: NodeId, votes_alone: bool) -> String {
+    if votes_alone {
+        return format!(
+            "{me} has lost its log, and no other node votes that could have it; `primacy recover --accept-loss` has it go on with what \
+             it has of it, and what only the lost log had is gone"
+        );
+    }
+    format!(
+        "{me} has lost its log and asks the others for it; until a leader among a majority of them has told it what it may have held, \
+         it votes and holds nothing"
     )
 }
 
@@ -203,13 +214,17 @@ fn refusal_text(refusal: Refusal) -> String {
 
 fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
     let mut why = Vec::new();
+    let is_read = !status.store_troubles.iter().any(|trouble| trouble.operation == "read");
     match &view.record {
         None if status.store_troubles.is_empty() => why.push("the store has shown no record yet".to_owned()),
         None => {} // Why not is said already.
+        Some(record) if record.holder.is_none() && !is_read => {
+            why.push("when it was read last, the record was released".to_owned());
+        }
         Some(record) if record.holder.is_none() => {
             why.push("the record is released; whoever stands may take it".to_owned())
         }
-        Some(record) if record.young => {
+        Some(record) if record.young && is_read => {
             why.push(
                 "the record is new, and its holder waits until the one before it would have stopped"
                     .to_owned(),
@@ -219,7 +234,6 @@ fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
             let holder =
                 record.holder.as_ref().map_or_else(String::new, |holder| holder.identity.node.to_string());
             let unchanged = view.unchanged_since.map(|since| status.at.since(since));
-            let is_read = !status.store_troubles.iter().any(|trouble| trouble.operation == "read");
             why.push(held(&holder, unchanged, record.duration, is_read));
         }
     }

@@ -46,7 +46,7 @@ fn drawn_record(draw: &mut Draw<'_>) {
         (draw.byte() % 2 == 1).then(|| ResignRequest { token: FencingToken(draw.number()), by: draw.text() });
     let record = Record {
         holder,
-        token: FencingToken(draw.number()),
+        token: FencingToken(draw.number() / 4),
         duration: Duration::from_nanos(draw.number()),
         renewal: draw.number(),
         nonce: draw.number(),
