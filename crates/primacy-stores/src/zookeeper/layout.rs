@@ -40,10 +40,11 @@ impl Layout {
     }
 
     /// The first of these children that stands in the queue by another layout, whose owner does not see entries of this one: with any
-    /// names to which ZooKeeper has appended a number, those of its own recipe among them (`node-0000000007`).
+    /// names to which ZooKeeper has appended a number, those of its own recipe among them (`node-0000000007`), and those of locks for
+    /// readers, who have what they lock together with a leader that does not see them.
     pub(crate) fn stranger(self, children: &[String]) -> Option<&str> {
-        let stands = |name: &&String| sequence(name).is_some() && self.parse(name).is_none();
-        children.iter().find(|name| stands(name) && !name.contains(READER)).map(String::as_str)
+        let is_strange = |name: &&String| sequence(name).is_some() && self.parse(name).is_none();
+        children.iter().find(is_strange).map(String::as_str)
     }
 
     /// What is to be done about an entry of another layout.
@@ -83,9 +84,6 @@ impl Layout {
     }
 }
 
-/// What kazoo's locks for readers have in their names, who stand in no queue.
-const READER: &str = "__rlock__";
-
 /// The number that ZooKeeper has appended to a name. It writes it with `%010d`: ten characters at the least, the sign among them.
 fn number_of(number: &str) -> Option<i32> {
     let digits = number.strip_prefix('-').unwrap_or(number);
@@ -118,6 +116,24 @@ mod tests {
 
     const GUID: Guid = Guid(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
 
+    /// Entries of recipes by which one does not see those of the two layouts: of ZooKeeper's documentation and its own clients, of
+    /// kazoo's locks for readers and its queues, and of Curator's locks, locks for readers and writers, semaphores and queues.
+    const STRANGE: [&str; 13] = [
+        "0000000000",
+        "n_-000000007",
+        "node-0000000007",
+        "read-0000000001",
+        "write-0000000001",
+        "x-144115188075855872-0000000001",
+        "0123456789abcdef0011223344556677__rlock__0000000001",
+        "entry-100-0000000001",
+        "_c_01234567-89ab-cdef-0011-223344556677-lock-0000000001",
+        "_c_01234567-89ab-cdef-0011-223344556677-__READ__0000000001",
+        "_c_01234567-89ab-cdef-0011-223344556677-__WRIT__0000000001",
+        "_c_01234567-89ab-cdef-0011-223344556677-lease-0000000001",
+        "queue-0000000001",
+    ];
+
     #[test]
     fn names_are_those_of_the_others() {
         let curator = Layout::Curator.prefix(GUID);
@@ -142,14 +158,14 @@ mod tests {
         for (layout, own, other) in
             [(Layout::Curator, &of_curator, &of_kazoo), (Layout::Kazoo, &of_kazoo, &of_curator)]
         {
-            let none = children(&[own, "ab__rlock__0000000001", "notes", "0000042", ""]);
+            let none = children(&[own, "notes", "0000042", "leases", "ab__party__", ""]);
             assert_eq!(layout.stranger(&none), None);
-            for stranger in [other.as_str(), "node-0000000007", "n_-000000007", "0000000000"] {
+            for stranger in STRANGE.into_iter().chain([other.as_str()]) {
                 assert_eq!(layout.stranger(&children(&[own, stranger])), Some(stranger));
             }
             assert!(layout.advice(other).contains(&format!("stands with `{layout}`")));
         }
-        assert_eq!(Layout::Kazoo.parse("ab__rlock__0000000001"), None, "one that reads stands in no queue");
+        assert_eq!(Layout::Kazoo.parse("ab__rlock__0000000001"), None, "not behind it, nor before it");
     }
 
     #[test]
