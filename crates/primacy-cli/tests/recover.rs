@@ -22,7 +22,11 @@ const ALL: [&str; 3] = ["a", "b", "c"];
 
 /// The highest token that any of them was elected with.
 fn highest_token(keepers: &mut Keepers) -> u64 {
-    let tokens = ALL.into_iter().flat_map(|name| keepers.node(name).told.events());
+    highest_token_of(keepers, &ALL)
+}
+
+fn highest_token_of(keepers: &mut Keepers, names: &[&str]) -> u64 {
+    let tokens = names.iter().flat_map(|name| keepers.node(name).told.events());
     tokens.filter(|told| told["event"] == "elected").filter_map(|told| told["token"].as_u64()).max().unwrap()
 }
 
@@ -273,4 +277,34 @@ async fn where_all_have_lost_their_logs_the_map_begins_anew_and_tokens_go_on() {
         assert_eq!(found.into_iter().collect::<Vec<_>>(), ["after"], "what only the lost logs had is gone");
     }
     assert!(highest_token(&mut keepers) > token);
+}
+
+#[tokio::test]
+async fn the_only_voter_keeps_its_damaged_log_and_is_told_that_nobody_else_has_it() {
+    let mut keepers = Keepers::start("recover-alone", &["a"]);
+    keepers.write_some("a", "before", 5).await;
+    let token = highest_token_of(&mut keepers, &["a"]);
+    keepers.stop("a");
+    let (log, segment) = (keepers.log("a"), keepers.log("a").join(FIRST));
+    let mut bytes = fs::read(&segment).unwrap();
+    let first = blocks(&bytes)[0].clone();
+    bytes[first.start + BLOCK_HEADER] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let alone = "No other node votes, so there is nobody to ask";
+    keepers.restart("a");
+    assert_eq!(keepers.node("a").wait().code(), Some(74), "{}", keepers.node("a").history());
+    wait_until("the reason", || keepers.node("a").history().contains(alone));
+    keepers.verb("a", &["recover", "--node", "a"]).is(74, &[FIRST, alone, "`primacy recover --accept-loss`"]);
+    assert!(fs::read(&segment).unwrap() == bytes, "it was left as it is");
+
+    // As it says: what only that log had is given up.
+    fs::rename(&log, log.with_extension("away")).unwrap();
+    keepers.restart("a");
+    wait_until("that it says so", || {
+        keepers.verb("a", &["who"]).stdout.contains("no other node votes that could have it")
+    });
+    keepers.verb("a", &["recover", "--accept-loss"]).is(0, &["a goes on with what it has of its log"]);
+    keepers.write("a", "after").await;
+    assert_eq!(keepers.keys("a").await.into_iter().collect::<Vec<_>>(), ["after"]);
+    assert!(highest_token_of(&mut keepers, &["a"]) > token);
 }

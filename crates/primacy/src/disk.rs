@@ -160,7 +160,8 @@ pub enum DiskError {
     #[error(
         "{} is no state file of Primacy ({found}); it is left as it is: move it away if it does not belong \
          there. If the state is lost, start this node with an empty directory and have the others readmit it \
-         (`primacy readmit`); a copy from earlier has forgotten votes", path.display()
+         (`primacy readmit`), or, where no other node votes, begin a new election under another \
+         name; a copy from earlier has forgotten votes", path.display()
     )]
     NotAStateFile {
         /// The file.
@@ -171,8 +172,8 @@ pub enum DiskError {
     /// What was last acknowledged is damaged, or may be.
     #[error(
         "the state in {} is damaged ({found}); it is left as it is. This node may have voted and cannot know it any more: \
-         move the file away, start this node again, and have the others readmit it (`primacy readmit`); do not restore a copy, \
-         it has forgotten votes", path.display()
+         move the file away, start this node again, and have the others readmit it (`primacy readmit`), or, where no other node votes \
+         and it has no log, begin a new election under another name; do not restore a copy, it has forgotten votes", path.display()
     )]
     Damaged {
         /// The file.

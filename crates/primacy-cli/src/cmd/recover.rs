@@ -17,7 +17,8 @@ use crate::exit::{self, Exit, Failure};
 /// --serve). A node whose log is damaged does not start. This puts the log out
 /// of the way, under another name, while the node is stopped; when it is
 /// started again it asks the others, and counts for no majority until it has
-/// all that it can have held. Name the node with --node.
+/// all that it can have held. Name the node with --node. Where no other node
+/// votes there is nobody to ask, and nothing is changed (exit code 74).
 ///
 /// If the state file of a node is lost, which has its votes, and no other node
 /// votes, this makes it again from the log. Where others vote, start the node

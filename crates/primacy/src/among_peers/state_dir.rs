@@ -25,7 +25,7 @@ pub(super) struct OpenLog {
 /// Opens the state of `node`, or makes it. If it is lost and a log is there, the node comes back as one that has lost its disk.
 ///
 /// # Errors
-/// [`OpenError`]; [`LogError::StateLost`] if no other of these `peers` votes.
+/// [`OpenError`]; [`LogError::StateLost`] or [`LogError::BothLost`] if no other of these `peers` votes.
 pub(super) fn open_state(
     dir: &Path,
     election: &str,
@@ -76,7 +76,8 @@ pub(super) fn open_log(
         state.persist_log_lost(true)?;
     }
     let bounds = Bounds::of(stored, log_lost);
-    let (log, stored, found) = LogFile::open_within(limits, dir, election, node, &bounds)?;
+    let opened = LogFile::open_within(limits, dir, election, node, &bounds);
+    let (log, stored, found) = log_file::among_voters(opened, node, stored.voters.as_deref())?;
     state.persist_log(durability, log_lost)?;
     state.note_log(log.reach())?;
     Ok(OpenLog { log, stored, found, log_lost })

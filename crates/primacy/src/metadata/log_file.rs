@@ -53,8 +53,8 @@ use prost::Message as _;
 
 use crate::disk::{self, DiskError, FileId, LogReach};
 pub(crate) use bounds::Bounds;
-pub(crate) use orphan::orphan;
 pub use orphan::{Repair, repair};
+pub(crate) use orphan::{among_voters, orphan};
 pub(crate) use page::VERSION as FILE_VERSION;
 use page::{LAST_SECTOR_AT, PAGE_LENGTH};
 use reading::{Reading, segment_index};
@@ -79,6 +79,8 @@ const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
 const BUFFER_KEPT: usize = 256 * 1024;
 /// How an operator has the log of a node made again from those of the others.
 const REPAIR_COMMAND: &str = "primacy recover";
+/// How an operator has a node go on without what its log had.
+const ACCEPT_COMMAND: &str = "primacy recover --accept-loss";
 
 const SNAPSHOT: &str = "snapshot";
 const NEW_SNAPSHOT: &str = "snapshot.new";
@@ -178,11 +180,36 @@ pub enum LogError {
         /// What is wrong with it, and where.
         found: String,
     },
+    /// The log of the only voter is damaged.
+    #[error(
+        "{} is damaged: {found}. It is left as it is. No other node votes, so there is nobody to ask for what it had: put it back as it \
+         was; a copy from earlier lacks records that were acknowledged. If that cannot be done, begin a new election under another \
+         name, or give up what only this log had: move its directory away, start this node, and say so by \
+         `{ACCEPT_COMMAND}`", path.display()
+    )]
+    OnlyLogDamaged {
+        /// The file; the directory if a file is missing.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        found: String,
+    },
+    /// The state file is lost, and the log beside it is damaged.
+    #[error(
+        "{} is damaged: {found}; and there is no state file beside it, which has the votes of this node. It is left as it is. If other \
+         nodes vote, start this node, and have the others readmit it (`primacy readmit`). If none does, put both back as they \
+         were; if that cannot be done, begin a new election under another name, with new fences", path.display()
+    )]
+    BothLost {
+        /// The file of the log; its directory if a file is missing.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        found: String,
+    },
     /// The log has a record of a later term than the state file knows.
     #[error(
         "the log in {} ends with the record {last}, and the state file beside it knows of no term above {term}: the state file is a \
          copy from earlier, and this node may have voted since. Move the state file away and start this node again; the others \
-         then readmit it (`primacy readmit`)", path.display()
+         then readmit it (`primacy readmit`), or, where no other node votes, `{REPAIR_COMMAND}` makes it anew", path.display()
     )]
     StateBehind {
         /// The directory of the log.

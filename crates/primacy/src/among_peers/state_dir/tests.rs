@@ -155,6 +155,10 @@ fn start(dir: &Dir, peers: &[NodeId]) -> Start {
         Err(OpenError::Log(LogError::StateLost { .. })) => return Start::Refused("the state is lost"),
         Err(OpenError::Log(LogError::StateBehind { .. })) => return Start::Refused("the state is behind"),
         Err(OpenError::Log(LogError::Damaged { .. })) => return Start::Refused("the log is damaged"),
+        Err(OpenError::Log(LogError::OnlyLogDamaged { .. })) => {
+            return Start::Refused("the only log is damaged");
+        }
+        Err(OpenError::Log(LogError::BothLost { .. })) => return Start::Refused("both are lost"),
         Err(OpenError::Disk(DiskError::Damaged { .. })) => return Start::Refused("the state is damaged"),
         Err(OpenError::Disk(DiskError::NotAStateFile { .. })) => return Start::Refused("it was cut"),
         Err(error) => panic!("{error}"),
@@ -285,6 +289,40 @@ fn the_only_voter_whose_state_is_lost_ends_and_gets_it_again_from_its_log() {
     dir.put(&now.into_iter().filter(|(name, _)| !is_state(name)).collect());
     assert!(matches!(repair(&dir.0, "main", a()), Err(LogError::OthersVote { .. })));
     assert_eq!(start(&dir, &[a()]), Start::Refused("the state is lost"));
+}
+
+/// What only the only voter has is not put away, and nobody is told to ask others for it.
+#[test]
+fn the_damaged_log_of_the_only_voter_stays_where_it_is() {
+    let damage = |of: &[NodeId], remembered: bool, keep_state: bool| {
+        let (dir, [.., now]) = stages(of);
+        if remembered {
+            let (mut state, ..) = dir.open(of).unwrap();
+            state.persist_voters(&voters(of, number(3, 1))).unwrap();
+        }
+        let mut files = if remembered { dir.files() } else { now };
+        files.retain(|name, _| keep_state || !is_state(name));
+        let segment = files.iter_mut().rfind(|(name, _)| name.ends_with("segment")).unwrap().1;
+        segment[4_096 + 20] ^= 1;
+        dir.put(&files);
+        (dir, files)
+    };
+    let (dir, files) = damage(&[a()], true, true);
+    assert_eq!(start(&dir, &three()), Start::Refused("the only log is damaged"));
+    let error = repair(&dir.0, "main", a()).unwrap_err();
+    assert!(matches!(error, LogError::OnlyLogDamaged { .. }), "{error}");
+    assert!(error.to_string().contains("there is nobody to ask"), "{error}");
+    let kept = |files: Files| files.into_iter().filter(|(name, _)| !is_state(name)).collect::<Files>();
+    assert!(kept(dir.files()) == kept(files), "it was left as it is");
+    // Without its state nothing tells who votes.
+    let (dir, files) = damage(&[a()], false, false);
+    assert_eq!(start(&dir, &[a()]), Start::Refused("both are lost"));
+    assert!(matches!(repair(&dir.0, "main", a()), Err(LogError::BothLost { .. })));
+    assert!(dir.files() == files, "nothing was written");
+    // Others have it.
+    let (dir, _) = damage(&three(), true, true);
+    assert_eq!(start(&dir, &three()), Start::Refused("the log is damaged"));
+    assert!(matches!(repair(&dir.0, "main", a()), Ok(Repair::SetAside(_))));
 }
 
 /// How many of the possible damages are left out after each that is tried.

@@ -28,6 +28,8 @@ pub(crate) struct Orphan {
     term: Term,
     /// The voters that the log states last.
     voters: Option<Arc<Voters>>,
+    /// Why it cannot be read, where it is damaged.
+    damaged: Option<LogError>,
 }
 
 /// A repair that was done.
@@ -56,9 +58,12 @@ pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<
     match Reading::read(&path, &Owner { election: election.to_owned(), node }, &Bounds::none()) {
         Ok(reading) => {
             let (term, voters) = (reading.reach().last.term, reading.voters().cloned());
-            Ok(Some(Orphan { path, term, voters }))
+            Ok(Some(Orphan { path, term, voters, damaged: None }))
         }
-        Err(LogError::Damaged { .. }) => Ok(Some(Orphan { path, term: Term::default(), voters: None })),
+        Err(LogError::Damaged { path: file, found }) => {
+            let damaged = Some(LogError::BothLost { path: file, found });
+            Ok(Some(Orphan { path, term: Term::default(), voters: None, damaged }))
+        }
         Err(error) => Err(error),
     }
 }
@@ -67,14 +72,14 @@ impl Orphan {
     /// The state with which `node` comes back: as one that has lost its disk, for its votes are lost. The others readmit it.
     ///
     /// # Errors
-    /// [`LogError::StateLost`] if no other of these `peers` votes.
+    /// [`LogError::StateLost`] if no other of these `peers` votes, or [`LogError::BothLost`].
     pub(crate) fn remains(
         self,
         node: NodeId,
         mut peers: impl Iterator<Item = NodeId>,
     ) -> Result<Remains, LogError> {
         if self.is_of_the_only_voter(node) || peers.all(|peer| peer == node) {
-            return Err(LogError::StateLost { path: self.path });
+            return Err(self.damaged.unwrap_or(LogError::StateLost { path: self.path }));
         }
         tracing::warn!(
             log = %self.path.display(),
@@ -85,7 +90,26 @@ impl Orphan {
     }
 
     fn is_of_the_only_voter(&self, node: NodeId) -> bool {
-        self.voters.as_ref().is_some_and(|voters| voters.members.keys().eq([&node]))
+        is_only_voter(node, self.voters.as_deref())
+    }
+}
+
+/// Returns whether nobody else votes, as far as is remembered.
+fn is_only_voter(node: NodeId, voters: Option<&Voters>) -> bool {
+    voters.is_some_and(|voters| voters.members.keys().eq([&node]))
+}
+
+/// What came of reading a log of `node`, which others may have or not: the only voter is not told to ask them.
+pub(crate) fn among_voters<T>(
+    read: Result<T, LogError>,
+    node: NodeId,
+    voters: Option<&Voters>,
+) -> Result<T, LogError> {
+    match read {
+        Err(LogError::Damaged { path, found }) if is_only_voter(node, voters) => {
+            Err(LogError::OnlyLogDamaged { path, found })
+        }
+        read => read,
     }
 }
 
@@ -93,7 +117,7 @@ impl Orphan {
 ///
 /// A damaged log is put out of the way, so that its node gets one again from the others when it is started: what is there keeps
 /// another name. That the log is lost is remembered first. Until the node has it again, it counts for none of the majorities that
-/// hold a record.
+/// hold a record. The log of the only voter stays where it is, for nobody else has it.
 ///
 /// The lost state of the only voter is made again from its log, which has a record of each term in which it led.
 ///
@@ -104,7 +128,7 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
     let log = dir.join(format!("{name}.log"));
     if let Some(orphan) = orphan(dir, election, node)? {
         if !orphan.is_of_the_only_voter(node) {
-            return Err(LogError::OthersVote { path: orphan.path });
+            return Err(orphan.damaged.unwrap_or(LogError::OthersVote { path: orphan.path }));
         }
         let lock = disk::lock(&log.join("lock"), &log)?;
         // It voted for itself alone, and told nobody of a term before the record with which that begins was on the disk.
@@ -121,7 +145,8 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
     let (mut state, stored) = StateFile::open(dir, election, node)?;
     let lock = disk::lock(&log.join("lock"), &log)?;
     let bounds = Bounds::of(&stored, stored.log_lost);
-    match Reading::read(&log, &Owner { election: election.to_owned(), node }, &bounds) {
+    let read = Reading::read(&log, &Owner { election: election.to_owned(), node }, &bounds);
+    match among_voters(read, node, stored.voters.as_deref()) {
         Ok(_) => return Ok(Repair::Nothing),
         Err(LogError::Damaged { .. }) => {}
         Err(error) => return Err(error),
