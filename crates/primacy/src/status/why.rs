@@ -1,12 +1,13 @@
 //! Why nobody leads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::election::quorum::{self, Refusal, TERM_MAX};
 use primacy_core::election::{lease, seniority, session};
 use primacy_core::{Duration, NodeId, majority};
 
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
+use crate::transport::PeerStatus;
 
 /// A sentence for each thing that is missing.
 pub(super) fn no_leader(status: &Status) -> Vec<String> {
@@ -71,7 +72,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
         why.push(lost_log(me, view.voters.iter().eq([me])));
     }
     if view.by.needs_majority() {
-        why.extend(missing_votes(me, view));
+        why.extend(missing_votes(status, view));
     }
     why.extend(view.election.quorum().into_iter().flat_map(|quorum| in_a_quorum(status, quorum)));
     match &view.election {
@@ -176,26 +177,33 @@ fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
     why
 }
 
-/// Who is not there, and why, if that leaves no majority.
-fn missing_votes(me: NodeId, view: &PeersView) -> Vec<String> {
+/// The voters that are not there, and why; and that they leave no majority, if that is so.
+fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
+    // A voter answers a candidate at once.
+    let patience = Duration::from(status.timers.lease.saturating_mul(2));
+    let silent = |peer: &PeerStatus| {
+        let silent = peer.heard_at.map(|at| status.at.since(at)).filter(|&silent| silent > patience);
+        silent.filter(|_| status.campaigning && view.connected.contains(&peer.node))
+    };
+    let silent: BTreeMap<NodeId, Duration> =
+        view.peers.iter().filter_map(|peer| Some((peer.node, silent(peer)?))).collect();
+    let there = view.connected.iter().copied().chain([status.identity.node]);
+    let there: BTreeSet<NodeId> =
+        there.filter(|node| view.voters.contains(*node) && !silent.contains_key(node)).collect();
     let voters = view.voters.iter().count();
-    let there = view.connected.iter().copied().chain([me]);
-    let there: BTreeSet<NodeId> = there.filter(|node| view.voters.contains(*node)).collect();
     let needed = majority::needed(voters);
-    if there.len() >= needed {
-        return Vec::new();
+    let mut why = Vec::new();
+    if there.len() < needed {
+        let there = names(there.iter().copied());
+        why.push(format!("{needed} of {voters} votes are needed, and only {there} can be heard"));
     }
-    let mut why = vec![format!(
-        "{needed} of {voters} votes are needed, and only {} can be heard",
-        names(there.iter().copied())
-    )];
-    for peer in
-        view.peers.iter().filter(|peer| view.voters.contains(peer.node) && !there.contains(&peer.node))
-    {
-        let reason = match (&peer.refusal, &peer.trouble) {
-            (Some(refusal), _) => refusal.text.clone(),
-            (None, Some(trouble)) => trouble.clone(),
-            (None, None) => "it has not connected to this node".to_owned(),
+    let is_missing = |peer: &&PeerStatus| view.voters.contains(peer.node) && !there.contains(&peer.node);
+    for peer in view.peers.iter().filter(is_missing) {
+        let reason = match (silent.get(&peer.node), &peer.refusal, &peer.trouble) {
+            (Some(silent), ..) => format!("it is connected, and has said nothing for {silent}"),
+            (None, Some(refusal), _) => refusal.text.clone(),
+            (None, None, Some(trouble)) => trouble.clone(),
+            (None, None, None) => "it has not connected to this node".to_owned(),
         };
         why.push(format!("{} at {} is missing: {reason}", peer.node, peer.address));
     }

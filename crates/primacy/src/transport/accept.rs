@@ -273,6 +273,7 @@ async fn connect(shared: &Shared, connection: &mut Connection<Rc<Stream>>, calle
         if let Some(link) = shared.link(theirs.identity.node) {
             link.heard_from(theirs.identity);
         }
+        shared.has_heard(theirs.identity.node);
         let (priority, witness, round_trip) = (theirs.priority, theirs.witness, caller.round_trip);
         let peer = Peer { identity: theirs.identity, priority, witness, round_trip };
         Some(Arrival::Evidence(Evidence::Connected(peer)))
@@ -314,6 +315,7 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             let from = theirs.identity.node;
             if shared.is_within_reach(from, message.highest_term()) {
                 shared.count(|counters| counters.frames_received += 1);
+                shared.has_heard(from);
                 shared.deliver(Arrival::Message { from, message }).await;
             }
         }

@@ -95,6 +95,8 @@ pub struct PeerStatus {
     pub guardian: Option<Identity>,
     /// How long the last handshake's round trip took.
     pub round_trip: Option<Duration>,
+    /// The last time that it said anything, on this machine's boot clock. A connection outlives a process that is stopped.
+    pub heard_at: Option<Instant>,
     /// Why one of the two refused the other, until they agree.
     pub refusal: Option<PeerRefusal>,
     /// Why the last attempt to reach it failed, until one succeeds.
@@ -200,6 +202,8 @@ struct State {
     accepted: Vec<Accepted>,
     hellos_heard: u64,
     round_trips: BTreeMap<NodeId, Duration>,
+    /// When each said something last.
+    heard_at: BTreeMap<NodeId, Instant>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
     stranger_refused: Option<PeerRefusal>,
     /// What the log was told of each, and when.
@@ -264,6 +268,7 @@ impl Shared {
             accepted: Vec::new(),
             hellos_heard: 0,
             round_trips: BTreeMap::new(),
+            heard_at: BTreeMap::new(),
             refusals: BTreeMap::new(),
             stranger_refused: None,
             logged: BTreeMap::new(),
@@ -722,6 +727,7 @@ impl Shared {
         for node in before.keys().filter(|node| !links.contains_key(*node)) {
             state.refusals.remove(node);
             state.round_trips.remove(node);
+            state.heard_at.remove(node);
             state.refused_disks.remove(node);
             state.lost.remove(node);
         }
@@ -743,6 +749,11 @@ impl Shared {
         Arc::clone(&self.counters)
     }
 
+    /// Notes that this node says something.
+    pub(super) fn has_heard(&self, node: NodeId) {
+        self.state.borrow_mut().heard_at.insert(node, clock::now());
+    }
+
     pub(super) fn stranger_refused(&self) -> Option<PeerRefusal> {
         self.state.borrow().stranger_refused.clone()
     }
@@ -761,6 +772,7 @@ impl Shared {
             inbound: heard(link.node, Role::Node),
             guardian: heard(link.node, Role::GuardianOf),
             round_trip: state.round_trips.get(&link.node).copied(),
+            heard_at: state.heard_at.get(&link.node).copied(),
             refusal: state.refusals.get(&link.node).cloned(),
             trouble: link.trouble(),
         };
