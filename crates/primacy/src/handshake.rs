@@ -250,6 +250,8 @@ pub enum Disagreement {
         presented: DiskId,
         /// Whether it had that one earlier, and came with another since.
         former: bool,
+        /// Whether it is one of the refuser's voters.
+        votes: bool,
     },
 }
 
@@ -402,7 +404,8 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     let other_disk = known.disks.get(&node).filter(|seen| counts && seen.disk != theirs.disk);
     let other_disk = other_disk.map(|seen| {
         let former = seen.former.contains(&theirs.disk);
-        Disagreement::Disk { recorded: seen.disk, presented: theirs.disk, former }
+        let votes = mine.voters.contains(node);
+        Disagreement::Disk { recorded: seen.disk, presented: theirs.disk, former, votes }
     });
     let reason = if mine.cluster != theirs.cluster {
         Disagreement::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
@@ -410,8 +413,8 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
         Disagreement::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }
     } else if mine.identity.node == node {
         Disagreement::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
-    } else if let Some(other_disk) = other_disk.clone().filter(|_| mine.voters.contains(node)) {
-        // It may count other voters because it has lost its disk.
+    } else if let Some(other_disk) = other_disk {
+        // It may count other voters because it has lost its disk, also one that was removed: it must not elect among those of before.
         other_disk
     } else if mine.voters_number == theirs.voters_number && mine.voters != theirs.voters {
         let (mine, number) = (mine.voters.clone(), mine.voters_number);
@@ -429,8 +432,6 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
         Disagreement::Store { mine: mine.store, theirs: theirs.store }
     } else if mine.metadata != theirs.metadata {
         Disagreement::Metadata { mine: mine.metadata, theirs: theirs.metadata }
-    } else if let Some(other_disk) = other_disk {
-        other_disk
     } else {
         return Ok(());
     };
@@ -646,7 +647,12 @@ impl fmt::Display for Refusal {
                      another lead; give all nodes the same store, which all of them reach"
                 )
             }
-            Disagreement::Disk { recorded, presented, former } => {
+            Disagreement::Disk { recorded, presented, votes: false, .. } => write!(
+                f,
+                "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}, and it is none of the voters any more: \
+                 stop it, or start it under another name and add that: `primacy voters add NAME=HOST:PORT`"
+            ),
+            Disagreement::Disk { recorded, presented, former, votes: true } => {
                 self.of_disk(f, *recorded, *presented, *former)
             }
         }
