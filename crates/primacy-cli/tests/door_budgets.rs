@@ -268,7 +268,7 @@ async fn answers_that_are_not_read_are_bounded() {
     served.grew_by_less_than(before, 200 * MIB);
 }
 
-/// One version of 60 MB, told in fragments to 40 streams that read nothing, took 2.4 GB.
+/// Fragments of one version of 60 MB, for 40 streams that read nothing, took 2.4 GB.
 #[tokio::test(flavor = "multi_thread")]
 async fn fragments_are_made_as_they_are_read() {
     let served = Served::start("budget-fragments", false);

@@ -597,7 +597,7 @@ fn what_goes_wrong_with_the_service_is_told_to_the_client() {
     });
 }
 
-/// How many lines of the log have this text, and how often the rest of them say that it was so.
+/// The number of lines of the log with this text, and of those that they say were held back.
 fn logged(proxy: &Proxy, text: &str) -> (usize, u64) {
     let told = proxy.node.told.all();
     let lines: Vec<Value> = told.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -103,8 +103,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     assert!(ask(&next).await.is_ok());
 }
 
-/// What was begun with a token ends with it, and is not to be gone on with: else who is not a user any more would see all that is
-/// written, and keep the lead.
+/// Streams and waiting requests end with their token: else a removed user would see all that is written, and keep the lead.
 #[tokio::test]
 async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
     let ground = Ground::new("door-user-removed");

@@ -36,8 +36,8 @@ pub enum Past {
 }
 
 impl Past {
-    /// Whether this tells node `me`, which counts on its state, that there was another one: it has voted and promised what is not known
-    /// here. One that has recovered from a loss is refused by nodes that have not heard of that yet, and goes on.
+    /// Returns true if this evidence tells node `me`, which counts on its state, that there was another one: it may have voted and
+    /// promised with that. One that has recovered from a loss is refused by nodes that have not heard of that yet, and goes on.
     pub(crate) fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
         match evidence {
             Evidence::Readmitted { by, term } => by != me && term <= TERM_MAX && self == Self::Whole,

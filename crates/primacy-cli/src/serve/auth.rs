@@ -47,7 +47,7 @@ pub(super) fn is_open(path: &str) -> bool {
     [method::AUTHENTICATE, method::STATUS, method::MEMBER_LIST].contains(&path)
 }
 
-/// How often the file of users is looked at beside the requests, for the sake of what goes on without any.
+/// The interval of looks at the file of users beside those of requests, for streams on which nothing is asked.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// After how many looks at an unchanged file tokens are looked at whose time may be over.
@@ -158,7 +158,7 @@ impl UserList {
         until.filter(|&until| now() < until).ok_or(Known::INVALID_TOKEN)
     }
 
-    /// Whether what is a token with those users is one with these.
+    /// Returns true if a token of those users is good with these.
     pub(super) fn has_tokens_of(&self, those: &Self) -> bool {
         is_same(self.key.as_ref(), those.key.as_ref())
     }

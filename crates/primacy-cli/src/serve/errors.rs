@@ -51,8 +51,8 @@ impl Known {
     pub(crate) const AUTHENTICATION_NOT_ENABLED: Self =
         Self(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
     pub(crate) const INVALID_TOKEN: Self = Self(Code::Unauthenticated, "etcdserver: invalid auth token");
-    /// What ends a stream whose token is not good any more, and so no refusal of anything in it: clients open a stream again that is
-    /// unavailable, with a new login.
+    /// The end of a stream whose token is not good any more. It is no refusal of a message: clients log in and open a stream again
+    /// that is unavailable.
     pub(crate) const TOKEN_ENDED: Self = Self(Code::Unavailable, "etcdserver: invalid auth token");
     /// What an election says has no code of its own with etcd.
     pub(crate) const NOT_LEADER: Self = Self(Code::Unknown, "election: not leader");

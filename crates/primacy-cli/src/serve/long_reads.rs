@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use primacy_core::metadata::command::{Answer, Operation, Refusal, Version};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::backend::Freshness;
@@ -36,6 +36,22 @@ impl LongReads {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Arc::new(Semaphore::new((processors / 2).max(1)))
     }
+
+    /// Waits for a turn, and looks by a thread of its own; `None` if the runtime ends. If this is dropped after that has begun, it goes on,
+    /// and keeps its turn until it has ended and rested: a client that goes away must not begin another one.
+    async fn run<T: Send + 'static>(&self, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let connection = Arc::clone(&self.connection).acquire_owned().await.ok()?;
+        let node = Arc::clone(&self.node).acquire_owned().await.ok()?;
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let began = Instant::now();
+            let looked = tokio::task::spawn_blocking(look).await;
+            drop(looked.map(|looked| tell.send(looked)));
+            tokio::time::sleep(began.elapsed()).await;
+            drop((connection, node));
+        });
+        told.await.ok()
+    }
 }
 
 /// Does an operation that only reads: the answer, and the version of the map.
@@ -55,14 +71,34 @@ pub(super) async fn observe(
     if outcome.result != Err(Refusal::TooManyEntries) {
         return kv::answered(outcome);
     }
-    let connection = Arc::clone(&turns.connection).acquire_owned().await.map_err(|_| Known::STOPPED)?;
-    let node = Arc::clone(&turns.node).acquire_owned().await.map_err(|_| Known::STOPPED)?;
     let hub = Arc::clone(hub);
-    let began = Instant::now();
-    let looked = tokio::task::spawn_blocking(move || hub.backend.look(&operation, u64::MAX)).await;
-    tokio::spawn(async move {
-        tokio::time::sleep(began.elapsed()).await;
-        drop((connection, node));
-    });
-    kv::answered(looked.map_err(|_| Known::STOPPED)?)
+    kv::answered(turns.run(move || hub.backend.look(&operation, u64::MAX)).await.ok_or(Known::STOPPED)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_whose_client_has_gone_keeps_its_turn_until_it_ends() {
+        let node = Arc::new(Semaphore::new(1));
+        let turns = LongReads::new(&node);
+        let (begin, begun) = oneshot::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let reading = tokio::spawn(async move {
+            let look = move || {
+                begin.send(()).unwrap();
+                ended.recv().unwrap();
+            };
+            turns.run(look).await
+        });
+        begun.await.unwrap();
+        reading.abort();
+        assert!(reading.await.unwrap_err().is_cancelled());
+        assert_eq!(node.available_permits(), 0, "it still looks");
+        end.send(()).unwrap();
+        drop(node.acquire().await.unwrap());
+    }
 }

@@ -291,7 +291,7 @@ fn the_only_voter_whose_state_is_lost_ends_and_gets_it_again_from_its_log() {
     assert_eq!(start(&dir, &[a()]), Start::Refused("the state is lost"));
 }
 
-/// What only the only voter has is not put away, and nobody is told to ask others for it.
+/// The log of an only voter is not put away, and its operator is not told to ask others for it.
 #[test]
 fn the_damaged_log_of_the_only_voter_stays_where_it_is() {
     let damage = |of: &[NodeId], remembered: bool, keep_state: bool| {

@@ -17,7 +17,7 @@ pub(super) struct Progress {
     uploaded: AtomicBool,
     /// The client has not sent what comes next of its request.
     awaits_client: AtomicBool,
-    /// What the client has sent of its request is malformed, or has ended before its end.
+    /// True if the client's request is malformed, or has ended early.
     is_broken: AtomicBool,
 }
 
@@ -61,12 +61,12 @@ impl Progress {
         self.uploaded.load(Ordering::Acquire)
     }
 
-    /// Whether the client has not sent what comes next of its request.
+    /// Returns true while the next part of the request has not come from the client.
     pub(super) fn awaits_client(&self) -> bool {
         self.awaits_client.load(Ordering::Acquire)
     }
 
-    /// Whether the client's request is malformed, or has ended before its end.
+    /// Returns true if the client's request is malformed, or has ended early.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }

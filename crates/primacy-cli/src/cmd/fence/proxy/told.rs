@@ -22,7 +22,7 @@ pub(super) enum Event {
     /// No client is accepted for a moment.
     NotAccepting {
         reason: String,
-        /// How often since the last such line.
+        /// The number of times since the last such line.
         held_back: u64,
     },
     /// It was told to end; requests under way go on.
