@@ -605,6 +605,30 @@ fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
     assert_eq!(number, last_of(5));
 }
 
+/// A follower could not use the number that its leader told it to be committed, and lacks nothing after the snapshot that it fetched.
+#[test]
+fn a_follower_that_fetched_a_snapshot_is_told_at_once_what_is_committed() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut leader = first_of_three();
+    lead(&mut leader, term);
+    let (to, last) = (leader.config.me.incarnation, LeaderSequence::first(term));
+    let answer = |round, gap, last| Body::AppendReply { to, round, last, gap, recovering: false };
+    perform(&mut leader);
+    leader.handle(now, identity(2, 1), term, answer(1, false, last));
+    perform(&mut leader);
+    assert_eq!(leader.committed(), last);
+    leader.on_timeout(now.after(leader.config.resend_after));
+    let told = said_to_second(&mut leader);
+    let Some(Body::Append { round, committed, .. }) = told else { panic!("it is not asked again: {told:?}") };
+    assert_eq!(committed, last);
+    leader.handle(now, identity(1, 1), term, answer(round, true, LeaderSequence::first(Term(2))));
+    let offered = said_to_second(&mut leader);
+    assert!(matches!(offered, Some(Body::Offer { number }) if number == last), "{offered:?}");
+    leader.handle(now, identity(1, 1), term, answer(0, false, last));
+    let told = said_to_second(&mut leader);
+    assert!(matches!(told, Some(Body::Append { committed, .. }) if committed == last), "{told:?}");
+}
+
 /// A lease may be over when a snapshot is written, and what stands behind it is done only then.
 #[test]
 fn a_leader_is_active_before_it_writes_a_snapshot() {
