@@ -127,7 +127,7 @@ enum JobEnd {
         ended: Ended,
         too_soon: bool,
     },
-    /// The system refused, and may do so again.
+    /// The system refused, and may do so again; or the watchdog cannot guard the job that runs.
     NotStarted {
         /// With what to end; nothing if the refusal may pass.
         exit: Option<Exit>,
@@ -673,11 +673,16 @@ impl Supervisor {
                 Event::NotStarted { lead, reason }
             }
             Report::Stopping { reason, .. } => {
-                if reason == Stopping::Deadline {
-                    course.because(&leadership.why(Reason::Expired));
+                match &reason {
+                    Stopping::Deadline => course.because(&leadership.why(Reason::Expired)),
+                    Stopping::Watchdog(why) => {
+                        course.because(why);
+                        course.led.job = Some(JobEnd::NotStarted { exit: None, message: why.clone() });
+                    }
+                    Stopping::Asked | Stopping::Leftovers => {}
                 }
                 guard.explain_delay("its job is being stopped");
-                Event::Stopping { lead, reason: course.stopping_text(reason) }
+                Event::Stopping { lead, reason: course.stopping_text(&reason) }
             }
             Report::SlowKill { processes, takes } => {
                 Event::Warning { message: slow_kill(processes, takes, self.settings.duty.kill_margin) }
@@ -755,9 +760,9 @@ impl Course {
         message
     }
 
-    fn stopping_text(&self, reason: Stopping) -> String {
+    fn stopping_text(&self, reason: &Stopping) -> String {
         match reason {
-            Stopping::Asked | Stopping::Deadline => self.led.reason.clone(),
+            Stopping::Asked | Stopping::Deadline | Stopping::Watchdog(_) => self.led.reason.clone(),
             Stopping::Leftovers => "what its first process left behind".to_owned(),
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use primacy::clock;
 use rustix::process::Signal;
-use support::{Node, Place, stderr, strings, table, wait_until};
+use support::{Node, Place, peers, stderr, strings, table, wait_until};
 
 /// What 3 s of lease allow.
 const TIMEOUT_NANOS: u64 = 2_000_000_000;
@@ -166,4 +166,88 @@ fn without_the_device_a_node_does_not_lead_unless_it_may() {
     let refused = place.output(&short);
     assert_eq!(refused.status.code(), Some(64), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("take --lease 2s or more"), "{}", stderr(&refused));
+}
+
+/// A node that may lead, with a lease of 6 s, and witnesses with these leases.
+struct Cluster {
+    place: Place,
+    device: Device,
+    peers: String,
+    leader: Node,
+    witnesses: Vec<Node>,
+}
+
+impl Cluster {
+    fn start(test: &str, automatic: &str, witnesses: &[(&str, &str)]) -> Self {
+        let mut place = Place::new(test);
+        let (device, peers) = (Device::new(&mut place), peers(&["a", "b", "c"]));
+        let mut args = strings(&["run", "--json", "--election", "e", "--node", "a", "--peers", &peers]);
+        args.extend(strings(&["--state-dir", &place.text("a"), "--lease", "6s", "--watchdog"]));
+        args.push(format!("{automatic}{}", place.text("watchdog")));
+        args.extend(strings(&["--restart", "--", "sleep", "1000"]));
+        let leader = Node::start(&place, "a", &args);
+        let start = |(name, lease): &(&str, &str)| witness(&place, name, &peers, lease);
+        let witnesses = witnesses.iter().map(start).collect();
+        Self { place, device, peers, leader, witnesses }
+    }
+
+    /// Starts the last witness again, with this lease.
+    fn change_lease(&mut self, lease: &str) {
+        let mut last = self.witnesses.pop().unwrap();
+        last.signal(Signal::TERM);
+        last.wait();
+        self.witnesses.push(witness(&self.place, &last.name, &self.peers, lease));
+    }
+
+    fn wait_for_more_food(&self) {
+        let fed = self.device.count(FOOD);
+        wait_until("food at renewals", || self.device.count(FOOD) >= fed + 5);
+    }
+}
+
+fn witness(place: &Place, name: &str, peers: &str, lease: &str) -> Node {
+    let mut args = strings(&["node", "--json", "--election", "e", "--node", name, "--peers", peers]);
+    args.extend(strings(&["--state-dir", &place.text(name), "--lease", lease, "--witness"]));
+    Node::start(place, name, &args)
+}
+
+#[test]
+fn it_is_fed_where_the_lead_rests_on_a_voter_with_a_shorter_lease() {
+    let cluster = Cluster::start("watchdog-leases", "", &[("c", "3s")]);
+    cluster.leader.told.wait_for_event("started");
+    cluster.wait_for_more_food();
+    assert_eq!(cluster.device.count(DISARM), 1, "when it was tried");
+    assert!(cluster.leader.leads(), "{}", cluster.leader.history());
+}
+
+#[test]
+fn a_lead_that_is_too_short_for_it_is_given_up() {
+    let mut cluster = Cluster::start("watchdog-short", "", &[("b", "6s"), ("c", "6s")]);
+    cluster.leader.told.wait_for_event("started");
+    cluster.wait_for_more_food();
+    cluster.change_lease("1s");
+    let stopping = cluster.leader.told.wait_for_event("stopping")["reason"].to_string();
+    assert!(stopping.contains("rests on promises of 1s"), "{stopping}");
+    cluster.leader.told.wait_for_event("released");
+    wait_until("the end of it", || cluster.device.last().1 == DISARM);
+    let not_started = cluster.leader.told.wait_for_event("not_started")["reason"].to_string();
+    assert!(not_started.contains("give all nodes the same --lease"), "{not_started}");
+    cluster.change_lease("6s");
+    cluster.leader.told.wait_for_another("started", 1);
+}
+
+#[test]
+fn a_lead_that_is_too_short_for_it_goes_on_without_where_it_may() {
+    let mut cluster = Cluster::start("watchdog-short-automatic", "automatic:", &[("b", "6s"), ("c", "6s")]);
+    cluster.leader.told.wait_for_event("started");
+    cluster.wait_for_more_food();
+    cluster.change_lease("1s");
+    cluster.leader.told.wait_for("a warning", |told| {
+        let message = told["message"].as_str()?;
+        (message.contains("rests on promises of 1s") && message.contains("leads without it")).then_some(())
+    });
+    wait_until("its being disarmed", || cluster.device.last().1 == DISARM);
+    cluster.change_lease("6s");
+    cluster.wait_for_more_food();
+    assert_eq!(cluster.leader.told.count("elected"), 1, "{}", cluster.leader.history());
 }

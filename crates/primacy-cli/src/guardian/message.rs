@@ -198,7 +198,7 @@ pub(crate) enum NotStarted {
 }
 
 /// Why a job is told to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stopping {
     /// The supervisor asked for it.
@@ -207,6 +207,8 @@ pub(crate) enum Stopping {
     Deadline,
     /// The job's first process has ended, and these are what it left behind.
     Leftovers,
+    /// The watchdog cannot guard the leadership any more, for this reason.
+    Watchdog(String),
 }
 
 /// The commands around the job.

@@ -48,7 +48,7 @@ use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::stop_command::StopAttempts;
 use crate::guardian::testifier::Testifier;
 use crate::guardian::warnings::Warnings;
-use crate::guardian::watchdog::Watchdog;
+use crate::guardian::watchdog::{Watchdog, WatchdogSpec};
 use crate::guardian::wire::Wire;
 use crate::line_writer::write_last_words;
 use crate::memory;
@@ -115,6 +115,8 @@ struct Guardian {
     watchdog: Option<Watchdog>,
     /// When to feed it next.
     feed_at: Option<Instant>,
+    /// It cannot be used for the lead as it is, which goes on without it.
+    is_unwatched: bool,
     warnings: Warnings,
     charge: Option<Charge>,
     /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go on: no death is told
@@ -208,6 +210,7 @@ fn guard_by(
         measure_at: None,
         watchdog: None,
         feed_at: None,
+        is_unwatched: false,
         charge: None,
         stop: StopAttempts::default(),
         supervisor_lost: false,
@@ -350,32 +353,71 @@ impl Guardian {
             charge.valid_until = charge.valid_until.max(valid_until);
             let valid_until = charge.valid_until.as_nanos();
             self.wire.say(&Report::Extended { term, valid_until });
+            self.fit_watchdog();
             self.feed();
         }
     }
 
     /// Arms the watchdog before anything is started, and says whether it may be.
     fn arm(&mut self) -> Result<(), String> {
-        let Some(spec) = &self.duty.watchdog else { return Ok(()) };
-        match spec.arm() {
+        let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return Ok(()) };
+        // Of a lead that is told of late less is left.
+        let left = watchdog::whole_seconds(charge.reset_by(&self.duty).since(clock::now()));
+        let seconds = charge.watchdog_seconds(spec, &self.duty).and_then(|seconds| match seconds.min(left) {
+            seconds @ 1.. => Ok(seconds),
+            _ => Err(io::Error::other("too little of the lead is left")),
+        });
+        self.is_unwatched = seconds.is_err();
+        match seconds.and_then(|seconds| spec.arm(seconds)) {
             Ok(watchdog) => {
                 self.watchdog = Some(watchdog);
                 self.feed();
                 Ok(())
             }
-            Err(error) if spec.is_required => {
-                Err(format!("the watchdog {} cannot be armed: {error}", spec.device.display()))
+            Err(error) if spec.is_required => Err(spec.explain(&error)),
+            Err(error) if self.is_unwatched => {
+                self.warn_unwatched(&spec.explain(&error));
+                Ok(())
             }
             Err(_) => Ok(()), // It was tried at the start, and that was told.
         }
+    }
+
+    /// Has the watchdog's timeout follow the shortest promise that the lead rests on, which may be another one with each renewal.
+    fn fit_watchdog(&mut self) {
+        let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return };
+        let seconds = charge.watchdog_seconds(spec, &self.duty);
+        let is_working = matches!(charge.stage, Stage::Preparing | Stage::Working);
+        let Some(watchdog) = &mut self.watchdog else {
+            if self.is_unwatched && is_working && seconds.is_ok() {
+                let _ = self.arm();
+            }
+            return;
+        };
+        let reset_by = charge.reset_by(&self.duty);
+        let fitted = seconds.and_then(|seconds| watchdog.set(seconds, reset_by, clock::now()));
+        let Err(error) = fitted else { return };
+        let why = spec.explain(&error);
+        if !spec.is_required {
+            self.is_unwatched = true;
+            self.disarm();
+            self.warn_unwatched(&why);
+        } else if is_working {
+            // It stays armed, and is not fed, until the job is gone.
+            self.drain(Stopping::Watchdog(why));
+        }
+    }
+
+    fn warn_unwatched(&self, why: &str) {
+        self.warnings.warn(&format!("{why}; this node leads without it"));
     }
 
     /// Arms the watchdog that a dead guardian has left armed, so that it is fed for as long as the stop command may take. To open it
     /// is to feed it, so where it is too late for that it is left to reset the machine.
     fn take_over_watchdog(&mut self) {
         let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return };
-        let slack = watchdog::slack(Duration::from_nanos(self.duty.kill_margin));
-        let is_early = clock::now() <= charge.valid_until.before(slack).before(spec.longest());
+        let Ok(seconds) = charge.watchdog_seconds(spec, &self.duty) else { return };
+        let is_early = clock::now().after(watchdog::from_seconds(seconds)) <= charge.reset_by(&self.duty);
         if self.duty.stop_command.is_some() && is_early {
             let _ = self.arm(); // If it cannot be, it resets the machine.
         }
@@ -384,8 +426,7 @@ impl Guardian {
     /// Feeds the watchdog, if there is one, unless it would then reset the machine too late.
     fn feed(&mut self) {
         let (Some(watchdog), Some(charge)) = (&self.watchdog, &self.charge) else { return };
-        let slack = watchdog::slack(Duration::from_nanos(self.duty.kill_margin));
-        self.feed_at = watchdog.feed_until(charge.valid_until.before(slack), clock::now());
+        self.feed_at = watchdog.feed_until(charge.reset_by(&self.duty), clock::now());
     }
 
     /// Lets go of the watchdog, as nothing is left on this machine of what has run under the lead. While a stop command has not
@@ -810,6 +851,15 @@ impl Charge {
         let now = clock::now();
         let (drained, lead_ends) = (now.after(self.drain(duty)), self.kill_at(duty));
         if now < lead_ends { drained.min(lead_ends) } else { drained }
+    }
+
+    /// When the watchdog resets the machine, at the latest.
+    fn reset_by(&self, duty: &Duty) -> Instant {
+        self.valid_until.before(watchdog::slack(self.kill_margin(duty)))
+    }
+
+    fn watchdog_seconds(&self, spec: &WatchdogSpec, duty: &Duty) -> io::Result<i32> {
+        spec.seconds(self.granted, Duration::from_nanos(duty.lease))
     }
 
     fn kill_margin(&self, duty: &Duty) -> Duration {

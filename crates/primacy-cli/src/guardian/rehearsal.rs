@@ -81,6 +81,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         measure_at: None,
         watchdog: None,
         feed_at: None,
+        is_unwatched: false,
         charge: None,
         supervisor_lost: false,
         leave_taken: false,

@@ -2,8 +2,13 @@
 //! should end it are all stopped, or because it cannot be killed.
 //!
 //! The guardian arms it before it starts anything under a lead, and disarms it when nothing of that is left: the job is gone, and
-//! the stop command, if there is one, has succeeded. Meanwhile it feeds it only while the reset would still come before the end of the lead. The last time is the latest such instant, so that a job that is
-//! ended in the kill margin costs no reset. A guardian that dies leaves it armed.
+//! the stop command, if there is one, has succeeded. Meanwhile it feeds it only while the reset would still come before the end of
+//! the lead. The last time is the latest such instant, so that a job that is ended in the kill margin costs no reset. A guardian
+//! that dies leaves it armed.
+//!
+//! Voters whose lease is shorter promise less than this node's lease, and then the lead ends that much earlier without renewal. So
+//! the timeout follows the shortest promise that the lead rests on. Where that leaves less than a second, the device is of no use:
+//! the node gives up the lead, or leads on without it.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -22,14 +27,16 @@ pub(crate) struct WatchdogSpec {
     pub(crate) device: PathBuf,
     /// Where it cannot be used, this node does not lead.
     pub(crate) is_required: bool,
-    /// How many seconds after the last feeding the machine is reset at the latest.
-    pub(crate) longest: i32,
+    /// How long after the last feeding the reset may come where all promise for a whole lease, in nanoseconds.
+    pub(crate) longest: u64,
 }
 
 /// A device that is armed.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     device: File,
+    /// The timeout that it was asked to have, in seconds.
+    asked: i32,
     /// The time after which it resets the machine, counted from when it was fed.
     timeout: Duration,
 }
@@ -60,8 +67,7 @@ impl WatchdogSpec {
         // It is fed whenever the lead was renewed; the next renewal must come before the last feeding.
         let renewed_until = Duration::from(timers.lease - timers.renewal);
         let longest = timers.drift_max.shorten(renewed_until).minus(slack(timers.kill_margin.into()));
-        let longest = i32::try_from(longest.as_millis() / 1_000).unwrap_or(i32::MAX);
-        if longest < 1 {
+        if whole_seconds(longest) < 1 {
             return Err(format!(
                 "the watchdog {} counts whole seconds, and of the lease of {:?} less than one is left between renewals; take \
                  --lease 2s or more",
@@ -69,35 +75,37 @@ impl WatchdogSpec {
                 timers.lease
             ));
         }
-        Ok(Self { device, is_required, longest })
+        Ok(Self { device, is_required, longest: longest.as_nanos() })
     }
 
-    /// How long after it was fed it resets the machine, at the longest.
-    pub(crate) fn longest(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.longest).unwrap_or(0))
+    /// Returns the timeout in seconds for a lead that lasts for `granted` of the `lease` without renewal.
+    ///
+    /// # Errors
+    /// If that is less than one.
+    pub(crate) fn seconds(&self, granted: Duration, lease: Duration) -> io::Result<i32> {
+        let longest = whole_seconds(Duration::from_nanos(self.longest).scaled(granted, lease));
+        if longest >= 1 {
+            return Ok(longest);
+        }
+        Err(io::Error::other(format!(
+            "the lead rests on promises of {granted}, of which less than one second is left between renewals, and it counts whole \
+             seconds; give all nodes the same --lease, of 2s or more"
+        )))
     }
 
-    /// Arms the device.
+    /// Arms the device, with this timeout in seconds.
     ///
     /// # Errors
     /// Why it cannot be used; it is not armed then.
-    pub(crate) fn arm(&self) -> io::Result<Watchdog> {
+    pub(crate) fn arm(&self, seconds: i32) -> io::Result<Watchdog> {
         if never_stops(&self.device) {
             return Err(io::Error::other("it cannot be disarmed (nowayout)"));
         }
         // Opening it arms it. A pipe that was named by mistake would have to be waited for.
         let device = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&self.device)?;
-        let armed = set_timeout(&device, self.longest).and_then(|seconds| match u64::try_from(seconds) {
-            Ok(timeout @ 1..) if seconds <= self.longest => Ok(Duration::from_secs(timeout)),
-            Ok(_) | Err(_) => {
-                let longest = self.longest;
-                Err(io::Error::other(format!(
-                    "it resets the machine after {seconds} s, and the lease allows {longest} s; take a longer --lease"
-                )))
-            }
-        });
+        let armed = set_timeout(&device, seconds);
         match armed {
-            Ok(timeout) => Ok(Watchdog { device, timeout }),
+            Ok(timeout) => Ok(Watchdog { device, asked: seconds, timeout }),
             Err(error) => {
                 disarm(&device);
                 Err(error)
@@ -110,12 +118,29 @@ impl WatchdogSpec {
     /// # Errors
     /// Why it cannot be used, for people.
     pub(crate) fn try_out(&self) -> Result<(), String> {
-        let refused = |error| format!("the watchdog {} cannot be used: {error}", self.device.display());
-        self.arm().map(Watchdog::disarm).map_err(refused)
+        let longest = whole_seconds(Duration::from_nanos(self.longest));
+        self.arm(longest).map(Watchdog::disarm).map_err(|error| self.explain(&error))
+    }
+
+    /// Explains, for people, why the device is of no use.
+    pub(crate) fn explain(&self, error: &io::Error) -> String {
+        format!("the watchdog {} cannot be used: {error}", self.device.display())
     }
 }
 
 impl Watchdog {
+    /// Gives it another timeout, which also feeds it, unless it would then reset the machine after `end`.
+    ///
+    /// # Errors
+    /// If the device refuses it.
+    pub(crate) fn set(&mut self, seconds: i32, end: Instant, now: Instant) -> io::Result<()> {
+        if seconds != self.asked && now.after(from_seconds(seconds)) <= end {
+            self.timeout = set_timeout(&self.device, seconds)?;
+            self.asked = seconds;
+        }
+        Ok(())
+    }
+
     /// Feeds it, if it then still resets the machine before `end`, and says when to feed it next.
     pub(crate) fn feed_until(&self, end: Instant, now: Instant) -> Option<Instant> {
         let latest = end.before(self.timeout);
@@ -135,7 +160,7 @@ impl Watchdog {
     /// One that writes to this file.
     #[cfg(test)]
     pub(crate) fn standing_in(device: File, timeout: Duration) -> Self {
-        Self { device, timeout }
+        Self { device, asked: whole_seconds(timeout), timeout }
     }
 }
 
@@ -149,17 +174,30 @@ fn disarm(mut device: &File) {
     let _ = device.write_all(MAGIC_CLOSE);
 }
 
-/// Asks for a timeout, and returns the one that the device then has.
-fn set_timeout(device: &File, seconds: i32) -> io::Result<i32> {
+/// The whole seconds in this time.
+pub(crate) fn whole_seconds(time: Duration) -> i32 {
+    i32::try_from(time.as_millis() / 1_000).unwrap_or(i32::MAX)
+}
+
+pub(crate) fn from_seconds(seconds: i32) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Sets the timeout, and returns the one that the device then has, which may be shorter.
+fn set_timeout(device: &File, seconds: i32) -> io::Result<Duration> {
     // One whose timeout is fixed refuses this, and tells it all the same.
     let _ = request::<SET_TIMEOUT>(device, seconds);
-    match request::<GET_TIMEOUT>(device, 0) {
+    let has = match request::<GET_TIMEOUT>(device, 0) {
         // In tests a pipe stands in for a device; the program that is released takes none.
-        Err(_) if cfg!(debug_assertions) && std::env::var_os("PRIMACY_TEST_WATCHDOG").is_some() => {
-            Ok(seconds)
-        }
-        told => told,
+        Err(_) if cfg!(debug_assertions) && std::env::var_os("PRIMACY_TEST_WATCHDOG").is_some() => seconds,
+        told => told?,
+    };
+    if (1..=seconds).contains(&has) {
+        return Ok(from_seconds(has));
     }
+    Err(io::Error::other(format!(
+        "it resets the machine after {has} s, and the lease allows {seconds} s; take a longer --lease"
+    )))
 }
 
 fn request<const OPCODE: Opcode>(device: &File, mut value: i32) -> io::Result<i32> {
@@ -198,13 +236,26 @@ mod tests {
 
     #[test]
     fn the_longest_timeout_is_over_before_a_lead_that_was_just_not_renewed() {
-        let longest =
-            |lease, renewal| WatchdogSpec::new("/dev/w", &timers(lease, renewal)).map(|spec| spec.longest);
-        assert_eq!(longest(10_000, 1_666), Ok(8));
-        assert_eq!(longest(2_000, 500), Ok(1));
-        assert!(longest(1_000, 250).unwrap_err().contains("take --lease 2s or more"));
+        let spec = |lease, renewal| WatchdogSpec::new("/dev/w", &timers(lease, renewal));
+        let whole = |lease, renewal| {
+            let (spec, lease) = (spec(lease, renewal).unwrap(), Duration::from_millis(lease));
+            spec.seconds(lease, lease).unwrap()
+        };
+        assert_eq!((whole(10_000, 1_666), whole(2_000, 500)), (8, 1));
+        assert!(spec(1_000, 250).unwrap_err().contains("take --lease 2s or more"));
         let automatic = WatchdogSpec::new("automatic:/dev/w", &timers(10_000, 1_666)).unwrap();
         assert_eq!((automatic.device, automatic.is_required), (PathBuf::from("/dev/w"), false));
+    }
+
+    #[test]
+    fn its_timeout_follows_the_shortest_promise_that_the_lead_rests_on() {
+        let (spec, lease) =
+            (WatchdogSpec::new("/dev/w", &timers(10_000, 1_666)).unwrap(), Duration::from_secs(10));
+        let seconds =
+            |granted| spec.seconds(Duration::from_millis(granted), lease).map_err(|error| error.to_string());
+        assert_eq!((seconds(6_000), seconds(3_000), seconds(1_300)), (Ok(4), Ok(2), Ok(1)));
+        let why = seconds(1_000).unwrap_err();
+        assert!(why.contains("rests on promises of 1s") && why.contains("--lease, of 2s or more"), "{why}");
     }
 
     #[test]
