@@ -17,6 +17,7 @@
 
 pub(crate) mod handle;
 pub(crate) mod job;
+mod kill_time;
 pub(crate) mod message;
 mod precedence;
 mod rehearsal;
@@ -44,6 +45,7 @@ use signal_hook::consts::SIGCHLD;
 use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::job::Program;
+use crate::guardian::kill_time::KillTime;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::stop_command::StopAttempts;
 use crate::guardian::testifier::Testifier;
@@ -66,6 +68,8 @@ struct Charge {
     /// How long the leadership lasts without renewal.
     granted: Duration,
     stage: Stage,
+    /// How long it takes to kill all that was started, where it has to be searched for.
+    kill_time: KillTime,
     /// The first process of the job, or the hook, until it was reaped.
     main: Option<Pid>,
 }
@@ -89,9 +93,6 @@ enum Stage {
     Parting { kill_at: Instant },
 }
 
-/// How often it is measured how long it takes to kill the job.
-const MEASURED_EVERY: Duration = Duration::from_secs(60);
-
 struct Guardian {
     wire: Wire,
     /// Readable when the supervisor's process is gone; `None` if it was gone before it could be watched.
@@ -107,10 +108,6 @@ struct Guardian {
     niceness: Option<i32>,
     /// All that is started is in it; or why there is none.
     cgroup: Result<Cgroup, String>,
-    /// How long it may take to kill all that has been started, where they have to be searched for.
-    kill_takes: Duration,
-    /// When to measure that again.
-    measure_at: Option<Instant>,
     /// Armed while anything runs under a lead.
     watchdog: Option<Watchdog>,
     /// When to feed it next.
@@ -206,8 +203,6 @@ fn guard_by(
         job,
         niceness,
         cgroup,
-        kill_takes: Duration::ZERO,
-        measure_at: None,
         watchdog: None,
         feed_at: None,
         is_unwatched: false,
@@ -249,7 +244,7 @@ impl Guardian {
                 self.feed();
             }
             self.on_time(now);
-            if self.measure_at.is_some_and(|at| now >= at) {
+            if self.measure_at().is_some_and(|at| now >= at) {
                 self.measure();
             }
             if self.settled_at.is_some_and(|at| now >= at) {
@@ -276,7 +271,7 @@ impl Guardian {
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
         let deadline = self.charge.as_ref().and_then(|charge| self.deadline(charge));
-        let others = [self.settled_at, self.measure_at, self.feed_at].into_iter().flatten();
+        let others = [self.settled_at, self.measure_at(), self.feed_at].into_iter().flatten();
         self.timer.set(deadline.into_iter().chain(others).min());
         let mut wire = PollFlags::IN;
         if self.wire.has_unsent() {
@@ -340,7 +335,8 @@ impl Guardian {
     fn take_charge(&mut self, term: u64, fenced: bool, (valid_until, granted): (u64, u64), stage: Stage) {
         let (valid_until, granted) = (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
         self.stop = StopAttempts::default();
-        self.charge = Some(Charge { term, fenced, valid_until, granted, stage, main: None });
+        let kill_time = KillTime::default();
+        self.charge = Some(Charge { term, fenced, valid_until, granted, stage, kill_time, main: None });
     }
 
     fn charge_of(&mut self, term: u64) -> Option<&mut Charge> {
@@ -564,8 +560,12 @@ impl Guardian {
         };
         let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
         self.settled_at = Some(clock::now().after(memory::SETTLING_TIME));
-        self.measure_at = Some(clock::now().after(memory::SETTLING_TIME));
-        let Some(charge) = &self.charge else { return };
+        let is_searched_for = self.cgroup.is_err();
+        let Some(charge) = &mut self.charge else { return };
+        // In a control group the kernel kills all, and how many there are is no matter.
+        if is_searched_for {
+            charge.kill_time.begin(clock::now());
+        }
         self.wire.say(&Report::Started { term: charge.term, pid: pid.as_raw_nonzero().get() });
     }
 
@@ -611,33 +611,28 @@ impl Guardian {
         None
     }
 
-    /// Measures how long it takes to kill the job. In a control group the kernel does it, and how many there are is no matter.
-    fn measure(&mut self) {
-        self.measure_at = None;
-        let working = self.charge.as_ref().filter(|charge| charge.stage == Stage::Working);
-        let Some(charge) = working.filter(|_| self.cgroup.is_err()) else { return };
-        let (processes, found) = time_to_find_descendants(charge.stop_at(&self.duty));
-        // Those that end want the processors, too.
-        let takes = found.times(2);
-        let margin = charge.kill_margin(&self.duty);
-        // Told again when it has become half as long again.
-        if takes > margin.divided_by(2) && takes.times(2) > self.kill_takes.times(3) {
-            self.wire.say(&Report::SlowKill { processes, takes: takes.as_nanos() });
-        }
-        self.kill_takes = takes.max(self.kill_takes);
-        self.measure_at = Some(clock::now().after(MEASURED_EVERY));
+    fn measure_at(&self) -> Option<Instant> {
+        self.charge.as_ref()?.kill_time.measure_at()
     }
 
-    /// When everything is killed that is not gone by then.
-    fn kill_at(&self, charge: &Charge) -> Instant {
-        charge.kill_at(&self.duty).min(charge.valid_until.before(self.kill_takes))
+    /// Measures how long it takes to kill the job.
+    fn measure(&mut self) {
+        self.feed(); // Nothing else is done meanwhile.
+        let Some(charge) = &mut self.charge else { return };
+        let latest = clock::now().after(KillTime::longest_search(charge.granted));
+        let (processes, found) = time_to_find_descendants(latest.min(charge.stop_at(&self.duty)));
+        let margin = charge.kill_margin(&self.duty);
+        if let Some(takes) = charge.kill_time.on_measured(clock::now(), found, margin) {
+            self.wire.say(&Report::SlowKill { processes, takes: takes.as_nanos() });
+        }
     }
 
     /// Asks everything to end, and sets the time at which it is killed.
     fn drain(&mut self, reason: Stopping) {
         let Some(charge) = &self.charge else { return };
-        let kill_at = clock::now().after(charge.drain_of_job(&self.duty)).min(self.kill_at(charge));
+        let kill_at = clock::now().after(charge.drain_of_job(&self.duty)).min(charge.job_kill_at(&self.duty));
         let Some(charge) = &mut self.charge else { return };
+        charge.kill_time.end_measuring();
         let before = charge.stage;
         charge.stage = Stage::Draining { kill_at };
         let (term, main) = (charge.term, charge.main);
@@ -690,6 +685,7 @@ impl Guardian {
         let Some(charge) = &mut self.charge else { return };
         let (term, stage) = (charge.term, charge.stage);
         let main = charge.main.take();
+        charge.kill_time.end_measuring();
         if !self.supervisor_lost {
             self.wire.say(&Report::Killing { term });
         }
@@ -792,7 +788,6 @@ impl Guardian {
     fn let_go(&mut self) {
         self.disarm();
         if let Some(charge) = self.charge.take() {
-            self.kill_takes = Duration::ZERO;
             self.wire.say(&Report::Gone { term: charge.term, stop_failed: self.stop.is_owed() });
             if let Ok(cgroup) = &mut self.cgroup {
                 // If it cannot be renewed, the next job is not in it, and is found in the process table.
@@ -826,7 +821,12 @@ impl Guardian {
 impl Charge {
     /// When the job is told to end if the leadership is not extended.
     fn stop_at(&self, duty: &Duty) -> Instant {
-        self.kill_at(duty).before(self.drain(duty))
+        self.kill_at(duty).before(self.drain(duty)).min(self.job_kill_at(duty))
+    }
+
+    /// When all of the job is killed that is not gone by then.
+    fn job_kill_at(&self, duty: &Duty) -> Instant {
+        self.kill_at(duty).min(self.kill_time.kill_by(self.valid_until, self.granted))
     }
 
     /// How long the work may take to end in order.

@@ -77,8 +77,6 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         stop: StopAttempts::default(),
         duty,
         job: Some(Program { file: "/proc/self/exe".into(), args }),
-        kill_takes: Duration::ZERO,
-        measure_at: None,
         watchdog: None,
         feed_at: None,
         is_unwatched: false,

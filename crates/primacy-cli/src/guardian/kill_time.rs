@@ -1,0 +1,143 @@
+//! The time that it takes to kill a job whose processes must be searched for, as it was measured while the job runs: a job of many
+//! processes is killed earlier than others, so that all are gone by the end of the lead.
+
+use primacy::core::{Duration, Instant};
+
+/// When the first measurement is due, after the start of the job; each further pause is twice as long. Jobs grow most at first.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The most that is allowed for it, as a part of what a lead lasts without renewal. A leader that is healthy is renewed before that.
+const PARTS: u64 = 2;
+/// Processes that end want the processors, too.
+const TIMES_AS_LONG: u64 = 2;
+
+/// The longest time that was measured for one job, and when to measure again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KillTime {
+    longest: Duration,
+    measure_at: Option<Instant>,
+    pause: Duration,
+}
+
+impl KillTime {
+    /// The job starts.
+    pub(super) fn begin(&mut self, now: Instant) {
+        *self =
+            Self { longest: Duration::ZERO, measure_at: Some(now.after(FIRST_PAUSE)), pause: FIRST_PAUSE };
+    }
+
+    pub(super) fn measure_at(&self) -> Option<Instant> {
+        self.measure_at
+    }
+
+    /// The longest time that one measurement may take of a lead that lasts for `granted`. More would change nothing.
+    pub(super) fn longest_search(granted: Duration) -> Duration {
+        granted.divided_by(PARTS * TIMES_AS_LONG)
+    }
+
+    /// All processes were found within this time. Returns how long it may take to kill them, if that is to be told: it takes a good
+    /// part of the margin, and half as long again as what was measured before.
+    pub(super) fn on_measured(
+        &mut self,
+        now: Instant,
+        found: Duration,
+        margin: Duration,
+    ) -> Option<Duration> {
+        self.pause = self.pause.times(2).min(PAUSE_MAX);
+        self.measure_at = Some(now.after(self.pause));
+        let takes = found.times(TIMES_AS_LONG);
+        let is_news = takes > margin.divided_by(2) && takes.times(2) > self.longest.times(3);
+        self.longest = self.longest.max(takes);
+        is_news.then_some(takes)
+    }
+
+    /// Measures no more: the job is being ended.
+    pub(super) fn end_measuring(&mut self) {
+        self.measure_at = None;
+    }
+
+    /// When to kill the job, at the latest, in a lead that ends then and lasts for `granted` without renewal.
+    pub(super) fn kill_by(&self, valid_until: Instant, granted: Duration) -> Instant {
+        valid_until.before(self.longest.min(granted.divided_by(PARTS)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Charge, Duty, Stage};
+    use super::*;
+
+    const MARGIN: Duration = Duration::from_millis(100);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_job_is_measured_often_at_first_and_told_of_when_it_grows() {
+        let mut time = KillTime::default();
+        assert_eq!(time.measure_at(), None);
+        time.begin(at(0));
+        let mut seconds = Vec::new();
+        let mut told = Vec::new();
+        // It grows for a minute, as one with more and more processes.
+        while let Some(due) = time.measure_at().filter(|&due| due < at(300_000)) {
+            let now = due.since(at(0)).as_millis();
+            seconds.push(now / 1_000);
+            let found = Duration::from_millis(now.min(60_000) / 100);
+            told.extend(time.on_measured(due, found, MARGIN).map(Duration::as_millis));
+        }
+        assert_eq!(seconds, [1, 3, 7, 15, 31, 63, 123, 183, 243]);
+        assert_eq!(told, [60, 140, 300, 620, 1_200]);
+        time.end_measuring();
+        assert_eq!(time.measure_at(), None);
+    }
+
+    #[test]
+    fn the_kill_is_earlier_by_what_was_measured_but_leaves_a_healthy_leader_its_lead() {
+        let (mut time, lease) = (KillTime::default(), Duration::from_secs(4));
+        time.begin(at(0));
+        assert_eq!(time.kill_by(at(10_000), lease), at(10_000));
+        time.on_measured(at(1_000), Duration::from_millis(600), MARGIN);
+        assert_eq!(time.kill_by(at(10_000), lease), at(8_800));
+        // A shorter one that was measured later does not count: the processes may be paused.
+        time.on_measured(at(3_000), Duration::from_millis(1), MARGIN);
+        assert_eq!(time.kill_by(at(10_000), lease), at(8_800));
+        time.on_measured(at(7_000), KillTime::longest_search(lease), MARGIN);
+        assert_eq!(time.kill_by(at(10_000), lease), at(8_000));
+        time.on_measured(at(15_000), Duration::from_secs(100), MARGIN);
+        assert_eq!(time.kill_by(at(10_000), lease), at(8_000));
+    }
+
+    #[test]
+    fn the_job_is_told_to_end_and_killed_earlier_where_its_processes_take_longer_than_the_margin() {
+        let nanos = |millis| Duration::from_millis(millis).as_nanos();
+        let duty = Duty {
+            supervisor: 1,
+            election: String::new(),
+            node: String::new(),
+            mark: String::new(),
+            drain: nanos(500),
+            kill_margin: nanos(100),
+            lease: nanos(4_000),
+            stop_command: None,
+            on_elected: None,
+            on_deposed: None,
+            witness: None,
+            watchdog: None,
+            json: false,
+        };
+        let (valid_until, granted) = (at(10_000), Duration::from_secs(4));
+        let kill_time = KillTime::default();
+        let (stage, main) = (Stage::Working, None);
+        let mut charge = Charge { term: 1, fenced: true, valid_until, granted, stage, kill_time, main };
+        assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_400), at(9_900)));
+        charge.kill_time.on_measured(at(0), Duration::from_millis(200), MARGIN);
+        assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_400), at(9_600)));
+        // Longer than margin and drain together.
+        charge.kill_time.on_measured(at(0), Duration::from_millis(400), MARGIN);
+        assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_200), at(9_200)));
+        // The commands that follow have the time that they always have.
+        assert_eq!(charge.kill_at(&duty), at(9_900));
+    }
+}
