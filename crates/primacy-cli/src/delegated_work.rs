@@ -45,15 +45,29 @@ const PREFIX_WITH_WORD: (&str, &[&str]) = ("timeout", &["-k", "--kill-after", "-
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh"];
 
-/// A warning, if the command is one of those that are known.
+/// A warning for `primacy run`, if the command is one of those that are known.
 pub(crate) fn warning(command: &[OsString]) -> Option<String> {
-    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (name, who, stop) = delegating(&words)?;
+    let (name, who, stop) = known(command)?;
     Some(format!(
         "{name} has its work done by {who}, which goes on with it when {name} is killed: give a --stop-command that ends the \
          work and fails unless it has ended, as in {stop:?}; without one, another node may start while it goes on"
     ))
+}
+
+/// The same for `primacy fence exec`, which has no stop command.
+pub(crate) fn fence_warning(command: &[OsString]) -> Option<String> {
+    let (name, who, stop) = known(command)?;
+    Some(format!(
+        "{name} has its work done by {who}, which goes on with it when {name} is killed, and the lock is let go then: run a script \
+         instead that ends what is left of such work before it begins, as in {stop:?}; without that, the next command may run while \
+         it goes on"
+    ))
+}
+
+fn known(command: &[OsString]) -> Option<(&'static str, &'static str, &'static str)> {
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    delegating(&words)
 }
 
 fn delegating(words: &[&str]) -> Option<(&'static str, &'static str, &'static str)> {

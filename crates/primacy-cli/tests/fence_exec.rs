@@ -246,3 +246,21 @@ fn a_program_that_uses_the_same_fence_waits_for_the_command() {
     assert!(place.path("done").exists(), "it was admitted while the command was running");
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_command_whose_work_others_do_is_warned_of() {
+    let place = Place::new("exec-delegated");
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::copy("/bin/true", place.path("bin/docker")).unwrap();
+    let docker = place.text("bin/docker");
+    let run = |command: &[&str]| {
+        let args = ["fence", "exec", "--state", "e.fence", "--election", "e", "--token", "1", "--"];
+        let output = place.output(&[&args, command].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let told = run(&[&docker, "run", "image"]);
+    assert!(told.contains("warning: docker has its work done by the Docker daemon"), "{told}");
+    assert!(told.contains("the lock is let go"), "{told}");
+    assert_eq!(run(&["true"]), "");
+}

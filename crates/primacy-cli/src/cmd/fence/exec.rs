@@ -23,9 +23,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::nesting::holder_above;
 use super::{Patience, State, failure};
+use crate::delegated_work::fence_warning;
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 use crate::guardian::job::{Program, bind_to_parent, hand_on};
+use crate::line_writer::write_last_words;
 use crate::process_tree::{Ended, end_descendants, reap};
 use crate::program::find_program;
 use crate::signals::PassedOn;
@@ -71,8 +73,9 @@ Signals: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to
 the command. While another command is waited for, they end the waiting.
 
 What can outlast the lock: a process that the kernel cannot kill, or that has
-become another user; and, where this process is killed, a descendant that has
-closed the files which it was started with.
+become another user; where this process is killed, a descendant that has closed
+the files which it was started with; and work that others do for the command
+(docker run, systemd-run, ssh, kubectl exec).
 
 ";
 
@@ -94,6 +97,9 @@ pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
             holder.as_raw_nonzero()
         );
         return Err(Failure::new(Exit::NotElected, message));
+    }
+    if let Some(warning) = fence_warning(&args.command) {
+        write_last_words(&format!("primacy fence exec: warning: {warning}"));
     }
     let fence = args.state.hold(patience).map_err(|error| failure(&error, Exit::NotElected))?;
     // Only now: a later leader may have been here while this one waited.
