@@ -230,6 +230,7 @@ impl<A: Algorithm> World<A> {
             Answer::Revised(_, Progress::Committing) => "operator: voters written",
             Answer::Revised(_, Progress::CatchingUp { .. }) => "operator: the node is brought up to date",
             Answer::Revised(_, Progress::Waiting) => "operator: what was written before comes first",
+            Answer::Revised(_, Progress::Resigning) => "operator: the leader resigns to be removed",
             Answer::Revised(_, Progress::Refused(_)) => "operator: refused",
             Answer::LossAccepted(..) => "operator: told of a loss",
         });
@@ -439,6 +440,7 @@ pub fn progress_text(progress: Progress) -> String {
         Progress::Committing => "written".to_owned(),
         Progress::CatchingUp { held, last } => format!("holds {held} of {last}"),
         Progress::Waiting => "what was written before comes first".to_owned(),
+        Progress::Resigning => "the leader resigns first".to_owned(),
         Progress::Refused(NotAllowed::NotLeading) => "refused: does not lead".to_owned(),
         Progress::Refused(NotAllowed::Last) => "refused: no voter would be left".to_owned(),
         Progress::Refused(NotAllowed::TooMany) => "refused: too many voters".to_owned(),
@@ -446,6 +448,7 @@ pub fn progress_text(progress: Progress) -> String {
             format!("refused: of {voters} voters {heard} would be heard")
         }
         Progress::Refused(NotAllowed::OtherAddress) => "refused: it is reached elsewhere".to_owned(),
+        Progress::Refused(NotAllowed::NoOtherLeader) => "refused: no other node took the lead".to_owned(),
     }
 }
 

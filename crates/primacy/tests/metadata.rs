@@ -119,7 +119,12 @@ impl Standing {
         until(&format!("{wish:?}"), async || {
             match self.map().revise(wish.clone()).await {
                 Ok(Progress::Done) => true,
-                Ok(Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting) => false,
+                Ok(
+                    Progress::Committing
+                    | Progress::CatchingUp { .. }
+                    | Progress::Waiting
+                    | Progress::Resigning,
+                ) => false,
                 // The one that is to be removed may lead; then the next one is asked.
                 Ok(Progress::Refused(Refusal::NotLeading)) | Err(MapError::Timeout) => false,
                 other => panic!("{wish:?}: {other:?}"),

@@ -235,7 +235,9 @@ fn change(
                 return Err(Failure::new(Exit::NotElected, message));
             }
             Progress::NotLed => {}
-            Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting => leaderless_since = None,
+            Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting | Progress::Resigning => {
+                leaderless_since = None
+            }
             Progress::Refused { why } => return Err(Failure::new(Exit::NotElected, why.clone())),
         }
         if Instant::now() >= until {
@@ -254,7 +256,7 @@ fn rest(progress: &Progress) -> &'static str {
         Progress::CatchingUp { .. } => {
             "that goes on, and it does not vote before this command is given again"
         }
-        Progress::Waiting | Progress::NotLed => {
+        Progress::Waiting | Progress::Resigning | Progress::NotLed => {
             "what was begun stands, or may yet be done; give this command again to go on"
         }
         Progress::Done | Progress::Refused { .. } => "nothing is left to be done",
@@ -293,6 +295,9 @@ fn line(change: &str, node: &str, progress: &Progress) -> String {
             format!("{node} has not been heard yet, or takes a snapshot; is it started?")
         }
         Progress::Waiting => "what was written before comes first".to_owned(),
+        Progress::Resigning => {
+            format!("{node} leads, and is removed when its work has ended and another node leads")
+        }
         Progress::NotLed => "nobody leads at present".to_owned(),
         Progress::Refused { why } => why.clone(),
     }

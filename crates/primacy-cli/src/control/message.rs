@@ -124,6 +124,8 @@ pub(crate) enum Progress {
     CatchingUp { held: Option<(u64, u64)>, last: (u64, u64) },
     /// Another change comes first.
     Waiting,
+    /// The leader is to be removed: its work ends first, and the next leader removes it.
+    Resigning,
     /// Nobody leads who could do it.
     NotLed,
     /// It is not done.
@@ -143,6 +145,7 @@ impl From<primacy::metadata::Progress> for Progress {
                 Self::CatchingUp { held, last: pair(last) }
             }
             P::Waiting => Self::Waiting,
+            P::Resigning => Self::Resigning,
             P::Refused(Refusal::NotLeading) => Self::NotLed,
             P::Refused(Refusal::Last) => {
                 refused("it is the last voter; without one nothing could ever be written".to_owned())
@@ -153,6 +156,10 @@ impl From<primacy::metadata::Progress> for Progress {
             P::Refused(Refusal::NoMajority { heard, voters }) => refused(format!(
                 "of the {voters} voters that there would be, only {heard} are heard, and that is no majority: start the others first"
             )),
+            P::Refused(Refusal::NoOtherLeader) => refused(
+                "it leads, has resigned to be removed, and no other node took the lead: see with `primacy who` why, and give the command again"
+                    .to_owned(),
+            ),
             P::Refused(Refusal::OtherAddress) => refused(
                 "it votes already, and is reached at another address; remove it first, or leave it as it is"
                     .to_owned(),

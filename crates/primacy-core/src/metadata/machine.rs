@@ -325,6 +325,8 @@ pub struct Metadata<S: Replicated = State> {
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
+    /// The term in which this node resigned to be removed, until another node leads.
+    resigned_to_be_removed: Option<Term>,
     /// The time of the last input, until all effects of it are performed.
     handled_at: Option<Instant>,
     outputs: VecDeque<Output<Message, Durable>>,
@@ -433,6 +435,7 @@ impl<S: Keeps> Metadata<S> {
             expiry: Expiry::default(),
             tell_again_after,
             nobody_works: false,
+            resigned_to_be_removed: None,
             handled_at: Some(now),
             outputs: VecDeque::new(),
         };
@@ -693,7 +696,12 @@ impl<S: Keeps> Metadata<S> {
                     self.tell(event);
                 }
             }
-            Event::LeaderChanged(leader) => self.leader = leader,
+            Event::LeaderChanged(leader) => {
+                if leader.is_some_and(|leader| leader.identity != self.me) {
+                    self.resigned_to_be_removed = None;
+                }
+                self.leader = leader;
+            }
             Event::Violation(_) => self.tell(event),
         }
     }
@@ -732,13 +740,12 @@ impl<S: Keeps> Metadata<S> {
             && self.replica.is_active()
             && self.quorum.is_supported_to_the_end()
         {
-            self.become_active(now, term, mandate, valid_until);
-        }
-        // A leader that votes no more has led for long enough to say so.
-        let voters = self.replica.voters();
-        let settled = self.replica.committed() >= voters.number;
-        if self.serves() && settled && !voters.contains(self.me.node) {
-            self.elect(now, Input::Command(Command::Resign));
+            if self.replica.voters().contains(self.me.node) {
+                self.become_active(now, term, mandate, valid_until);
+            } else {
+                // The log that it fetched says that it votes no more. That is committed, and no work was begun.
+                self.elect(now, Input::Command(Command::Resign));
+            }
         }
         if self.replica.is_current() {
             for ticket in self.clients.reached(self.replica.applied()) {
@@ -819,7 +826,18 @@ impl<S: Keeps> Metadata<S> {
         }
         let heard = self.quorum.supporters(now);
         let is_supported = self.quorum.is_supported_to_the_end();
-        self.replica.revise(now, wish, is_supported, |voter| heard.contains(&voter))
+        let progress = self.replica.revise(now, wish, is_supported, |voter| heard.contains(&voter));
+        if progress != Progress::Resigning {
+            return progress;
+        }
+        let term = self.replica.bound();
+        if self.resigned_to_be_removed.is_some_and(|earlier| earlier < term) {
+            self.resigned_to_be_removed = None;
+            return Progress::Refused(Refusal::NoOtherLeader);
+        }
+        self.resigned_to_be_removed = Some(term);
+        self.elect(now, Input::Command(Command::Resign));
+        progress
     }
 
     fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: StateCommand) {

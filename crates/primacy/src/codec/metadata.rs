@@ -311,6 +311,8 @@ mod revising {
     const TOO_MANY: u32 = 7;
     const NO_MAJORITY: u32 = 8;
     const OTHER_ADDRESS: u32 = 9;
+    const RESIGNING: u32 = 10;
+    const NO_OTHER_LEADER: u32 = 11;
 
     pub(super) fn progress_out(ticket: Ticket, progress: Progress) -> Revised {
         let mut revised = Revised { ticket: ticket.0, ..Revised::default() };
@@ -322,6 +324,7 @@ mod revising {
                 CATCHING_UP
             }
             Progress::Waiting => WAITING,
+            Progress::Resigning => RESIGNING,
             Progress::Refused(Refusal::NotLeading) => NOT_LEADING,
             Progress::Refused(Refusal::Last) => LAST,
             Progress::Refused(Refusal::TooMany) => TOO_MANY,
@@ -331,6 +334,7 @@ mod revising {
                 NO_MAJORITY
             }
             Progress::Refused(Refusal::OtherAddress) => OTHER_ADDRESS,
+            Progress::Refused(Refusal::NoOtherLeader) => NO_OTHER_LEADER,
         };
         revised
     }
@@ -345,6 +349,7 @@ mod revising {
                 last: number(revised.last, "revised.last")?,
             },
             WAITING => Progress::Waiting,
+            RESIGNING => Progress::Resigning,
             NOT_LEADING => Progress::Refused(Refusal::NotLeading),
             LAST => Progress::Refused(Refusal::Last),
             TOO_MANY => Progress::Refused(Refusal::TooMany),
@@ -353,6 +358,7 @@ mod revising {
                 Progress::Refused(Refusal::NoMajority { heard, voters })
             }
             OTHER_ADDRESS => Progress::Refused(Refusal::OtherAddress),
+            NO_OTHER_LEADER => Progress::Refused(Refusal::NoOtherLeader),
             _ => return Err(DecodeError::Unknown("the progress of a change of voters")),
         };
         Ok((Ticket(revised.ticket), progress))

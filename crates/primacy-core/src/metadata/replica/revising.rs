@@ -8,6 +8,9 @@
 //! The voter in common may have lost its log. It asks the others of its own set then, and they must know what it held. So a change
 //! waits, too, until a majority of the next voters holds all that is committed. Else of three voters two would hold a record, one of
 //! them be removed, and the other one lose its log: of the two that vote then none would know of it.
+//!
+//! A leader writes no list without itself. The others would let go of it when that is committed, and it could renew its lease no more,
+//! though its work may take longer to end. So it ends its work and resigns first, and the next leader removes it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -62,6 +65,8 @@ pub enum Progress {
     },
     /// Another change comes first, or what is committed must reach more of the voters that there will be.
     Waiting,
+    /// This leader is to be removed. It resigns when its work has ended, and the next leader removes it.
+    Resigning,
     /// It is not done.
     Refused(Refusal),
 }
@@ -84,6 +89,8 @@ pub enum Refusal {
     },
     /// The node votes already, and is reached elsewhere.
     OtherAddress,
+    /// The node leads. It has resigned to be removed, and no other node took the lead.
+    NoOtherLeader,
 }
 
 /// Voters that there shall be. Until they are written, or nobody asks for them any more, what is committed is held by a majority of
@@ -117,6 +124,8 @@ impl<S: Replicated> Replica<S> {
     /// `is_supported` says that a majority of the voters of now support this leader for as long as it leads. A lease rests on those
     /// who voted when it was given. They and a majority of the voters after one change share a voter; after two they need not. So the
     /// second change waits until the lease rests on the voters of the first one.
+    ///
+    /// [`Progress::Resigning`] is for the caller to do.
     pub fn revise(
         &mut self,
         now: Instant,
@@ -157,6 +166,9 @@ impl<S: Replicated> Replica<S> {
                 }
                 if !(settled && is_supported) {
                     return Progress::Waiting;
+                }
+                if *node == self.config.me.node {
+                    return Progress::Resigning;
                 }
                 let progress = self.change_voters(now, members);
                 if let (Role::Leader(lead), Some(address), Progress::Committing) =

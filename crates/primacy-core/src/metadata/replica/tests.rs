@@ -318,7 +318,7 @@ impl World {
         match replica.revise(now, &wish, true, |voter| up.contains(&voter)) {
             Progress::Committing => self.count("voters changed"),
             Progress::CatchingUp { .. } => self.count("taught"),
-            Progress::Done | Progress::Waiting | Progress::Refused(_) => {}
+            Progress::Done | Progress::Waiting | Progress::Resigning | Progress::Refused(_) => {}
         }
         self.drain(leader);
     }

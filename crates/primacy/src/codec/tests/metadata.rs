@@ -63,11 +63,13 @@ fn words() -> Vec<Message> {
         revised(Progress::Committing),
         revised(Progress::CatchingUp { held: number(5, 2), last: number(5, 300) }),
         revised(Progress::Waiting),
+        revised(Progress::Resigning),
         revised(Progress::Refused(Refusal::NotLeading)),
         revised(Progress::Refused(Refusal::Last)),
         revised(Progress::Refused(Refusal::TooMany)),
         revised(Progress::Refused(Refusal::NoMajority { heard: 1, voters: 3 })),
         revised(Progress::Refused(Refusal::OtherAddress)),
+        revised(Progress::Refused(Refusal::NoOtherLeader)),
     ];
     let log = |body| Message::Log { incarnation, term: Term(6), body };
     words.into_iter().chain(of_the_log(to).into_iter().map(log)).collect()

@@ -77,7 +77,11 @@ fn refused(replica: &mut Replica<History>, wish: &Wish, heard: &[usize]) -> Refu
     assert!(*replica == before, "{wish:?} has changed something: {said:?}");
     match said {
         Progress::Refused(refusal) => refusal,
-        Progress::Done | Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting => {
+        Progress::Done
+        | Progress::Committing
+        | Progress::CatchingUp { .. }
+        | Progress::Waiting
+        | Progress::Resigning => {
             panic!("{wish:?}: {said:?}")
         }
     }
