@@ -17,7 +17,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 const USER: u32 = 65_534;
 
 /// Three nodes of that user, whose jobs become root's.
-fn start(place: &Place) -> Vec<Node> {
+fn start(place: &Place, more: &[&str]) -> Vec<Node> {
     let peers = peers(&NAMES);
     // It is still alive when it has become root, and then it cannot be killed.
     let program = place.path("become-root");
@@ -32,22 +32,24 @@ fn start(place: &Place) -> Vec<Node> {
         chown(&dir, Some(USER), Some(USER)).unwrap();
         let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--node", name]);
         args.extend(strings(&["--peers", &peers, "--state-dir", dir.to_str().unwrap()]));
+        args.extend(strings(more));
         args.extend(strings(&["--", program.to_str().unwrap(), "--reuid", "0", "sleep", "1000"]));
         Node::start_within(place, &within, name, &args)
     };
     NAMES.iter().map(start).collect()
 }
 
-fn ask(place: &Place, verb: &str, node: &str, more: &[&str]) -> (i32, String) {
-    let mut args = strings(&[verb, "--election", "e", "--node", node, "--state-dir", &place.text(node)]);
+fn ask(place: &Place, verb: &[&str], node: &str, more: &[&str]) -> (i32, String) {
+    let mut args = strings(verb);
+    args.extend(strings(&["--election", "e", "--node", node, "--state-dir", &place.text(node)]));
     args.extend(strings(more));
     let output = place.output(&args);
     (output.status.code().unwrap(), stderr(&output))
 }
 
-fn keeps_the_lead(verb: &str, more: &[&str]) {
+fn keeps_the_lead(verb: &[&str], more: &[&str]) {
     let place = Place::new("unkillable");
-    let nodes = start(&place);
+    let nodes = start(&place, if verb == ["voters", "remove"] { &["--metadata", "fsync"] } else { &[] });
     let mut leader = 0;
     wait_until("a job that is root's", || {
         let led = nodes.iter().position(|node| node.job().is_some());
@@ -61,12 +63,14 @@ fn keeps_the_lead(verb: &str, more: &[&str]) {
     let (node, job) = (&nodes[leader], nodes[leader].job().unwrap());
     let to = NAMES[(leader + 1) % 3];
     let mut all = more.to_vec();
-    if verb == "transfer" {
-        all.extend(["--to", to]);
+    match verb {
+        ["transfer"] => all.extend(["--to", to]),
+        ["voters", "remove"] => all.push(&node.name),
+        _ => {}
     }
     let (code, said) = ask(&place, verb, &node.name, &all);
     let pid = format!("cannot be killed: pid {}", job.as_raw_nonzero());
-    assert!(code == 75 && said.contains("still leading") && said.contains(&pid), "{verb}: {code} {said}");
+    assert!(code == 75 && said.contains("still leading") && said.contains(&pid), "{verb:?}: {code} {said}");
     assert!(node.told.wait_for_event("still_leading")["reason"].as_str().unwrap().contains(&pid));
     assert!(table::is_alive(job));
     assert!(nodes.iter().all(|other| other.name == node.name || other.told.count("elected") == 0));
@@ -83,15 +87,20 @@ fn keeps_the_lead(verb: &str, more: &[&str]) {
 
 #[test]
 fn resign_keeps_the_lead_until_the_job_is_gone() {
-    keeps_the_lead("resign", &["--wait", "4s"]);
+    keeps_the_lead(&["resign"], &["--wait", "4s"]);
 }
 
 #[test]
 fn transfer_keeps_the_lead_until_the_job_is_gone() {
-    keeps_the_lead("transfer", &["--wait", "4s"]);
+    keeps_the_lead(&["transfer"], &["--wait", "4s"]);
 }
 
 #[test]
 fn withdraw_keeps_the_lead_until_the_job_is_gone() {
-    keeps_the_lead("withdraw", &["--wait", "4s"]);
+    keeps_the_lead(&["withdraw"], &["--wait", "4s"]);
+}
+
+#[test]
+fn a_leader_that_is_removed_keeps_the_lead_until_the_job_is_gone() {
+    keeps_the_lead(&["voters", "remove"], &["--wait", "4s"]);
 }

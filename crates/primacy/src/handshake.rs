@@ -488,13 +488,11 @@ impl Hello {
 
     /// Whether the other side has a part in the same election, as far as this one knows: it votes, or is about to.
     fn is_concerned_with(&self, peers: &BTreeSet<NodeId>, theirs: &Self) -> bool {
-        let (me, node) = (self.identity.node, theirs.identity.node);
-        // One that was away while all others were replaced knows none of them, and no other can tell it. What the newer
-        // set says of itself is enough to talk; what it says at an election is weighed there. A set without this node is
-        // no reason: those who follow it do not look for this node.
-        let knows_more = theirs.voters_number > self.voters_number
-            && theirs.voters.contains(node)
-            && theirs.voters.contains(me);
+        let node = theirs.identity.node;
+        // A node that was away while all others were replaced knows none of them, and no other can tell it. What the newer
+        // set says of itself is enough to talk; what it says at an election is weighed there. The set need not name this node: a
+        // leader that brings up to date a node that was removed before does not count it yet.
+        let knows_more = theirs.voters_number > self.voters_number && theirs.voters.contains(node);
         self.voters.contains(node) || self.metadata.is_some() && (peers.contains(&node) || knows_more)
     }
 }

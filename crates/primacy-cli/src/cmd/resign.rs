@@ -92,6 +92,24 @@ impl Outcome {
 /// How often a node that gives up its lead is asked what keeps it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Says on standard error what keeps the lead at this node, whenever that is another thing than what is `known`.
+pub(super) fn tell_what_keeps(node: &Node, known: &mut Option<String>, json: bool) -> Result<(), Failure> {
+    let kept_by = target::who(node)?.kept_by;
+    if let Some(kept_by) = kept_by.filter(|kept_by| known.as_ref() != Some(kept_by)) {
+        let node = &node.node;
+        let line = if json {
+            let line = json!({ "event": "still_leading", "node": node, "reason": kept_by });
+            printable_json(&line.to_string()).into_owned()
+        } else {
+            printable(&format!("{node} is still leading: {kept_by}")).into_owned()
+        };
+        // A reader that is gone learns it from the exit code.
+        let _ = writeln!(std::io::stderr(), "{line}");
+        *known = Some(kept_by);
+    }
+    Ok(())
+}
+
 /// A leadership that its node was told to give up.
 pub(super) struct GivingUp {
     node: Node,
@@ -128,24 +146,6 @@ impl GivingUp {
         Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None, json }
     }
 
-    /// Says on standard error what keeps the lead, whenever that is another thing than before.
-    fn tell_what_keeps_it(&mut self) -> Result<(), Failure> {
-        let kept_by = target::who(&self.node)?.kept_by;
-        if let Some(kept_by) = kept_by.filter(|kept_by| self.kept_by.as_ref() != Some(kept_by)) {
-            let node = &self.node.node;
-            let line = if self.json {
-                let line = json!({ "event": "still_leading", "node": node, "reason": kept_by });
-                printable_json(&line.to_string()).into_owned()
-            } else {
-                printable(&format!("{node} is still leading: {kept_by}")).into_owned()
-            };
-            // Whoever does not read it is told by the exit code.
-            let _ = writeln!(std::io::stderr(), "{line}");
-            self.kept_by = Some(kept_by);
-        }
-        Ok(())
-    }
-
     /// Waits until that leadership is over, as far as its node knows; who leads then, if anybody does.
     pub(super) fn next_leader(&mut self) -> Result<Option<Leader>, Failure> {
         loop {
@@ -169,10 +169,12 @@ impl GivingUp {
                     | Answer::LossAccepted { .. }
                     | Answer::Refused(_)),
                 ) => return Err(unexpected(&self.node, answer)),
-                Next::Late if left > LOOK_INTERVAL => self.tell_what_keeps_it()?,
+                Next::Late if left > LOOK_INTERVAL => {
+                    tell_what_keeps(&self.node, &mut self.kept_by, self.json)?
+                }
                 Next::Late => {
                     // It may have been asked for less time than there is between two looks.
-                    self.tell_what_keeps_it()?;
+                    tell_what_keeps(&self.node, &mut self.kept_by, self.json)?;
                     let kept = self.kept_by.as_ref();
                     let kept = kept.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();
                     let message = format!(

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use primacy::{NodeId, Peers};
 use serde::Serialize;
 
+use super::resign::tell_what_keeps;
 use super::target::{Target, tell, unexpected};
 use crate::control::{self, Answer, Progress, What};
 use crate::duration;
@@ -62,8 +63,8 @@ struct Add {
 /// Let a voter go
 ///
 /// It is refused if too few of those that are left are heard for a majority.
-/// A leader that is removed leads until that is written, and resigns. What the
-/// node has on its disk stays there; it is refused when it comes back.
+/// A leader resigns first, when its work has ended, and the next leader removes
+/// it. What the node has on its disk stays there; it is refused when it comes back.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Remove {
@@ -211,7 +212,7 @@ fn change(
 ) -> Result<Exit, Failure> {
     not_over_a_store(target)?;
     let until = Instant::now() + patience.wait.unwrap_or(WAIT);
-    let (mut told, mut leaderless_since) = (None, None);
+    let (mut told, mut leaderless_since, mut kept_by) = (None, None, None);
     loop {
         let (asked, answer) = ask(target, node, address)?;
         let Answer::Revising { progress } = &answer else { return Err(unexpected(&asked, answer)) };
@@ -222,6 +223,11 @@ fn change(
                 (_, _, _) => line(change, node, progress),
             })?;
             told = Some(progress.clone());
+        }
+        if *progress == Progress::Resigning
+            && let Some(leader) = target.nodes()?.iter().find(|it| it.node == node)
+        {
+            tell_what_keeps(leader, &mut kept_by, target.json)?;
         }
         match progress {
             Progress::Done => return Ok(Exit::Success),
@@ -241,7 +247,9 @@ fn change(
             Progress::Refused { why } => return Err(Failure::new(Exit::NotElected, why.clone())),
         }
         if Instant::now() >= until {
-            let message = format!("it is not done yet: {}; {}", line(change, node, progress), rest(progress));
+            let kept = kept_by.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();
+            let message =
+                format!("it is not done yet: {}{kept}; {}", line(change, node, progress), rest(progress));
             return Err(Failure::new(Exit::NotElected, message));
         }
         std::thread::sleep(LOOK_INTERVAL);

@@ -144,12 +144,13 @@ fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
         assert_eq!(verdict(&new, &[name], other), Ok(()), "it is being added");
         assert_eq!(verdict(other, &[], &new), Ok(()));
     }
-    // One that was away while all others were replaced is told by them; but not by those who leave it out.
+    // One that was away while all others were replaced is told by them, also by a leader that adds it again; but not by one that is none of
+    // the newer voters itself.
     let away = keeper("c", 1, &["a", "b", "c"]);
     let replaced = keeper("d", 9, &["c", "d", "e"]);
     assert_eq!(verdict(&away, &[], &replaced), Ok(()));
-    let without = keeper("d", 9, &["d", "e"]);
-    refused(&away, &[], &without, RefusalKind::NotAVoter, "{a, b, c}");
+    assert_eq!(verdict(&away, &[], &keeper("d", 9, &["d", "e"])), Ok(()));
+    refused(&away, &[], &keeper("d", 9, &["c", "e"]), RefusalKind::NotAVoter, "{a, b, c}");
     // Where neither is newer, they must be equal; and elsewhere always.
     let configured = keeper("b", 0, &["a", "b"]);
     refused(&old, &["b"], &configured, RefusalKind::Voters, "give all nodes the same voters");
