@@ -77,14 +77,14 @@ fn not_whole(arguments: &[&str]) -> Option<String> {
         .then(|| format!("say --minutes {least}, or more"))
 }
 
-/// The runs that belong to the tests, with what they have built: the usual arms; replicated metadata; leases that
+/// The runs that belong to the tests, with what they have built: the usual arms; replicated metadata, also of one voter; leases that
 /// differ, beside jobs with many processes and jobs that their nodes cannot kill.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     // With the tests, whose dependencies have other features: else all of it would be built once more.
     let build = ["build", "--workspace", "--bins", "--tests", "--locked"];
     let runs = [
         &["--minutes", "1"][..],
-        &["--minutes", "0.5", "--arm", "metadata"],
+        &["--minutes", "0.5", "--arm", "metadata", "--arm", "metadata-1"],
         &["--minutes", "0.5", "--arm", "leases", "--arm", "crowd", "--arm", "unkillable"],
     ];
     for arguments in runs {
