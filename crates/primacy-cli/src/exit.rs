@@ -108,7 +108,8 @@ Exit codes:
   0       the tables are guarded
   1       the database refuses it; nothing has changed
   64      the command line is wrong
-  69      the database cannot be reached
+  69      the database cannot be reached, or a table stays in use by transactions
+          that do not end; nothing has changed
   71      the system refused a thread or a file descriptor";
 
 /// What `primacy fence print --help` says about exit codes.

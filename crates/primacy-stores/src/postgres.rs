@@ -25,6 +25,7 @@ mod channel;
 mod examine;
 mod hearing;
 mod link;
+mod locks;
 mod password;
 mod pooler;
 mod refusal;
@@ -45,10 +46,12 @@ use self::batch::Write;
 pub(crate) use self::examine::examine;
 use self::hearing::Hearing;
 use self::link::Link;
+pub use self::locks::{holders, others_in};
 use self::refusal::Failure;
 use self::settings::{Recipe, Settings};
 use self::table::Table;
 pub use self::trust::is_trusted;
+use crate::background;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
@@ -59,6 +62,10 @@ use crate::tls;
 /// How late [`changed`](Register::changed) is at most, while the server answers and the machine lets its threads run. A
 /// new holder, a release and a request to resign are told at once, unless a pooler is in between.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
+
+/// How often [`run`] tries, and how long it waits in between.
+const RUN_TRIES: u32 = 4;
+const RUN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
 static LINKS: Shared<Link> = Shared::new();
@@ -115,16 +122,28 @@ impl Postgres {
 }
 
 /// Runs statements over a connection of its own to the server of a URL `postgres:…`: what is no part of an election, as the
-/// making of a fence.
+/// making of a fence. They are one transaction. One that is undone because others keep a table locked is tried again, some times, with
+/// pauses in which those who have queued behind it go on.
 ///
 /// # Errors
-/// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached or none answered
-/// in time, [`OpenError::Refused`] for what the server says to the statements.
+/// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached, none answered
+/// in time, or a table stays locked, [`OpenError::Refused`] for what else the server says to the statements.
 pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
+    let is_locked =
+        |why: &str| refusal::LOCKED.iter().any(|state| why.contains(&format!("({})", state.code())));
+    for _ in 1..RUN_TRIES {
+        match ask(url, statements).await {
+            Err(OpenError::Unavailable { why }) if is_locked(&why) => {
+                let pause = background::run(tokio::time::sleep(RUN_PAUSE)).await;
+                pause.map_err(|why| OpenError::Unavailable { why })?;
+            }
+            done => return done.map(drop),
+        }
+    }
     ask(url, statements).await.map(drop)
 }
 
-/// The same, and the values of each row that they return, as text.
+/// Runs statements once, and returns the values of each row that they return, as text.
 ///
 /// # Errors
 /// As of [`run`].
@@ -209,7 +228,7 @@ impl PostgresRegister {
         let (election, token) = (self.election.clone(), record.token.to_string());
         let write = Write { election, expect, version, token, bytes, is_news };
         let written = match self.link.queue() {
-            Ok(queue) => queue.write(write).await,
+            Ok(queue) => self.link.noting_blockers(queue.write(write)).await,
             Err(failure) => Err(failure),
         };
         match written {
@@ -225,7 +244,7 @@ impl PostgresRegister {
     async fn find(&self) -> Result<Option<(i64, Vec<u8>)>, ReadError> {
         let unavailable = |why: String| ReadError::Unavailable { why };
         let found = match self.link.queue() {
-            Ok(queue) => queue.read(&self.election).await,
+            Ok(queue) => self.link.noting_blockers(queue.read(&self.election)).await,
             Err(failure) => Err(failure),
         };
         match found {

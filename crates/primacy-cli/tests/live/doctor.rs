@@ -152,15 +152,18 @@ fn a_table_without_a_guard_fails_and_what_the_doctor_says_mends_it() {
 
     // Before any leader has shown its token, and after one has.
     let found = Found::on(&mut place, &store, &more);
-    found.expect(RESOURCE, "pass", "the highest token there is 0");
+    found.expect(RESOURCE, "warn", "the highest token there is 0");
+    // Everybody may use `public`, and so could keep the table locked.
+    found.expect(RESOURCE, "warn", "public (reader)");
     found.ends(0);
-    sql("SELECT primacy_token('orders', 42)");
+    sql("SELECT primacy_token('orders', 42); REVOKE USAGE ON SCHEMA public FROM PUBLIC");
     let found = Found::on(&mut place, &store, &more);
     found.expect(RESOURCE, "pass", "the highest token there is 42");
     let other = Found::on(&mut place, &store, &["--resource", &resource, "--election", "billing"]);
     other.expect(RESOURCE, "fail", "orders");
 
     // Whoever may not write learns nothing of the guard.
+    sql("GRANT USAGE ON SCHEMA public TO reader");
     place.set("READER", &url("reader:reader", postgres.address()));
     let reader = Found::on(&mut place, &store, &["--resource", "env:READER#ledger"]);
     reader.expect(RESOURCE, "unknown", "neither delete nor update");

@@ -17,6 +17,7 @@ mod failing;
 mod fence;
 mod fence_owner;
 mod hostile;
+mod locks;
 mod many;
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.

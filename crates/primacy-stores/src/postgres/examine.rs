@@ -1,6 +1,10 @@
 //! What a server tells of how it keeps what it has acknowledged.
 
+use tokio_postgres::types::Type;
+
 use super::link::Link;
+use super::locks;
+use super::refusal::Failure;
 use super::settings::{Recipe, Settings};
 use super::table::{LOCKS, NUMBER, Table};
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
@@ -43,11 +47,56 @@ pub(crate) fn examine(address: Address) -> Examination {
             why: "what it answers is not what PostgreSQL does".to_owned(),
         })?;
         let mut checks = seen.judge();
+        checks.extend(judge_locks(&link).await?);
         if settings.recipe == Recipe::Advisory {
             checks.push(judge_holders(&holders(&link).await?));
         }
         Ok(checks)
     })
+}
+
+/// Whether other roles could keep the table locked, and whether a session does.
+async fn judge_locks(link: &Link) -> Result<[Check; 2], OpenError> {
+    const OTHERS: &str = "no other role may use the schema of the table";
+    const FREE: &str = "no session keeps others waiting for the table";
+    let table = link.statements().table.clone();
+    let rows = link.query(&locks::question(), vec![(Box::new(table.clone()), Type::TEXT)]).await;
+    let unavailable = |why: String| OpenError::Unavailable { why };
+    let rows = rows.map_err(|failure| match failure {
+        Failure::NoTable => unavailable(link.no_table()),
+        Failure::NotDone(why) | Failure::Unknown(why) => unavailable(why),
+    })?;
+    let text = |column: usize| {
+        let text = rows.first().map(|row| row.try_get::<_, Option<String>>(column)).transpose();
+        text.map(Option::flatten).map_err(|error| unavailable(error.to_string()))
+    };
+    let others = text(0)?.map_or_else(
+        || Check::pass(OTHERS, format!("no role that may not write to {table} may use its schema")),
+        |others| {
+            Check::not(
+                Verdict::Warn,
+                OTHERS,
+                format!("roles that may not write to {table}, and may use its schema: {others}"),
+                "a role that may use a schema can ask for a lock on a table there without any right on that; while it waits for \
+                 it behind a transaction of its own, no leader is elected and none renews. It cannot lead so",
+                "keep the table in a schema of its own (?schema=NAME) that only the candidates' role may use; or take CONNECT \
+                 on the database from roles that have nothing to do there",
+            )
+        },
+    );
+    let free = text(1)?.map_or_else(
+        || Check::pass(FREE, "nobody waits"),
+        |sessions| {
+            Check::not(
+                Verdict::Warn,
+                FREE,
+                format!("requests wait for {table} behind: {sessions}"),
+                "while it lasts, no leader is elected and none renews",
+                "end these sessions (SELECT pg_terminate_backend(PROCESS)), and find out what they are",
+            )
+        },
+    );
+    Ok([others, free])
 }
 
 /// The elections whose lock a session of another role has: each its name, the server's process, the role and the application.

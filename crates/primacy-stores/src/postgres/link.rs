@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -18,6 +20,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage, Socket};
 
 use super::batch::Queue;
+use super::locks;
 use super::pooler;
 use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
@@ -191,6 +194,9 @@ impl Link {
             let running = timeout(RUN_PATIENCE, live.client.simple_query(&statements));
             let told = running.await.map_err(|_| unavailable(inner.silence("answer")))?;
             let told = told.map_err(|error| match error.as_db_error() {
+                Some(refused) if refusal::LOCKED.contains(refused.code()) => {
+                    unavailable(refusal::told(&error))
+                }
                 Some(_) => OpenError::Refused { why: refusal::told(&error) },
                 None => unavailable(refusal::told(&error)),
             })?;
@@ -219,6 +225,20 @@ impl Link {
     pub(super) fn queue(&self) -> Result<&Queue, Failure> {
         let queue = self.queue.get_or_init(|| Queue::start(&self.inner));
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
+    }
+
+    /// Waits for a request, and notes with it for whom it waits where its answer does not come soon.
+    pub(super) async fn noting_blockers<T>(&self, request: impl Future<Output = T>) -> T {
+        let (mut request, mut is_looking) = (pin!(request), true);
+        let mut looking = pin!(background::run(locks::note_blockers(Arc::clone(&self.inner))));
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = request.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            is_looking = is_looking && looking.as_mut().poll(context).is_pending();
+            Poll::Pending
+        })
+        .await
     }
 
     /// Sends a statement for which no batch is waited for, and waits for what it returns. On the stores' thread, where it

@@ -47,6 +47,9 @@ fn is_undone(error: &DbError) -> bool {
         && (!is_doubtful || *error.code() == SqlState::QUERY_CANCELED)
 }
 
+/// What the server says where somebody else's lock kept statements out, which may succeed later.
+pub(super) const LOCKED: [SqlState; 2] = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
+
 /// Whether another server may do what this one refuses: it has become a standby, or is ending.
 pub(super) fn is_elsewhere(error: &Error) -> bool {
     let codes = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::ADMIN_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];

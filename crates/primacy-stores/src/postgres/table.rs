@@ -197,7 +197,7 @@ fn question() -> String {
         "SELECT pg_catalog.format('%I.%I', nspname, relname), pg_catalog.pg_get_userbyid(relowner)::pg_catalog.text, \
          (SELECT pg_catalog.string_agg(pg_catalog.concat(attname, ' ', CASE WHEN typnamespace OPERATOR(pg_catalog.<>) \
          'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid THEN 'another ' END, \
-         pg_catalog.replace(pg_catalog.format_type(atttypid, NULL), 'pg_catalog.', '')), ', ' ORDER BY attnum) \
+         pg_catalog.replace(pg_catalog.replace(pg_catalog.format_type(atttypid, NULL), '\"', ''), 'pg_catalog.', '')), ', ' ORDER BY attnum) \
          FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type ON pg_type.oid OPERATOR(pg_catalog.=) atttypid WHERE attrelid OPERATOR(pg_catalog.=) pg_class.oid \
          AND attnum OPERATOR(pg_catalog.>) 0 AND NOT attisdropped), \
          CASE WHEN relkind OPERATOR(pg_catalog.<>) 'r' THEN 'is no ordinary table' \

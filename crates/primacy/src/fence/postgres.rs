@@ -26,7 +26,7 @@
 
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;
-use primacy_stores::postgres::is_trusted;
+use primacy_stores::postgres::{holders, is_trusted, others_in};
 
 pub use super::answer::Answer;
 
@@ -71,6 +71,17 @@ const OWNED: &str = "EXISTS (SELECT FROM pg_catalog.pg_roles WHERE (rolsuper OR 
 const FUNCTIONS: [&str; 5] =
     ["primacy_admit", "primacy_fence_keeps", "primacy_fence_raised", "primacy_guard", "primacy_token"];
 
+/// Statements of PL/pgSQL that run the statement `locking`, which locks the table `guarded` as a trigger on it needs, or say who keeps
+/// that lock.
+const LOCKING: &str = "BEGIN
+                EXECUTE locking;
+            EXCEPTION WHEN lock_not_available THEN
+                RAISE EXCEPTION USING ERRCODE = '55P03',
+                    MESSAGE = pg_catalog.format('primacy: the table %s has to be locked for a moment, and is in use by %s; nothing was changed',
+                        guarded, coalesce(:holders, 'a session that has ended meanwhile')),
+                    HINT = 'Install again when these transactions have ended, or end a session that hangs: SELECT pg_terminate_backend(PROCESS).';
+            END;";
+
 /// What is to be guarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
@@ -89,10 +100,14 @@ pub struct Guard {
 /// fire whatever a session asks for, and only an owner may say so.
 ///
 /// The functions of the fence run with the rights of this role. So `install` refuses a schema, table or function of the fence that belongs
-/// to another role than this one or a superuser. A schema that is not there is made.
+/// to another role than this one or a superuser. A schema that is not there is made, and only the writers and the owner may use it.
+///
+/// A table gets its guard under a lock, for which it waits two seconds and no longer, since all later writes wait behind it; it tries so
+/// some times. Where nothing has to be changed, no such lock is asked for.
 ///
 /// # Errors
-/// [`OpenError`]; nothing was changed then, unless the connection broke at the end.
+/// [`OpenError`]; nothing was changed then, unless the connection broke at the end. [`OpenError::Unavailable`] also where a table stays
+/// locked: it says by whom.
 pub async fn install(url: &str, guard: &Guard) -> Result<(), OpenError> {
     primacy_stores::postgres::run(url, &script(guard)).await
 }
@@ -120,12 +135,21 @@ pub fn script(guard: &Guard) -> String {
 
 /// Puts what each part of a script needs in the places of its names, and `more`.
 fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
+    let text = &tagged(text, &[schema]);
     let schema = quoted(schema, '"');
     let (schema_text, version) = (quoted(&schema, '\''), VERSION.to_string());
     let (trusted, functions) =
         (is_trusted("made.owner"), FUNCTIONS.map(|name| quoted(name, '\'')).join(", "));
     let parts = PARTS.replace(":functions", &functions);
+    let locking = LOCKING.replace(":holders", &holders("guarded::pg_catalog.oid"));
+    let others = others_in(
+        "ARRAY[pg_catalog.to_regnamespace(schema)::pg_catalog.oid, (SELECT relnamespace FROM pg_catalog.pg_class \
+         WHERE pg_class.oid OPERATOR(pg_catalog.=) tried::pg_catalog.oid)]",
+        "tried::pg_catalog.oid",
+    );
     let common = [
+        (":locking", locking.as_str()),
+        (":others", &others),
         (":parts", parts.as_str()),
         (":owned", OWNED),
         (":role", ROLE),
@@ -141,14 +165,14 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
 /// The functions of a fence in `schema`, as the catalog shows them: for each its name, whether it runs with its owner's rights, its
 /// settings and its text.
 fn definition(schema: &str) -> String {
-    let script = filled_for(schema, include_str!("postgres/fence.sql"), &[]);
+    let (script, tag) = (filled_for(schema, include_str!("postgres/fence.sql"), &[]), tag(&[schema]));
     let prefix = format!("CREATE OR REPLACE FUNCTION {}.", quoted(schema, '"'));
     let mut functions: Vec<String> = script
         .split(prefix.as_str())
         .skip(1)
         .filter_map(|text| {
-            let (head, rest) = text.split_once("$primacy$")?;
-            let (name, body) = (head.split('(').next()?, rest.split("$primacy$").next()?);
+            let (head, rest) = text.split_once(&tag)?;
+            let (name, body) = (head.split('(').next()?, rest.split(&tag).next()?);
             let is_definer = if head.contains("SECURITY DEFINER") { "t" } else { "f" };
             Some(format!("{name} {is_definer} {{\"search_path=pg_catalog, pg_temp\"}}\n{body}"))
         })
@@ -200,6 +224,12 @@ pub struct Attempt {
     pub highest: Option<FencingToken>,
     /// The state of the fence; `None` where the table has no guard.
     pub fence: Option<FenceState>,
+    /// Tables that have rows in common with this one, partitions and what inherits or is inherited from, by whose names this fence
+    /// does not guard them.
+    pub unguarded: Vec<String>,
+    /// Schemas, of the table and its fence, each with roles that may use it and not write to the table: a lock which such a role waits
+    /// for stops writes. Empty if there are none.
+    pub others: String,
     /// Of a write without a token.
     pub without: Answer,
     /// Of a write with a token below the highest one; `None` where the table has no guard.
@@ -207,7 +237,8 @@ pub struct Attempt {
 }
 
 /// Tries writes that a guard refuses, in a transaction that is rolled back, and with statements that name no row. `table` is
-/// written as in a statement. The role must be one that may delete or update there.
+/// written as in a statement. The role must be one that may delete or update there. Nothing is tried on a table that runs what a role
+/// has made which this one need not trust: it would run with this one's rights.
 ///
 /// # Errors
 /// [`OpenError`], also where there is no such table.
@@ -216,8 +247,17 @@ pub async fn attempt(url: &str, table: &str) -> Result<Attempt, OpenError> {
     let script = filled_for(SCHEMA, &text, &[(":table", &quoted(table, '\''))]);
     let rows = primacy_stores::postgres::ask(url, &script).await?;
     let last = rows.last().map(Vec::as_slice).unwrap_or_default();
-    let [Some(election), Some(highest), Some(without), Some(foreign), Some(schema), Some(found), stale] =
-        last
+    let [
+        Some(election),
+        Some(highest),
+        Some(without),
+        Some(foreign),
+        Some(schema),
+        Some(found),
+        Some(unguarded),
+        Some(others),
+        stale,
+    ] = last
     else {
         return Err(OpenError::Unavailable { why: "what it answers is not what PostgreSQL does".to_owned() });
     };
@@ -227,6 +267,8 @@ pub async fn attempt(url: &str, table: &str) -> Result<Attempt, OpenError> {
         stale: election.as_ref().map(|_| answer(stale.as_deref().unwrap_or_default())),
         election,
         highest: highest.parse().ok().map(FencingToken),
+        unguarded: unguarded.lines().map(str::to_owned).collect(),
+        others: others.clone(),
         without: answer(without),
     })
 }
@@ -235,6 +277,9 @@ fn answer(text: &str) -> Answer {
     match text.split(' ').next() {
         Some("admitted") => Answer::Admitted,
         Some(NO_TOKEN | STALE) => Answer::Refused,
+        Some("untried") => {
+            Answer::Failed { why: format!("no write was tried: {}", text.trim_start_matches("untried ")) }
+        }
         Some("denied") => Answer::Failed { why: "this user may neither delete nor update there".to_owned() },
         Some(_) | None => Answer::Failed { why: text.to_owned() },
     }
@@ -242,11 +287,15 @@ fn answer(text: &str) -> Answer {
 
 /// The text between quotes of dollars that none of the values holds: what stands between two of these must not hold a third one.
 fn tagged(text: &str, values: &[&str]) -> String {
+    text.replace("$primacy$", &tag(values))
+}
+
+fn tag(values: &[&str]) -> String {
     let mut tag = "$primacy$".to_owned();
     while values.iter().any(|value| value.contains(&tag)) {
         tag.insert(1, '_');
     }
-    text.replace("$primacy$", &tag)
+    tag
 }
 
 /// Puts values in the places of their names, and looks at no value a second time. Of two names with one beginning, the longer
@@ -296,7 +345,7 @@ mod tests {
             writers: vec!["w".to_owned()],
         };
         let script = script(&guard);
-        assert!(script.contains("VALUES (E'it''s \\\\ :table $primacy$ one', 0)"), "{script}");
+        assert!(script.contains("SELECT E'it''s \\\\ :table $primacy$ one', 0\n"), "{script}");
         assert!(
             script.contains("'app.\"Ledger\"'::pg_catalog.regclass") && script.contains("TO \"w\";"),
             "{script}"
@@ -304,8 +353,11 @@ mod tests {
         assert!(script.contains("\"a\"\"b\".primacy_fence") && !script.contains(":schema"), "{script}");
         assert!(script.contains("DO $_primacy$"), "{script}");
         assert!(script.starts_with("--") && script.ends_with("COMMIT;\n"));
-        let functions = definition("a\"b");
-        assert!(FUNCTIONS.iter().all(|name| functions.contains(&format!("{name} "))), "{functions}");
+        for schema in ["a\"b", "sch%s\"q$primacy$"] {
+            let functions = definition(schema);
+            assert!(FUNCTIONS.iter().all(|name| functions.contains(&format!("{name} "))), "{functions}");
+            assert!(!schema.contains('$') || functions.contains("$primacy$"), "{functions}");
+        }
         assert_eq!(show("orders", FencingToken(7)), "SELECT primacy_token('orders', 7)");
     }
 }

@@ -75,7 +75,7 @@ async fn the_owner_of_a_database_does_not_gain_the_rights_of_who_installs() {
     app.batch_execute("BEGIN; SET LOCAL primacy.token = '7 orders'; DELETE FROM ledger; COMMIT")
         .await
         .unwrap();
-    let found = attempt(&server.url(), "ledger").await.unwrap();
+    let found = attempt(&url_of(&server, "dba"), "ledger").await.unwrap();
     assert_eq!((found.without, found.fence), (Answer::Refused, Some(FenceState::Current)));
     assert_eq!(server.run_sql("SELECT count(*) FROM witnessed").await, [Some("0".to_owned())]);
 

@@ -419,11 +419,12 @@ async fn what_a_writer_plants_runs_with_the_rights_of_nobody_else() {
         count += plant(client, &planted("pg_temp", &names, &operators)).await;
         count += plant(client, &shadows("pg_temp", &names, temporary)).await;
         let cast = format!(
-            "CREATE TYPE {schema}.token AS ENUM ('9'); CREATE FUNCTION {schema}.cast({schema}.token) RETURNS pg_catalog.int8 \
-             LANGUAGE sql AS 'SELECT 9::pg_catalog.int8'; \
-             CREATE CAST ({schema}.token AS pg_catalog.int8) WITH FUNCTION {schema}.cast({schema}.token) AS IMPLICIT"
+            "CREATE TYPE {schema}.planted_token AS ENUM ('9'); CREATE FUNCTION {schema}.planted_cast({schema}.planted_token) RETURNS pg_catalog.int8 \
+             LANGUAGE plpgsql AS $evil$ BEGIN IF current_user OPERATOR(pg_catalog.<>) 'app'::pg_catalog.name THEN \
+             INSERT INTO public.witnessed VALUES (current_user, 'cast'); END IF; RETURN 9; END $evil$; \
+             CREATE CAST ({schema}.planted_token AS pg_catalog.int8) WITH FUNCTION {schema}.planted_cast({schema}.planted_token) AS IMPLICIT"
         );
-        count += plant(client, &[cast]).await;
+        assert_eq!(plant(client, &[cast]).await, 1);
     }
     assert!(count > 2 * (names.len() * 10 + operators.len()), "{count} of names {}", names.len());
 
@@ -446,7 +447,7 @@ async fn what_a_writer_plants_runs_with_the_rights_of_nobody_else() {
                 ),
                 format!("SET LOCAL primacy.token = '{} orders'; DELETE FROM public.ledger", token - 1),
                 "DELETE FROM public.ledger".to_owned(),
-                format!("SELECT public.primacy_token('orders', '9'::{own}.token)"),
+                format!("SELECT public.primacy_token('orders', '9'::{own}.planted_token)"),
             ] {
                 // Some are refused, by the guard or by the objects of the writer's own.
                 let _ = client
@@ -622,6 +623,38 @@ async fn what_another_role_has_made_is_refused_with_its_name() {
     server.run_sql("GRANT UPDATE ON primacy_fence TO app").await;
     let refused = install(&server.url(), &guard()).await.expect_err("others may write").to_string();
     assert!(refused.contains("others than its owner may write"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_lends_its_rights_to_nobody_whose_table_it_tries() {
+    let Some(server) = prepared().await else { return };
+    let evil = "CREATE FUNCTION own.evil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                INSERT INTO public.witnessed VALUES (current_user, 'trigger'); PERFORM nextval('own.seen'); RETURN NULL; END $$; \
+                CREATE FUNCTION own.fold() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN \
+                PERFORM nextval('own.seen'); RETURN 1; END $$; \
+                CREATE SEQUENCE own.seen; CREATE TABLE own.ledger(id int DEFAULT own.fold()); \
+                CREATE TRIGGER evil BEFORE DELETE ON own.ledger EXECUTE FUNCTION own.evil(); \
+                CREATE VIEW own.shown AS SELECT * FROM own.ledger";
+    app(&server).await.batch_execute(evil).await.unwrap();
+    // What a trusted table has on it may be of somebody else.
+    let trusted = "CREATE TABLE trusting(id int DEFAULT own.fold()); CREATE TABLE triggered(id int); \
+                   CREATE TRIGGER evil BEFORE DELETE ON triggered EXECUTE FUNCTION own.evil()";
+    server.run_sql(trusted).await;
+    for (table, part) in [
+        ("own.ledger", "the table own.ledger belongs to the role app"),
+        ("own.shown", "it is no table"),
+        ("trusting", "the function own.fold() on it belongs to the role app"),
+        ("triggered", "the function own.evil() on it belongs to the role app"),
+    ] {
+        let found = attempt(&server.url(), table).await.unwrap();
+        let Answer::Failed { why } = &found.without else { panic!("{table}: {found:?}") };
+        assert!(why.contains(part) && (why.contains("ask as that role") || table == "own.shown"), "{why}");
+    }
+    // A sequence would keep what a rollback takes back.
+    assert_eq!(server.run_sql("SELECT is_called FROM own.seen").await, [Some("f".to_owned())]);
+    server.run_sql("ALTER ROLE app PASSWORD 'app'").await;
+    let as_owner = format!("postgres://app:app@{}/postgres", server.address());
+    assert_eq!(attempt(&as_owner, "own.ledger").await.unwrap().without, Answer::Admitted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

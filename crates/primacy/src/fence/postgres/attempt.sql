@@ -19,6 +19,7 @@ DECLARE
     shown pg_catalog.text;
     statement pg_catalog.text;
     answer pg_catalog.text;
+    untried pg_catalog.text;
 BEGIN
     IF plain IS NOT NULL THEN
         statements := pg_catalog.array_append(statements, pg_catalog.format('UPDATE %s SET %I = DEFAULT WHERE false', tried, plain));
@@ -44,6 +45,23 @@ BEGIN
             proconfig, E'\n', prosrc), E'\n' ORDER BY proname::pg_catalog.text COLLATE pg_catalog."C"), ''), true)
         FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
         AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid;
+    -- A statement runs the guard of the table that it names, and writes to all below that one.
+    PERFORM pg_catalog.set_config('primacy_attempt.unguarded', coalesce((
+        WITH RECURSIVE above AS (
+            SELECT tried::pg_catalog.oid AS relation
+            UNION SELECT inhparent FROM pg_catalog.pg_inherits JOIN above ON inhrelid OPERATOR(pg_catalog.=) relation
+        ), below AS (
+            SELECT tried::pg_catalog.oid AS relation
+            UNION SELECT inhrelid FROM pg_catalog.pg_inherits JOIN below ON inhparent OPERATOR(pg_catalog.=) relation
+        )
+        SELECT pg_catalog.string_agg(relation::pg_catalog.regclass::pg_catalog.text, E'\n')
+            FROM (SELECT relation FROM above UNION SELECT relation FROM below) AS tree
+            WHERE relation OPERATOR(pg_catalog.<>) tried::pg_catalog.oid AND of_election IS NOT NULL
+            AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger AS ours, pg_catalog.pg_trigger AS theirs
+                WHERE ours.tgrelid OPERATOR(pg_catalog.=) tried::pg_catalog.oid AND ours.tgname OPERATOR(pg_catalog.=) 'primacy_guard'
+                AND theirs.tgrelid OPERATOR(pg_catalog.=) relation AND theirs.tgenabled OPERATOR(pg_catalog.=) 'A'
+                AND theirs.tgfoid OPERATOR(pg_catalog.=) ours.tgfoid AND theirs.tgargs OPERATOR(pg_catalog.=) ours.tgargs)), ''), true),
+        pg_catalog.set_config('primacy_attempt.others', coalesce(:others, ''), true);
     -- What belongs to somebody else is not looked into: it may be a view, whose functions would run with our rights.
     IF schema IS NOT NULL AND pg_catalog.current_setting('primacy_attempt.foreign') OPERATOR(pg_catalog.=) '' THEN
         BEGIN
@@ -55,11 +73,45 @@ BEGIN
     END IF;
     PERFORM pg_catalog.set_config('primacy_attempt.election', coalesce(of_election, ''), true),
         pg_catalog.set_config('primacy_attempt.highest', coalesce(highest::pg_catalog.text, ''), true);
-    -- None; and one that is stale. Where no leader has shown one, 1 makes 0 stale until the end of this transaction.
+    -- What is on the table would run with our rights, and no rollback takes back what it does outside of the database: its triggers, and
+    -- functions that the planner calls, in defaults, checks, policies and indexes. A view leads to tables of others.
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) tried::pg_catalog.oid
+        AND relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p']::pg_catalog."char"[])) THEN
+        untried := 'it is no table';
+    END IF;
+    FOR made IN
+        WITH RECURSIVE below AS (
+            SELECT tried::pg_catalog.oid AS relation
+            UNION SELECT inhrelid FROM pg_catalog.pg_inherits JOIN below ON inhparent OPERATOR(pg_catalog.=) relation
+        ), attached AS (
+            SELECT oid AS part FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+            UNION ALL SELECT oid FROM pg_catalog.pg_constraint WHERE conrelid OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+            UNION ALL SELECT oid FROM pg_catalog.pg_attrdef WHERE adrelid OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+            UNION ALL SELECT oid FROM pg_catalog.pg_rewrite WHERE ev_class OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+            UNION ALL SELECT oid FROM pg_catalog.pg_policy WHERE polrelid OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+            UNION ALL SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+        )
+        SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass) AS shown, relowner AS owner FROM pg_catalog.pg_class
+            WHERE oid OPERATOR(pg_catalog.=) ANY (SELECT relation FROM below)
+        UNION ALL SELECT pg_catalog.format('the function %s on it', oid::pg_catalog.regprocedure), proowner FROM pg_catalog.pg_proc
+            WHERE oid OPERATOR(pg_catalog.=) ANY (SELECT refobjid FROM pg_catalog.pg_depend JOIN attached ON objid OPERATOR(pg_catalog.=) part
+                WHERE refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid)
+    LOOP
+        IF untried IS NULL AND NOT :trusted THEN
+            untried := pg_catalog.format('%s belongs to the role %s, and what that puts there would run with the rights of %s; ask as that role',
+                made.shown, :role, current_user);
+        END IF;
+    END LOOP;
+    IF untried IS NOT NULL THEN
+        PERFORM pg_catalog.set_config('primacy_attempt.without', pg_catalog.concat('untried ', untried), true),
+            pg_catalog.set_config('primacy_attempt.stale', pg_catalog.concat('untried ', untried), true);
+        RETURN;
+    END IF;
+    -- None; and one that is stale. Where no leader has shown one, or that may not be seen, 1 makes 0 stale until the end of this transaction.
     FOREACH shown IN ARRAY CASE
         WHEN of_election IS NULL THEN ARRAY['']
-        WHEN highest OPERATOR(pg_catalog.=) 0 THEN ARRAY['', pg_catalog.concat('1 ', of_election), pg_catalog.concat('0 ', of_election)]
-        ELSE ARRAY['', pg_catalog.concat(coalesce(highest OPERATOR(pg_catalog.-) 1, 0), ' ', of_election)]
+        WHEN coalesce(highest, 0) OPERATOR(pg_catalog.=) 0 THEN ARRAY['', pg_catalog.concat('1 ', of_election), pg_catalog.concat('0 ', of_election)]
+        ELSE ARRAY['', pg_catalog.concat(highest OPERATOR(pg_catalog.-) 1, ' ', of_election)]
     END LOOP
         answer := 'denied';
         FOREACH statement IN ARRAY statements LOOP
@@ -80,5 +132,6 @@ END $primacy$;
 SELECT pg_catalog.current_setting('primacy_attempt.election'), pg_catalog.current_setting('primacy_attempt.highest'),
     pg_catalog.current_setting('primacy_attempt.without'), pg_catalog.current_setting('primacy_attempt.foreign'),
     pg_catalog.current_setting('primacy_attempt.schema'), pg_catalog.current_setting('primacy_attempt.definition'),
+    pg_catalog.current_setting('primacy_attempt.unguarded'), pg_catalog.current_setting('primacy_attempt.others'),
     pg_catalog.current_setting('primacy_attempt.stale', true);
 ROLLBACK;

@@ -4,13 +4,17 @@ BEGIN;
 -- Nothing here, and nothing in the functions below, may find a name in a schema in which others can make one. So every name and
 -- every operator says its schema, and the path is fixed as well. Only the names of the guarded tables are looked up by the caller's path.
 SELECT pg_catalog.set_config('primacy_install.path', pg_catalog.current_setting('search_path'), true),
-    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+    -- While this waits for a lock, all who come later wait behind it.
+    pg_catalog.set_config('lock_timeout', '2s', true),
+    -- What the catalog shows of the fence is compared below.
+    pg_catalog.set_config('quote_all_identifiers', 'off', true);
 
 -- Two installations at once would meet in the catalogs. Every role can take this lock, so it is not waited for without a bound.
 DO $primacy$ BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', '10s', true);
     PERFORM pg_catalog.pg_advisory_xact_lock(1347571033, 0);
-    PERFORM pg_catalog.set_config('lock_timeout', '0', true);
+    PERFORM pg_catalog.set_config('lock_timeout', '2s', true);
 EXCEPTION WHEN lock_not_available THEN
     NULL;
 END $primacy$;
@@ -19,6 +23,7 @@ END $primacy$;
 DO $primacy$
 DECLARE
     guarded pg_catalog.regclass;
+    locking pg_catalog.text;
     found_version pg_catalog.int4;
 BEGIN
     SELECT coalesce(pg_catalog."substring"(prosrc, 'primacy fence version ([0-9]{1,4})')::pg_catalog.int4, 1) INTO found_version
@@ -35,7 +40,8 @@ BEGIN
                 WHERE proname OPERATOR(pg_catalog.=) 'primacy_guard'
                 AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid ORDER BY tgrelid
         LOOP
-            EXECUTE pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', guarded);
+            locking := pg_catalog.format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', guarded);
+            :locking
         END LOOP;
     END IF;
 END $primacy$;
@@ -43,9 +49,9 @@ END $primacy$;
 DO $primacy$ BEGIN
     -- Whoever may make no schema can use one that is there.
     IF pg_catalog.to_regnamespace(:schema_text) IS NULL THEN
+        -- Writers need no right on it: the server finds the function of a trigger by its number, and that acts as its owner. A role
+        -- that may use a schema can stop all who use a table of it, by a lock that it waits for.
         CREATE SCHEMA :schema;
-        -- For the triggers, whose functions are found by everybody who writes.
-        GRANT USAGE ON SCHEMA :schema TO PUBLIC;
     END IF;
 END $primacy$;
 CREATE TABLE IF NOT EXISTS :schema.primacy_fence(

@@ -91,6 +91,33 @@ BEGIN
     END LOOP;
 END $primacy$;
 
+-- Until version 3 everybody could use the schema that was made, and default privileges may say so. Where there is nothing in it but
+-- the fence, only those who may call primacy_token need that.
+DO $primacy$
+DECLARE
+    own pg_catalog.oid := pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid;
+    caller pg_catalog.oid;
+BEGIN
+    IF own OPERATOR(pg_catalog.<>) 'public'::pg_catalog.regnamespace::pg_catalog.oid
+        AND EXISTS (SELECT FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS granted
+            WHERE pg_namespace.oid OPERATOR(pg_catalog.=) own AND pg_catalog.pg_has_role(nspowner, 'USAGE') AND granted.grantee OPERATOR(pg_catalog.=) 0)
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) own
+            AND relkind OPERATOR(pg_catalog.<>) 'i' AND relname OPERATOR(pg_catalog.<>) ALL (ARRAY['primacy_fence', 'primacy_fence_hold']))
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace OPERATOR(pg_catalog.=) own
+            AND proname OPERATOR(pg_catalog.<>) ALL (ARRAY[:functions]))
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_type WHERE typnamespace OPERATOR(pg_catalog.=) own
+            AND typrelid OPERATOR(pg_catalog.=) 0 AND typelem OPERATOR(pg_catalog.=) 0) THEN
+        FOR caller IN
+            SELECT granted.grantee FROM pg_catalog.pg_proc, pg_catalog.aclexplode(proacl) AS granted
+                WHERE pronamespace OPERATOR(pg_catalog.=) own AND proname OPERATOR(pg_catalog.=) 'primacy_token'
+                AND granted.grantee OPERATOR(pg_catalog.<>) 0
+        LOOP
+            EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA %s TO %I', :schema_text, pg_catalog.pg_get_userbyid(caller));
+        END LOOP;
+        REVOKE USAGE ON SCHEMA :schema FROM PUBLIC;
+    END IF;
+END $primacy$;
+
 DO $primacy$
 DECLARE
     fence pg_catalog.regclass := pg_catalog.to_regclass(pg_catalog.concat(:schema_text, '.primacy_fence'));
@@ -121,4 +148,3 @@ BEGIN
         EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', theirs.relation, theirs.tgname);
     END LOOP;
 END $primacy$;
-INSERT INTO :schema.primacy_fence_hold(election, highest) SELECT election, highest FROM :schema.primacy_fence ON CONFLICT DO NOTHING;

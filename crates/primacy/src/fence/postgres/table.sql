@@ -7,6 +7,8 @@ DECLARE
     kind pg_catalog."char";
     theirs pg_catalog.text;
     is_whole pg_catalog.bool;
+    is_always pg_catalog.bool;
+    locking pg_catalog.text;
     called pg_catalog.oid;
     outside pg_catalog.regclass;
 BEGIN
@@ -35,11 +37,13 @@ BEGIN
         END IF;
         -- Before the statement (2), for each insert (4), delete (8), update (16) and truncate (32), without a condition.
         SELECT pg_catalog.pg_get_triggerdef(oid), tgfoid, tgtype OPERATOR(pg_catalog.=) 62 AND tgqual IS NULL
-                AND pg_catalog.cardinality(tgattr::pg_catalog.int2[]) OPERATOR(pg_catalog.=) 0 INTO theirs, called, is_whole
+                AND pg_catalog.cardinality(tgattr::pg_catalog.int2[]) OPERATOR(pg_catalog.=) 0,
+                tgenabled OPERATOR(pg_catalog.=) 'A' INTO theirs, called, is_whole, is_always
             FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) guarded::pg_catalog.oid AND tgname OPERATOR(pg_catalog.=) 'primacy_guard';
         IF theirs IS NULL THEN
-            EXECUTE pg_catalog.format('CREATE TRIGGER primacy_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s '
+            locking := pg_catalog.format('CREATE TRIGGER primacy_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s '
                 'FOR EACH STATEMENT EXECUTE FUNCTION %s.primacy_guard(%L)', guarded, :schema_text, :election);
+            :locking
         ELSIF pg_catalog.strpos(theirs, pg_catalog.format('primacy_guard(%L)', :election)) OPERATOR(pg_catalog.=) 0 THEN
             RAISE EXCEPTION 'primacy: % is guarded for another election: %', guarded, theirs;
         ELSIF called OPERATOR(pg_catalog.<>) pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_guard()'))::pg_catalog.oid THEN
@@ -47,7 +51,11 @@ BEGIN
         ELSIF NOT is_whole THEN
             RAISE EXCEPTION 'primacy: the trigger of % does not stand before each write; drop it, and install again: %', guarded, theirs;
         END IF;
-        -- Also where session_replication_role turns ordinary triggers off, and where somebody has disabled it.
-        EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER primacy_guard', guarded);
+        -- Also where session_replication_role turns ordinary triggers off, and where somebody has disabled it. Where it is so already, no
+        -- lock is asked for: all later writes would wait behind it for every transaction that has written.
+        IF is_always IS NOT TRUE THEN
+            locking := pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER primacy_guard', guarded);
+            :locking
+        END IF;
     END LOOP;
 END $primacy$;

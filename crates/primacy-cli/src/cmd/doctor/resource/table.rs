@@ -46,17 +46,17 @@ impl Table {
             };
             return not(Verdict::Fail, found, self.install(election.or(attempt.election.as_deref())));
         }
+        let guarded = attempt.election.as_deref().unwrap_or_default();
+        if let Some((Verdict::Fail, found)) = self.fault(attempt) {
+            return not(Verdict::Fail, found, self.install(Some(guarded)));
+        }
         for answer in answers.into_iter().flatten() {
             if let Answer::Failed { why } = answer {
-                let found = format!("{name}: the write failed for another reason: {why}");
-                return not(
-                    Verdict::Unknown,
-                    found,
-                    "name a user that may delete or update there".to_owned(),
-                );
+                let found = format!("{name}: whether it does was not learned: {why}");
+                let fix = "name a user that may delete or update there, as the owner of the table does";
+                return not(Verdict::Unknown, found, fix.to_owned());
             }
         }
-        let guarded = attempt.election.as_deref().unwrap_or_default();
         if let Some(election) = election
             && election != guarded
         {
@@ -76,13 +76,31 @@ impl Table {
         let found = format!(
             "{name} refused a write without a token, and one with a stale token of the election {guarded}{highest}"
         );
-        Check::pass(REFUSES, found)
+        if attempt.others.is_empty() {
+            return Check::pass(REFUSES, found);
+        }
+        let found = format!(
+            "{found}; but roles that may not write there may use the schema of it or of its fence: {}",
+            attempt.others
+        );
+        let why = "a role that may use a schema can ask for a lock on a table there without any right on that; while it waits \
+                   for it behind a transaction of its own, no write is done and no new leader let in. It cannot write so";
+        let fix = "run `primacy fence install` again where the schema holds nothing but the fence; take USAGE on other schemas, \
+                   or CONNECT on the database, from roles that have nothing to do there (REVOKE … FROM PUBLIC)";
+        Check::not(Verdict::Warn, REFUSES, found, why, fix)
     }
 
     /// What is wrong with a fence though it refuses stale writes.
     fn fault(&self, attempt: &Attempt) -> Option<(Verdict, String)> {
         let name = &self.name;
         match attempt.fence.as_ref()? {
+            FenceState::Current if !attempt.unguarded.is_empty() => {
+                let found = format!(
+                    "rows of {name} can also be written by the name of {}, which this fence does not guard",
+                    attempt.unguarded.join(", ")
+                );
+                Some((Verdict::Fail, found))
+            }
             FenceState::Current => None,
             FenceState::Version(1) => {
                 let found = format!(
@@ -136,7 +154,16 @@ mod tests {
     fn guarded(without: Answer, stale: Answer) -> Attempt {
         let election = Some("orders".to_owned());
         let fence = Some(FenceState::Current);
-        Attempt { election, highest: Some(FencingToken(9)), fence, without, stale: Some(stale) }
+        let (unguarded, others) = (Vec::new(), String::new());
+        Attempt {
+            election,
+            highest: Some(FencingToken(9)),
+            fence,
+            unguarded,
+            others,
+            without,
+            stale: Some(stale),
+        }
     }
 
     fn judge(attempt: &Attempt, election: Option<&str>) -> Check {
@@ -168,14 +195,21 @@ mod tests {
             assert!(check.verdict == verdict && check.found.contains(part), "{check:?}");
             assert!(check.fix.contains("fence install"), "{check:?}");
         }
-        let none = Attempt { election: None, highest: None, fence: None, without: failed, stale: None };
+        let parent = Attempt { unguarded: vec!["root".to_owned()], ..refused.clone() };
+        let check = judge(&parent, None);
+        assert!(check.verdict == Verdict::Fail && check.found.contains("the name of root"), "{check:?}");
+        let used = Attempt { others: "public (x)".to_owned(), ..refused.clone() };
+        let check = judge(&used, None);
+        assert!(check.verdict == Verdict::Warn && check.found.contains("public (x)"), "{check:?}");
+        let none =
+            Attempt { election: None, highest: None, fence: None, without: failed, stale: None, ..refused };
         assert_eq!(judge(&none, None).verdict, Verdict::Unknown);
     }
 
     #[test]
     fn a_table_without_a_guard_is_told_with_the_command_that_guards_it() {
-        let none =
-            Attempt { election: None, highest: None, fence: None, without: Answer::Admitted, stale: None };
+        let refused = guarded(Answer::Admitted, Answer::Admitted);
+        let none = Attempt { election: None, highest: None, fence: None, stale: None, ..refused };
         let check = judge(&none, Some("it's"));
         assert_eq!(check.verdict, Verdict::Fail);
         let command = r#"primacy fence install --on env:ORDERS_URL --election 'it'\''s' --table '"Led ger"'"#;

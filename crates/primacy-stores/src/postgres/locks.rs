@@ -1,0 +1,107 @@
+//! Locks on tables: which sessions keep others waiting, and which roles could.
+//!
+//! A role needs no right on a table to ask for a lock on it, only on its schema: `PREPARE` takes a weak lock before it looks at
+//! rights, and `CREATE RULE` waits behind it for the strongest one. All later statements queue behind that one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::link::{Inner, connect};
+
+/// How long a request may be without an answer before it is looked up what it waits for, and how long that may take.
+const LOOK_AFTER: Duration = Duration::from_millis(400);
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// An expression of SQL: the session of a row of `pg_stat_activity`. The state of another role's session may not be seen by everybody.
+const SESSION: &str = "pg_catalog.format('process %s of the role %s, %s', pg_stat_activity.pid, \
+     coalesce(usename::pg_catalog.text, backend_type, 'unknown'), coalesce(state, 'whose state only its own role may see'))";
+
+/// An expression of SQL: up to three other sessions of `pg_stat_activity` that fulfil `condition`, in one text; NULL if there are none.
+fn sessions(condition: &str) -> String {
+    format!(
+        "(SELECT pg_catalog.string_agg(shown, '; ') FROM (SELECT {SESSION} AS shown FROM pg_catalog.pg_stat_activity \
+         WHERE pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() AND {condition} ORDER BY xact_start, pid LIMIT 3) AS found)"
+    )
+}
+
+/// An expression of SQL: the sessions that have or want a lock on the table with the oid `table` with which no trigger can be put on it;
+/// NULL if there are none.
+#[must_use]
+pub fn holders(table: &str) -> String {
+    sessions(&format!(
+        "pid OPERATOR(pg_catalog.=) ANY (SELECT pg_locks.pid FROM pg_catalog.pg_locks \
+         WHERE relation OPERATOR(pg_catalog.=) {table} AND mode OPERATOR(pg_catalog.<>) ALL (ARRAY['AccessShareLock', 'RowShareLock']) \
+         AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database \
+         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()))"
+    ))
+}
+
+/// An expression of SQL: the sessions for which others wait that want a lock on the table with the oid `table`; NULL if there are none.
+fn blockers(table: &str) -> String {
+    sessions(&format!(
+        "pid OPERATOR(pg_catalog.=) ANY (SELECT pg_catalog.unnest(pg_catalog.pg_blocking_pids(pg_locks.pid)) FROM pg_catalog.pg_locks \
+         WHERE NOT granted AND relation OPERATOR(pg_catalog.=) {table})"
+    ))
+}
+
+/// An expression of SQL: the schemas of the array `schemas` that other roles may use, which may not write to the table with the oid
+/// `table`, each with up to three of these; NULL if there are none. Superusers and the owner of a schema do not count.
+#[must_use]
+pub fn others_in(schemas: &str, table: &str) -> String {
+    format!(
+        "(SELECT pg_catalog.string_agg(pg_catalog.format('%I (%s)', nspname, others), ', ') FROM (SELECT nspname, \
+         (SELECT pg_catalog.string_agg(rolname, ', ') FROM (SELECT rolname FROM pg_catalog.pg_roles WHERE rolcanlogin AND NOT rolsuper \
+         AND pg_catalog.has_database_privilege(pg_roles.oid, pg_catalog.current_database(), 'CONNECT') \
+         AND pg_catalog.has_schema_privilege(pg_roles.oid, pg_namespace.oid, 'USAGE') \
+         AND NOT pg_catalog.has_table_privilege(pg_roles.oid, {table}, 'INSERT, UPDATE, DELETE, TRUNCATE') \
+         AND NOT pg_catalog.pg_has_role(pg_roles.oid, nspowner, 'USAGE') ORDER BY rolname LIMIT 3) AS them) AS others \
+         FROM pg_catalog.pg_namespace WHERE pg_namespace.oid OPERATOR(pg_catalog.=) ANY ({schemas})) AS used WHERE others IS NOT NULL)"
+    )
+}
+
+/// What `primacy doctor` asks about the table named by the first parameter: which other roles may use its schema, and who keeps others
+/// waiting for it.
+pub(super) fn question() -> String {
+    let table = "pg_catalog.to_regclass($1)::pg_catalog.oid";
+    let schema = format!(
+        "SELECT relnamespace FROM pg_catalog.pg_class WHERE pg_class.oid OPERATOR(pg_catalog.=) {table}"
+    );
+    format!("SELECT {}, {}", others_in(&schema, table), blockers(table))
+}
+
+/// Looks once, over another connection, for whom a request waits that has no answer yet, and notes it with the request.
+pub(super) async fn note_blockers(inner: Arc<Inner>) {
+    static LOOKS: AtomicBool = AtomicBool::new(false);
+    sleep(LOOK_AFTER).await;
+    // One look at a time in this process: a thousand elections may wait for one table.
+    if LOOKS.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let _looking = Looking(&LOOKS);
+    let table = inner.statements().table.clone();
+    let looking = async {
+        let live = connect(&inner.settings, None).await.ok()?;
+        let statement = format!("SELECT {}", blockers("pg_catalog.to_regclass($1)::pg_catalog.oid"));
+        let asked = [(&table as &(dyn ToSql + Sync), Type::TEXT)];
+        let row = live.client.query_typed_one(&statement, &asked).await.ok()?;
+        row.try_get::<_, Option<String>>(0).ok()?
+    };
+    if let Ok(Some(sessions)) = timeout(LOOK_PATIENCE, looking).await {
+        crate::attempts::failed(&format!(
+            "the table {table} is locked, or its lock is wanted, by {sessions}"
+        ));
+    }
+}
+
+/// Lets the next one look when it is dropped.
+struct Looking(&'static AtomicBool);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
