@@ -1,13 +1,18 @@
 //! What `run` and `node` do alike: enter the election, look after the node there, and see it to its end.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::metrics::{self, prometheus_client::registry::Registry};
+use primacy::stores::error_text::shortened;
 use primacy::{Elector, NodeId};
 use tokio::task::LocalSet;
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use crate::control::Desk;
 use crate::entry::layers::Sources;
@@ -228,15 +233,36 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<Watc
 }
 
 /// Libraries that log what others do on the network, a line for each time: only their errors are shown, unless they are named.
-const NETWORK_LIBRARIES: [&str; 8] =
-    ["h2", "hyper", "hyper_util", "rustls", "tokio_rustls", "tonic", "tower", "tokio_util"];
+const NETWORK_LIBRARIES: [&str; 9] = [
+    "h2",
+    "hyper",
+    "hyper_util",
+    "rustls",
+    "tokio_rustls",
+    "tonic",
+    "tower",
+    "tokio_util",
+    "zookeeper_client",
+];
+
+/// A library whose errors are a line for each time, too, and have what a server has sent in them. Primacy's own say the same.
+const SILENT_LIBRARY: &str = "async_nats=off,";
 
 /// The part of the log that is shown: what is asked for, or warnings and worse.
 fn log_filter(asked: &str) -> Result<EnvFilter, ParseError> {
     let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
     let asked = if asked.is_empty() { "warn" } else { asked };
     // Of two directives for one target, the later one counts.
-    EnvFilter::try_new(format!("{libraries}{asked}"))
+    EnvFilter::try_new(format!("{libraries}{SILENT_LIBRARY}{asked}"))
+}
+
+/// Writes a field of a line of the log, of which others may have written a part: no more of it than of an error's text.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = shortened(&format!("{value:?}"));
+    match field.name() {
+        "message" => writer.write_str(&text),
+        name => write!(writer, "{name}={text}"),
+    }
 }
 
 /// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
@@ -253,6 +279,7 @@ pub(crate) fn log_to(reporter: &Reporter) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
+        .fmt_fields(debug_fn(write_field).delimited(" "))
         .with_writer(move || writer.clone());
     if reporter.is_json() { log.event_format(JsonLog(reporter.clone())).init() } else { log.init() }
 }

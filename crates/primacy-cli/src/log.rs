@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use primacy::stores::error_text::shortened;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -51,10 +52,10 @@ impl Visit for Fields {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.0.insert(field.name().to_owned(), shortened(value).into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+        self.0.insert(field.name().to_owned(), shortened(&format!("{value:?}")).into());
     }
 }

@@ -8,6 +8,8 @@ use std::fmt::Display;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::error_text::shortened;
+
 tokio::task_local! {
     static CURRENT: Attempts;
 }
@@ -38,7 +40,7 @@ impl Attempts {
 pub(crate) fn failed(why: &dyn Display) {
     // An error says that nobody observes the request.
     let _ = CURRENT.try_with(|attempts| {
-        *attempts.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+        *attempts.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shortened(why));
     });
 }
 

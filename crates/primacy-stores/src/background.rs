@@ -49,7 +49,7 @@ impl<T> Aborted<T> {
 
     /// What the work comes to. Dropping the future leaves the work alone; once it has come to something, it must not be
     /// asked again.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) async fn finished(&mut self) -> Result<T, String> {
         (&mut self.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
     }

@@ -35,6 +35,7 @@ mod clock;
 #[cfg(feature = "consul")]
 pub mod consul;
 pub mod document;
+pub mod error_text;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod faulty;
@@ -63,6 +64,8 @@ pub mod ownership;
 mod passing;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+mod read_limit;
 pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -8,6 +8,7 @@ use crate::az;
 use crate::checkup::{self, Check, Examination};
 #[cfg(feature = "consul")]
 use crate::consul;
+use crate::error_text::shortened;
 #[cfg(feature = "etcd")]
 use crate::etcd;
 #[cfg(feature = "file")]
@@ -335,7 +336,7 @@ impl fmt::Display for OpenError {
             Self::Election { why }
             | Self::Refused { why }
             | Self::Unavailable { why }
-            | Self::Shortage { why } => f.write_str(why),
+            | Self::Shortage { why } => f.write_str(&shortened(why)),
         }
     }
 }

@@ -27,6 +27,8 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::error_text::shortened;
+
 /// The version of the format that is written, and the highest that is understood.
 pub const FORMAT: u64 = 1;
 
@@ -50,8 +52,9 @@ pub enum RecordError {
     },
     /// It is not a JSON object.
     #[error(
-        "it is not a Primacy record: {why}. It was left as it is. If something else wrote it there, hold the \
-         election under another name; otherwise restore it from a copy, or remove it while nobody leads"
+        "it is not a Primacy record: {}. It was left as it is. If something else wrote it there, hold the \
+         election under another name; otherwise restore it from a copy, or remove it while nobody leads",
+        shortened(.why)
     )]
     NotJson {
         /// What the parser met.
@@ -68,8 +71,9 @@ pub enum RecordError {
     },
     /// A field is missing, or is not what it must be.
     #[error(
-        "its field `{field}` {why}. The record was left as it is. Repair the field by hand, and raise the \
-         version that the store counts for it"
+        "its field `{field}` {}. The record was left as it is. Repair the field by hand, and raise the \
+         version that the store counts for it",
+        shortened(.why)
     )]
     Field {
         /// The field.

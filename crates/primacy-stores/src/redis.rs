@@ -15,11 +15,12 @@
 //! nobody reads what is behind.
 //!
 //! All elections of a process that were opened with one URL share one connection, and their requests are on the way at
-//! once. It is made anew when it breaks: the link.
+//! once. It is made anew when it breaks: the link. Notices have a connection of their own.
 
 mod examine;
 mod inspection;
 mod link;
+mod notices;
 mod refusal;
 mod script;
 mod settings;
@@ -33,7 +34,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 pub(crate) use self::examine::examine;
-use self::link::{Heard, Link};
+use self::link::Link;
+use self::notices::Heard;
 use self::refusal::Failure;
 use self::script::Keys;
 use self::settings::Settings;

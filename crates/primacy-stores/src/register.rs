@@ -7,6 +7,7 @@ use std::pin::Pin;
 use primacy_core::election::lease;
 use primacy_core::election::lease::{Record, Version};
 
+use crate::error_text::shortened;
 use crate::record::RecordError;
 
 /// A future that may be sent to another thread; what the methods of [`Register`] return, so that a register
@@ -47,7 +48,7 @@ pub trait Register: Send + Sync + Debug {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The store was not reached, or did not answer. Nothing is known about the record.
-    #[error("the store is not available: {why}")]
+    #[error("the store is not available: {}", shortened(.why))]
     Unavailable {
         /// What went wrong.
         why: String,
@@ -67,13 +68,13 @@ pub enum SetError {
     #[error("the record has changed since it was read")]
     Conflict,
     /// It may have been written, or may yet be. Read before believing anything, and never simply repeat it.
-    #[error("it is not known whether the record was written: {why}")]
+    #[error("it is not known whether the record was written: {}", shortened(.why))]
     Unknown {
         /// What went wrong.
         why: String,
     },
     /// Nothing was written, and nothing of it will be.
-    #[error("the record was not written: {why}")]
+    #[error("the record was not written: {}", shortened(.why))]
     Unavailable {
         /// What went wrong.
         why: String,

@@ -7,6 +7,7 @@ use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId, Trouble};
 use primacy_core::{FencingToken, Identity};
 
+use crate::error_text::shortened;
 use crate::register::Pending;
 
 /// The queue of one election in a store that keeps sessions: each candidate has an entry, which goes with its
@@ -80,19 +81,19 @@ pub struct Begun {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// The store says that there is no such session, or no more; with it go its entries.
-    #[error("the session has ended: {why}")]
+    #[error("the session has ended: {}", shortened(.why))]
     Ended {
         /// What the store said.
         why: String,
     },
     /// The store was not reached, or did not answer. What was asked for may have been done, or may yet be.
-    #[error("the store did not answer: {why}")]
+    #[error("the store did not answer: {}", shortened(.why))]
     NoAnswer {
         /// What went wrong.
         why: String,
     },
     /// The store answered that this is not to be: it lacks a right, for example. Trying again does not help by itself.
-    #[error("the store refuses: {why}")]
+    #[error("the store refuses: {}", shortened(.why))]
     Refused {
         /// What the store said.
         why: String,

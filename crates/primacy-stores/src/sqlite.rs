@@ -373,8 +373,12 @@ impl Database {
 
     /// The row of the election, or why it is none that this store writes.
     fn select(&self) -> Result<Option<Row>, rusqlite::Error> {
-        let mut select =
-            self.connection.prepare("SELECT record, version FROM main.primacy_record WHERE election = ?1")?;
+        // One that is too long is not read: as many zeros tell that it is.
+        let mut select = self.connection.prepare(&format!(
+            "SELECT iif(octet_length(record) > {0}, zeroblob({0} + 1), record), version \
+             FROM main.primacy_record WHERE election = ?1",
+            record::LENGTH_MAX
+        ))?;
         let row = |row: &rusqlite::Row<'_>| {
             let version = row.get_ref(1)?;
             let Ok(number) = version.as_i64() else {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{self, Message, Session, SessionId, Trouble};
 use primacy_core::{Duration, Endpoint, Identity, Input, NodeId, Occasion, Protocol};
+use primacy_stores::error_text::shortened;
 use primacy_stores::{SessionError, Sessions};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -184,7 +185,7 @@ async fn answer(
 /// What the machine may make of it; the store's health keeps the rest for people.
 fn told(error: SessionError) -> Trouble {
     if let SessionError::Ended { why } = &error {
-        tracing::warn!(%why, "the session of this node has ended");
+        tracing::warn!(why = %shortened(why), "the session of this node has ended");
     }
     error.into()
 }

@@ -5,6 +5,7 @@
 mod az;
 mod consul;
 mod elections;
+mod endless;
 mod etcd;
 mod kubernetes;
 mod nats;

@@ -15,6 +15,7 @@ use crate::{Column, to_be_tried};
 mod failing;
 mod fence;
 mod many;
+mod notices;
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_REDIS_RIVAL";

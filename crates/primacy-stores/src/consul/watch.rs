@@ -16,6 +16,9 @@ const WATCHES_MAX: usize = 100;
 /// How long nothing is asked after there was no answer.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Before the next question. Where there is no key, any other that is written may be the answer.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// The questions that may be open.
 #[derive(Debug)]
 pub(super) struct Watches(Arc<Semaphore>);
@@ -99,10 +102,8 @@ async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<S
         index = if is_reset { 0 } else { found.index };
         let seen = Seen::new(found.index, found.entry.as_ref(), resets);
         latest.send_if_modified(|latest| std::mem::replace(latest, seen) != seen);
-        if found.index == 0 {
-            // It would not wait.
-            tokio::time::sleep(RETRY).await;
-        }
+        // To one with the index 0 Consul would not wait.
+        tokio::time::sleep(if found.index == 0 { RETRY } else { PAUSE }).await;
     }
 }
 

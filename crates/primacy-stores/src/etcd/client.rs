@@ -18,6 +18,7 @@ use tonic_prost::ProstCodec;
 use super::api::{self, method};
 use super::connect::{Member, Refusal};
 use crate::attempts;
+use crate::error_text::shortened;
 
 /// How long one member may take to answer the first try of a request. Far longer than a healthy cluster takes, and short
 /// enough that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is
@@ -41,13 +42,13 @@ const LOGINS_MAX: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Nothing was sent: no member could be connected to.
-    #[error("no member of etcd was reached: {why}")]
+    #[error("no member of etcd was reached: {}", shortened(.why))]
     NotSent {
         /// What went wrong at the last one.
         why: String,
     },
     /// There was no answer that tells. What was asked for may have been done, or may yet be.
-    #[error("etcd did not answer: {why}")]
+    #[error("etcd did not answer: {}", shortened(.why))]
     NoAnswer {
         /// What went wrong at the last try.
         why: String,
@@ -56,7 +57,7 @@ pub enum RequestError {
     #[error("etcd has no such lease")]
     NoSession,
     /// etcd answered that this is not to be; nothing was done. Trying again does not help by itself.
-    #[error("etcd refuses: {why}")]
+    #[error("etcd refuses: {}", shortened(.why))]
     Refused {
         /// What etcd said.
         why: String,

@@ -248,8 +248,21 @@ pub(super) fn shown(error: &Error) -> String {
         }
         next = source.source();
     }
-    let text = text.join(": ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = without_elapsed(&text.join(": ").split_whitespace().collect::<Vec<_>>().join(" "));
     text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LENGTH_MAX).collect()
+}
+
+/// An error without how long its request took: by that the text would be news each time. The client writes `URL in 1.5ms - WHY`.
+fn without_elapsed(text: &str) -> String {
+    let is_elapsed = |word: &str| {
+        let unit = word.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+        unit.len() < word.len() && ["ns", "µs", "ms", "s"].contains(&unit)
+    };
+    let parts = text.split(" - ").map(|part| match part.rsplit_once(" in ") {
+        Some((before, word)) if is_elapsed(word) => before,
+        Some(_) | None => part,
+    });
+    parts.collect::<Vec<_>>().join(" - ")
 }
 
 #[cfg(test)]
@@ -257,6 +270,19 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
+
+    #[test]
+    fn how_long_a_request_took_is_no_part_of_an_error() {
+        let table = [
+            ("PUT http://h/b/p in 434.333µs - HTTP error", "PUT http://h/b/p - HTTP error"),
+            ("GET x in 5s - a - b in 2.1ms - c", "GET x - a - b - c"),
+            ("nothing in it - in 5s", "nothing in it - in 5s"),
+            ("a bucket in s - in ms", "a bucket in s - in ms"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(without_elapsed(text), expected);
+        }
+    }
 
     #[test]
     fn a_store_that_does_not_answer_passes_and_one_that_refuses_does_not() {

@@ -5,7 +5,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::client::{HttpClient, HttpConnector};
+use async_trait::async_trait;
+use http::Method;
+use http_body_util::BodyExt as _;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
+};
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use rustls::ClientConfig;
 
@@ -13,6 +19,7 @@ use super::ObjectRegister;
 use super::bucket::{Bucket, REQUEST_PATIENCE};
 use super::reread::Reread;
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
+use crate::document::LENGTH_MAX;
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened};
 use crate::passing;
@@ -22,6 +29,9 @@ use crate::tls::Files;
 
 /// How long connecting may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The most that is read of an answer that is no content of an object: an error, or credentials. In bytes.
+const ANSWER_MAX: usize = 256 * 1024;
 
 /// The section of a file of credentials that is read, and what stands before the first.
 const SECTION: &str = "[default]";
@@ -212,7 +222,28 @@ impl HttpConnector for Connector {
             store: "HTTP client",
             source: Box::new(error),
         })?;
-        Ok(HttpClient::new(client))
+        Ok(HttpClient::new(Limited(client)))
+    }
+}
+
+/// A client that reads no more of an answer than is of use: the library collects errors as long as they come.
+#[derive(Debug)]
+struct Limited(reqwest::Client);
+
+#[async_trait]
+impl HttpService for Limited {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let is_read = request.method() == Method::GET;
+        let (head, body) = self.0.call(request).await?.into_parts();
+        let limit = if is_read && head.status.is_success() { LENGTH_MAX } else { ANSWER_MAX };
+        let body = http_body_util::Limited::new(body, limit).map_err(|error| {
+            let of_network = error.downcast::<HttpError>();
+            of_network.map_or_else(
+                |error| HttpError::new(HttpErrorKind::Decode, std::io::Error::other(error)),
+                |error| *error,
+            )
+        });
+        Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
     }
 }
 

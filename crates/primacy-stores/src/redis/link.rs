@@ -1,4 +1,4 @@
-//! The [`Link`]: one connection for all elections of a process that were opened with one URL.
+//! The [`Link`]: one connection for the requests of all elections of a process that were opened with one URL, and one for notices.
 //!
 //! It is made when somebody needs it, by a task of its own, so that whoever gives up waiting does not end the attempt, and
 //! of many who need it at once none waits longer than one attempt takes.
@@ -7,57 +7,47 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisResult, Value,
-};
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult, Value};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::inspection::Inspection;
+use super::notices::{self, Elections, Heard, Inbox};
 use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
 use crate::background::{self, Aborted};
 use crate::open::OpenError;
+use crate::read_limit::{LimitedStream, ReadLimit};
 
 /// How long connecting may take, the login and the questions at the beginning included: half a dozen round trips.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a request may take, the connecting included. It is a fraction of a lease
 /// of usual length.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What has been heard of an election.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heard {
-    /// How often something was.
-    pub(super) count: u64,
-    /// The version that was named last.
-    pub(super) version: u64,
-}
-
-/// The elections that are open over this connection, and what has been heard of each.
-type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
-
 /// A connection that is made anew when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
+    /// Kept from the first open on.
+    notices: Arc<OnceCell<Aborted<()>>>,
 }
 
-struct Inner {
-    settings: Settings,
-    elections: Elections,
+pub(super) struct Inner {
+    pub(super) settings: Settings,
+    pub(super) elections: Elections,
     state: Mutex<State>,
     /// What speaks against this server has been said.
     has_warned: AtomicBool,
@@ -80,10 +70,12 @@ struct Attempt {
 }
 
 /// A connection that works, as far as is known.
-struct Live {
-    connection: MultiplexedConnection,
+pub(super) struct Live {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) limit: Arc<ReadLimit>,
+    pub(super) inbox: Arc<Inbox>,
     is_over: Arc<AtomicBool>,
-    _driver: Aborted<()>,
+    pub(super) driver: Aborted<()>,
 }
 
 /// What sends requests over the link, also when nobody waits for it on the link's own thread.
@@ -98,7 +90,7 @@ impl Link {
             state: Mutex::default(),
             has_warned: AtomicBool::new(false),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), notices: Arc::default() }
     }
 
     /// What will be heard of an election.
@@ -118,11 +110,19 @@ impl Link {
         self.inner.settings.channel()
     }
 
-    /// Connects.
+    /// Connects, and subscribes.
     pub(super) async fn open(&self) -> Result<(), OpenError> {
-        let inner = Arc::clone(&self.inner);
-        let connected = background::run(async move { inner.connection().await.map(|_| ()) });
-        connected.await.map_err(|why| OpenError::Unavailable { why })?
+        let (inner, notices) = (Arc::clone(&self.inner), Arc::clone(&self.notices));
+        let unavailable = |why| OpenError::Unavailable { why };
+        let opening = async move {
+            inner.connection().await?;
+            let subscribing = async {
+                let first = inner.subscribe().await?;
+                background::spawn(notices::keep(Arc::clone(&inner), first)).map_err(unavailable)
+            };
+            notices.get_or_try_init(|| subscribing).await.map(drop)
+        };
+        background::run(opening).await.map_err(unavailable)?
     }
 
     /// Sends a request, and waits for its answer.
@@ -149,6 +149,7 @@ impl Handle {
             Ok(connected) => connected.map_err(|error| Failure::NotDone(error.to_string()))?,
         };
         let mut connection = live.connection.clone();
+        let _waiting = live.limit.wait();
         let sending = async {
             match (request.command.query_async(&mut connection).await, &request.whole) {
                 (Err(error), Some(whole)) if refusal::is_unknown_script(&error) => {
@@ -162,6 +163,7 @@ impl Handle {
             inner.give_up(&live);
             return Err(Failure::Unknown(inner.silence("answer")));
         };
+        live.limit.renew();
         answer.map_err(|error| {
             let failure = Failure::of(&error);
             match &failure {
@@ -202,7 +204,7 @@ impl Inner {
         if let Some(at) = begin_at {
             sleep_until(at).await;
         }
-        let result = match timeout(CONNECT_PATIENCE, self.connect()).await {
+        let result = match timeout(CONNECT_PATIENCE, self.connect_for_requests()).await {
             Ok(result) => result.map(Arc::new).map_err(|error| self.named_error(error)),
             Err(_) => Err(OpenError::Unavailable { why: self.silence("answer") }),
         };
@@ -214,7 +216,14 @@ impl Inner {
         state.attempt = None;
     }
 
-    async fn connect(&self) -> Result<Live, OpenError> {
+    async fn connect_for_requests(&self) -> Result<Live, OpenError> {
+        let mut live = self.connect().await?;
+        self.inspect(&mut live.connection).await?;
+        live.limit.renew();
+        Ok(live)
+    }
+
+    pub(super) async fn connect(&self) -> Result<Live, OpenError> {
         let unavailable = |error: std::io::Error| OpenError::Unavailable { why: error.to_string() };
         let stream = TcpStream::connect(&self.settings.authority).await.map_err(unavailable)?;
         stream.set_nodelay(true).map_err(unavailable)?;
@@ -231,7 +240,7 @@ impl Inner {
         self.log_in(stream).await
     }
 
-    /// Makes a connection of a stream, asks what the server is, and listens.
+    /// Makes a connection of a stream.
     async fn log_in<S>(&self, stream: S) -> Result<Live, OpenError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -247,24 +256,25 @@ impl Inner {
         if let Some(password) = &self.settings.password {
             login = login.set_password(password);
         }
-        let elections = Arc::clone(&self.elections);
+        let (limit, inbox) = (Arc::<ReadLimit>::default(), Arc::<Inbox>::default());
+        let (elections, notices) = (Arc::clone(&self.elections), Arc::clone(&inbox));
         let hear = move |push: PushInfo| -> Result<(), ()> {
-            hear(&elections, &push);
+            notices.take(&elections, &push);
             Ok(())
         };
+        let stream = LimitedStream::new(stream, Arc::clone(&limit));
         // This link has bounds of its own.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(None)
             .set_push_sender(hear);
         let made = MultiplexedConnection::new_with_config(&login, stream, config).await;
-        let (mut connection, driver) = made.map_err(failed)?;
+        let (connection, driver) = made.map_err(failed)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let driver = background::spawn(drive(driver, Arc::clone(&is_over)));
         let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
-        self.inspect(&mut connection).await?;
-        connection.subscribe(self.settings.channel()).await.map_err(failed)?;
-        Ok(Live { connection, is_over, _driver: driver })
+        limit.renew();
+        Ok(Live { connection, limit, inbox, is_over, driver })
     }
 
     /// Asks what the server is, and says once what speaks against it.
@@ -283,6 +293,11 @@ impl Inner {
         Ok(())
     }
 
+    /// The connection over which requests go.
+    pub(super) fn newest(&self) -> Weak<Live> {
+        lock(&self.state).live.as_ref().map_or_else(Weak::new, Arc::downgrade)
+    }
+
     /// Does not use this connection again.
     fn give_up(&self, live: &Arc<Live>) {
         let mut state = lock(&self.state);
@@ -291,7 +306,7 @@ impl Inner {
         }
     }
 
-    fn silence(&self, doing: &str) -> String {
+    pub(super) fn silence(&self, doing: &str) -> String {
         format!("{} did not {doing} in time", self.settings.authority)
     }
 
@@ -303,7 +318,7 @@ impl Inner {
         }
     }
 
-    fn named_error(&self, error: OpenError) -> OpenError {
+    pub(super) fn named_error(&self, error: OpenError) -> OpenError {
         let name = &self.settings.authority;
         match error {
             OpenError::Refused { why } => OpenError::Refused { why: format!("{name}: {why}") },
@@ -333,20 +348,7 @@ async fn drive(driver: impl Future<Output = ()>, is_over: Arc<AtomicBool>) {
     is_over.store(true, Ordering::SeqCst);
 }
 
-/// Takes in what was told on the channel: `VERSION ELECTION`.
-fn hear(elections: &Elections, push: &PushInfo) {
-    if push.kind == PushKind::Message
-        && let [_, Value::BulkString(told)] = push.data.as_slice()
-        && let Ok(told) = std::str::from_utf8(told)
-        && let Some((version, election)) = told.split_once(' ')
-        && let Ok(version) = version.parse()
-        && let Some(heard) = lock(elections).get(election)
-    {
-        heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,0 +1,57 @@
+//! The texts of errors, of which servers write a part: at most [`LENGTH_MAX`] characters of each are shown.
+
+use std::fmt::Display;
+
+/// The longest text of a store that an error shows, in characters.
+pub const LENGTH_MAX: usize = 2_048;
+
+/// Returns the text of `value`, or its beginning and `…` where it is longer than [`LENGTH_MAX`] characters.
+pub fn shortened(value: &(impl Display + ?Sized)) -> String {
+    let mut text = value.to_string();
+    // Bytes are no fewer than characters.
+    if text.len() > LENGTH_MAX
+        && let Some((end, _)) = text.char_indices().nth(LENGTH_MAX - 1)
+        && text[end..].chars().nth(1).is_some()
+    {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OpenError, ReadError, RecordError, SessionError, SetError};
+
+    #[test]
+    fn only_what_is_too_long_is_cut() {
+        for whole in ["", "short", &"é".repeat(LENGTH_MAX)] {
+            assert_eq!(shortened(whole), whole);
+        }
+        let cut = shortened(&"é".repeat(LENGTH_MAX + 1));
+        assert!(cut.chars().count() == LENGTH_MAX && cut.ends_with("é…"), "{cut}");
+    }
+
+    #[test]
+    fn no_error_shows_more_of_a_text_than_may_be_shown() {
+        let why = || "x".repeat(1 << 20);
+        let shown = [
+            ReadError::Unavailable { why: why() }.to_string(),
+            ReadError::Malformed { error: RecordError::NotJson { why: why() } }.to_string(),
+            ReadError::Malformed { error: RecordError::Field { field: "holder", why: why() } }.to_string(),
+            SetError::Unknown { why: why() }.to_string(),
+            SetError::Unavailable { why: why() }.to_string(),
+            SessionError::Ended { why: why() }.to_string(),
+            SessionError::NoAnswer { why: why() }.to_string(),
+            SessionError::Refused { why: why() }.to_string(),
+            OpenError::Refused { why: why() }.to_string(),
+            OpenError::Unavailable { why: why() }.to_string(),
+            OpenError::Shortage { why: why() }.to_string(),
+        ];
+        for text in shown {
+            assert!(text.contains("xx…"), "{}", text.len());
+            assert_eq!(text.matches('x').count() / 10, LENGTH_MAX / 10);
+        }
+    }
+}

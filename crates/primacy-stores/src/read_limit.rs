@@ -1,0 +1,118 @@
+//! [`ReadLimit`]: how much of a server is read before an answer has ended.
+//!
+//! The clients of Redis keep what they have read of an answer until it ends, and leave it to the server when that is. So the stream
+//! that they read from counts, and ends with an error where a server sends more than all that was asked can be answered with.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The most that is read for one answer, in bytes: above the longest record, and what a server tells of itself.
+pub(crate) const ANSWER_MAX: usize = 256 * 1024;
+
+/// What one connection has read since an answer last ended, and how many are waited for.
+#[derive(Debug, Default)]
+pub(crate) struct ReadLimit {
+    read: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+/// A request whose answer is waited for.
+pub(crate) struct Waiting(Arc<ReadLimit>);
+
+impl ReadLimit {
+    /// Allows one more answer, until the guard is dropped.
+    pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(Arc::clone(self))
+    }
+
+    /// Notes that an answer has ended. A request that was given up has none: what is read for it counts on.
+    pub(crate) fn renew(&self) {
+        self.read.store(0, Ordering::SeqCst);
+    }
+
+    fn take(&self, bytes: usize) -> io::Result<()> {
+        let read = self.read.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        let allowed = ANSWER_MAX * self.waiting.load(Ordering::SeqCst).max(1);
+        if read > allowed {
+            let why = format!("the server has sent more than {allowed} bytes without ending an answer");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A stream from which no more is read than the limit allows.
+pub(crate) struct LimitedStream<S> {
+    stream: S,
+    limit: Arc<ReadLimit>,
+}
+
+impl<S> LimitedStream<S> {
+    pub(crate) const fn new(stream: S, limit: Arc<ReadLimit>) -> Self {
+        Self { stream, limit }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Poll::Ready(Ok(())) = read {
+            self.limit.take(buffer.filled().len() - before)?;
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_allows_one_answer_and_one_that_was_given_up_none() {
+        let limit = Arc::new(ReadLimit::default());
+        assert!(limit.take(ANSWER_MAX).is_ok() && limit.take(1).is_err());
+        limit.renew();
+        let waiting = [limit.wait(), limit.wait()];
+        assert!(limit.take(2 * ANSWER_MAX).is_ok() && limit.take(1).is_err());
+        limit.renew();
+        assert!(limit.take(2 * ANSWER_MAX).is_ok(), "an answer has ended");
+        drop(waiting);
+        let _again = limit.wait();
+        assert!(limit.take(1).is_err(), "no answer has ended since");
+    }
+}

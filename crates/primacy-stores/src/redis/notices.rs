@@ -1,0 +1,167 @@
+//! Notices of changes: a subscription on a connection of its own, which is read no faster than is of use.
+//!
+//! Users who may write to no key may still publish on the channel, as all may by default before Redis 7. What they
+//! send must neither stand before the answers to requests nor take this process' time: so the requests have another connection, a
+//! subscription that brings too much is given up for a while, and elections are told of what it brings in intervals. Whatever is
+//! missed is found by those who look.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::link::{CONNECT_PATIENCE, Inner, Live, REQUEST_PATIENCE, lock};
+use super::refusal;
+use crate::open::OpenError;
+
+/// Between two moments at which elections are told of notices.
+const TELL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often it is seen whether the subscription still works. Between two such moments no more is read of it than
+/// [`ANSWER_MAX`](crate::read_limit::ANSWER_MAX).
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Before another subscription follows one that has ended.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What has been heard of an election.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// How often something was.
+    pub(super) count: u64,
+    /// The version that was named last.
+    pub(super) version: u64,
+}
+
+/// The elections that are open over a connection, and what has been heard of each.
+pub(super) type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
+
+/// The versions that were named last, of elections that are open and have not been told yet.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    named: Mutex<HashMap<String, u64>>,
+    arrived: Notify,
+}
+
+/// A connection that has subscribed.
+pub(super) struct Subscription(Live);
+
+impl Inbox {
+    /// Takes in what was told on the channel: `VERSION ELECTION`.
+    pub(super) fn take(&self, elections: &Elections, push: &PushInfo) {
+        if push.kind == PushKind::Message
+            && let [_, Value::BulkString(told)] = push.data.as_slice()
+            && let Ok(told) = std::str::from_utf8(told)
+            && let Some((version, election)) = told.split_once(' ')
+            && let Ok(version) = version.parse()
+            && lock(elections).contains_key(election)
+        {
+            lock(&self.named).insert(election.to_owned(), version);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Tells the elections, as long as it is waited for.
+    async fn tell(&self, elections: &Elections) {
+        loop {
+            self.arrived.notified().await;
+            let named = std::mem::take(&mut *lock(&self.named));
+            for (election, version) in named {
+                if let Some(heard) = lock(elections).get(&election) {
+                    heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
+                }
+            }
+            sleep(TELL_INTERVAL).await;
+        }
+    }
+}
+
+/// Keeps a subscription, after the first one.
+pub(super) async fn keep(inner: Arc<Inner>, first: Subscription) {
+    let mut subscription = Some(first);
+    loop {
+        if let Some(mut subscription) = subscription.take() {
+            let (inbox, requests) = (Arc::clone(&subscription.0.inbox), inner.newest());
+            tokio::select! {
+                () = inbox.tell(&inner.elections) => {}
+                () = subscription.last(&inner, &requests) => {}
+            }
+        }
+        sleep(PAUSE).await;
+        // An error was said to those who wanted something.
+        subscription = inner.subscribe().await.ok();
+    }
+}
+
+impl Subscription {
+    /// Resolves when it has ended, or requests go over another connection than they did, perhaps to another server.
+    async fn last(&mut self, inner: &Inner, requests: &Weak<Live>) {
+        let channel = inner.settings.channel();
+        loop {
+            tokio::select! {
+                _ = self.0.driver.finished() => return,
+                () = sleep(CHECK_INTERVAL) => {}
+            }
+            // To subscribe again changes nothing, and needs no other right.
+            let answer = timeout(REQUEST_PATIENCE, self.0.connection.subscribe(&channel)).await;
+            if !matches!(answer, Ok(Ok(()))) || !Weak::ptr_eq(requests, &inner.newest()) {
+                return;
+            }
+            self.0.limit.renew();
+        }
+    }
+}
+
+impl Inner {
+    /// Subscribes, over a connection that is made for it.
+    pub(super) async fn subscribe(&self) -> Result<Subscription, OpenError> {
+        let subscribing = async {
+            let mut live = self.connect().await?;
+            let subscribed = live.connection.subscribe(self.settings.channel()).await;
+            subscribed.map(|()| Subscription(live)).map_err(|error| refusal::of_opening(&error))
+        };
+        match timeout(CONNECT_PATIENCE, subscribing).await {
+            Ok(subscribed) => subscribed.map_err(|error| self.named_error(error)),
+            Err(_) => Err(OpenError::Unavailable { why: self.silence("answer") }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(text: &str) -> PushInfo {
+        let data = [&b"p:changed"[..], text.as_bytes()].map(|bytes| Value::BulkString(bytes.to_vec()));
+        PushInfo { kind: PushKind::Message, data: data.into() }
+    }
+
+    #[tokio::test]
+    async fn many_notices_are_told_as_one_and_of_unknown_elections_none_is_kept() {
+        let (elections, inbox) = (Elections::default(), Inbox::default());
+        let (sender, mut heard) = watch::channel(Heard::default());
+        lock(&elections).insert("e".to_owned(), sender);
+        for number in 1..=10_000_u64 {
+            inbox.take(&elections, &notice(&format!("{number} e")));
+            inbox.take(&elections, &notice(&format!("{number} e{number}")));
+        }
+        assert_eq!(lock(&inbox.named).len(), 1);
+        let telling = async {
+            heard.changed().await.unwrap();
+            let first = *heard.borrow_and_update();
+            inbox.take(&elections, &notice("1 e"));
+            inbox.take(&elections, &notice("2 e"));
+            heard.changed().await.unwrap();
+            (first, *heard.borrow())
+        };
+        let (first, second) = tokio::select! {
+            () = inbox.tell(&elections) => unreachable!("it has no end"),
+            told = telling => told,
+        };
+        assert_eq!((first.count, first.version), (1, 10_000));
+        assert_eq!((second.count, second.version), (2, 2));
+    }
+}
