@@ -245,15 +245,16 @@ const NETWORK_LIBRARIES: [&str; 9] = [
     "zookeeper_client",
 ];
 
-/// A library whose errors are a line for each time, too, and have what a server has sent in them. Primacy's own say the same.
-const SILENT_LIBRARY: &str = "async_nats=off,";
+/// Libraries of stores whose errors are a line for each request, too, and may have what a server has sent in them. Primacy's own
+/// errors say the same.
+const SILENT_LIBRARIES: &str = "async_nats=off,kube_client=off,";
 
 /// The part of the log that is shown: what is asked for, or warnings and worse.
 fn log_filter(asked: &str) -> Result<EnvFilter, ParseError> {
     let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
     let asked = if asked.is_empty() { "warn" } else { asked };
     // Of two directives for one target, the later one counts.
-    EnvFilter::try_new(format!("{libraries}{SILENT_LIBRARY}{asked}"))
+    EnvFilter::try_new(format!("{libraries}{SILENT_LIBRARIES}{asked}"))
 }
 
 /// Writes a field of a line of the log, of which others may have written a part: no more of it than of an error's text.

@@ -64,7 +64,7 @@ pub mod ownership;
 mod passing;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod read_limit;
 pub mod record;
 #[cfg(feature = "redis")]

@@ -24,6 +24,7 @@ mod batch;
 mod channel;
 mod examine;
 mod hearing;
+mod limited;
 mod link;
 mod locks;
 mod password;

@@ -1,7 +1,7 @@
 //! [`ReadLimit`]: how much of a server is read before an answer has ended.
 //!
-//! The clients of Redis keep what they have read of an answer until it ends, and leave it to the server when that is. So the stream
-//! that they read from counts, and ends with an error where a server sends more than all that was asked can be answered with.
+//! The clients of Redis and PostgreSQL keep what they have read of an answer until it ends, and leave it to the server when that is. So
+//! the stream that they read from counts, and ends with an error where a server sends more than all that was asked can be answered with.
 
 use std::io;
 use std::pin::Pin;
@@ -11,21 +11,26 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most that is read for one answer, in bytes: above the longest record, and what a server tells of itself.
-pub(crate) const ANSWER_MAX: usize = 256 * 1024;
-
 /// What one connection has read since an answer last ended, and how many are waited for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReadLimit {
+    /// The most that is read for one answer, in bytes.
+    answer_max: usize,
     read: AtomicUsize,
     waiting: AtomicUsize,
 }
 
 /// A request whose answer is waited for.
+#[cfg(feature = "redis")]
 pub(crate) struct Waiting(Arc<ReadLimit>);
 
 impl ReadLimit {
+    pub(crate) const fn new(answer_max: usize) -> Self {
+        Self { answer_max, read: AtomicUsize::new(0), waiting: AtomicUsize::new(0) }
+    }
+
     /// Allows one more answer, until the guard is dropped.
+    #[cfg(feature = "redis")]
     pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         Waiting(Arc::clone(self))
@@ -38,7 +43,7 @@ impl ReadLimit {
 
     fn take(&self, bytes: usize) -> io::Result<()> {
         let read = self.read.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        let allowed = ANSWER_MAX * self.waiting.load(Ordering::SeqCst).max(1);
+        let allowed = self.answer_max * self.waiting.load(Ordering::SeqCst).max(1);
         if read > allowed {
             let why = format!("the server has sent more than {allowed} bytes without ending an answer");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -47,6 +52,7 @@ impl ReadLimit {
     }
 }
 
+#[cfg(feature = "redis")]
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -57,11 +63,20 @@ impl Drop for Waiting {
 pub(crate) struct LimitedStream<S> {
     stream: S,
     limit: Arc<ReadLimit>,
+    is_renewed_by_requests: bool,
 }
 
 impl<S> LimitedStream<S> {
+    #[cfg(feature = "redis")]
     pub(crate) const fn new(stream: S, limit: Arc<ReadLimit>) -> Self {
-        Self { stream, limit }
+        Self { stream, limit, is_renewed_by_requests: false }
+    }
+
+    /// A stream from which no more than `answer_max` bytes are read after something was written. Whoever uses it must end a
+    /// connection whose answers do not come in time.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn renewed_by_requests(stream: S, answer_max: usize) -> Self {
+        Self { stream, limit: Arc::new(ReadLimit::new(answer_max)), is_renewed_by_requests: true }
     }
 }
 
@@ -86,7 +101,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if self.is_renewed_by_requests && matches!(written, Poll::Ready(Ok(_))) {
+            self.limit.renew();
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -102,9 +121,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
 mod tests {
     use super::*;
 
+    const ANSWER_MAX: usize = 1000;
+
+    #[cfg(feature = "redis")]
     #[test]
     fn each_request_allows_one_answer_and_one_that_was_given_up_none() {
-        let limit = Arc::new(ReadLimit::default());
+        let limit = Arc::new(ReadLimit::new(ANSWER_MAX));
         assert!(limit.take(ANSWER_MAX).is_ok() && limit.take(1).is_err());
         limit.renew();
         let waiting = [limit.wait(), limit.wait()];
@@ -114,5 +136,20 @@ mod tests {
         drop(waiting);
         let _again = limit.wait();
         assert!(limit.take(1).is_err(), "no answer has ended since");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn after_a_request_as_much_is_read_again() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let (near, mut far) = tokio::io::duplex(4 * ANSWER_MAX);
+        let mut stream = LimitedStream::renewed_by_requests(near, ANSWER_MAX);
+        let mut answer = [0; ANSWER_MAX];
+        far.write_all(&[0; 3 * ANSWER_MAX]).await.unwrap();
+        stream.read_exact(&mut answer).await.unwrap();
+        stream.write_all(b"next").await.unwrap();
+        stream.read_exact(&mut answer).await.unwrap();
+        let error = stream.read(&mut answer).await.unwrap_err();
+        assert!(error.to_string().contains("1000 bytes"), "{error}");
     }
 }

@@ -22,7 +22,7 @@ struct Endless {
 }
 
 impl Endless {
-    fn start(beginning: &'static str, piece: &str) -> Self {
+    fn start(beginning: &'static [u8], piece: &[u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let taken: Arc<Mutex<Vec<u64>>> = Arc::default();
@@ -45,16 +45,14 @@ impl Endless {
 }
 
 /// Answers until the other side has had enough of it; how much it has taken.
-fn flood(mut stream: TcpStream, beginning: &str, piece: &str) -> u64 {
+fn flood(mut stream: TcpStream, beginning: &[u8], piece: &[u8]) -> u64 {
     let mut asked = [0; 1 << 14];
-    if !stream.read(&mut asked).is_ok_and(|length| length > 0)
-        || stream.write_all(beginning.as_bytes()).is_err()
-    {
+    if !stream.read(&mut asked).is_ok_and(|length| length > 0) || stream.write_all(beginning).is_err() {
         return 0;
     }
     let mut count = 0;
     // Also without a limit on the other side it ends somewhere.
-    while count < 8 * TAKEN_MAX && stream.write_all(piece.as_bytes()).is_ok() {
+    while count < 8 * TAKEN_MAX && stream.write_all(piece).is_ok() {
         count += piece.len() as u64;
     }
     let _ = stream.shutdown(Shutdown::Both);
@@ -82,20 +80,26 @@ async fn no_answer_is_read_without_a_bound_and_no_error_shows_more_than_may_be_s
         format!("kubernetes://n?kubeconfig={}", path.display())
     };
     type Url<'a> = &'a dyn Fn(u16) -> String;
-    let table: [(Url<'_>, &str, &str); 11] = [
-        (&redis, "$536870912\r\n", "x"),
-        (&redis, "-ERR ", "x"),
-        (&redis, "+", "x"),
-        (&redis, "*1000000000\r\n", ":1\r\n"),
-        (&redis, "", "+OK\r\n"),
-        (&redis, "", ">3\r\n$7\r\nmessage\r\n$9\r\np:changed\r\n$3\r\n1 e\r\n"),
-        (&consul, "HTTP/1.1 200 OK\r\n\r\n", "x"),
-        (&consul, "HTTP/1.1 500 x\r\n\r\n", "x"),
-        (&s3, "HTTP/1.1 500 x\r\n\r\n", "x"),
-        (&s3, "HTTP/1.1 200 OK\r\n", "a: b\r\n"),
-        (&kubernetes, "HTTP/1.1 403 x\r\n\r\n", "x"),
+    let postgres = |port| format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable");
+    let table: [(Url<'_>, &[u8], &[u8]); 14] = [
+        (&redis, b"$536870912\r\n", b"x"),
+        (&redis, b"-ERR ", b"x"),
+        (&redis, b"+", b"x"),
+        (&redis, b"*1000000000\r\n", b":1\r\n"),
+        (&redis, b"", b"+OK\r\n"),
+        (&redis, b"", b">3\r\n$7\r\nmessage\r\n$9\r\np:changed\r\n$3\r\n1 e\r\n"),
+        (&consul, b"HTTP/1.1 200 OK\r\n\r\n", b"x"),
+        (&consul, b"HTTP/1.1 500 x\r\n\r\n", b"x"),
+        (&s3, b"HTTP/1.1 500 x\r\n\r\n", b"x"),
+        (&s3, b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
+        (&kubernetes, b"HTTP/1.1 403 x\r\n\r\n", b"x"),
+        (&postgres, b"R\x7f\xff\xff\xff", b"x"),
+        // Welcome, and then notices, or parameters of the session, without having been asked.
+        (&postgres, b"R\0\0\0\x08\0\0\0\0", b"N\0\0\0\x0aMSAY\0\0"),
+        (&postgres, b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", b"S\0\0\0\x0anew\0v\0"),
     ];
     for (url, beginning, piece) in table {
+        let shown = String::from_utf8_lossy(beginning);
         let server = Endless::start(beginning, piece);
         let url = url(server.port);
         let opened = tokio::time::timeout(PATIENCE, open_any(&url, "e")).await.expect("an open has a bound");
@@ -104,7 +108,7 @@ async fn no_answer_is_read_without_a_bound_and_no_error_shows_more_than_may_be_s
             matches!(error, OpenError::Unavailable { .. } | OpenError::Refused { .. }),
             "{url}: {error:?}"
         );
-        assert!(error.to_string().chars().count() <= error_text::LENGTH_MAX, "{url} {beginning:?}");
+        assert!(error.to_string().chars().count() <= error_text::LENGTH_MAX, "{url} {shown}");
         let taking = async {
             while server.taken().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -112,6 +116,6 @@ async fn no_answer_is_read_without_a_bound_and_no_error_shows_more_than_may_be_s
         };
         tokio::time::timeout(PATIENCE, taking).await.expect("the connection is given up");
         let taken = server.taken();
-        assert!(taken.iter().all(|count| *count <= TAKEN_MAX), "{url} {beginning:?}: {taken:?} ({error})");
+        assert!(taken.iter().all(|count| *count <= TAKEN_MAX), "{url} {shown}: {taken:?} ({error})");
     }
 }

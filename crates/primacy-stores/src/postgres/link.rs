@@ -17,9 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage, Socket};
+use tokio_postgres::{AsyncMessage, Client, Connection, Row, SimpleQueryMessage, Socket};
 
 use super::batch::Queue;
+use super::limited::{Limited, Plain};
 use super::locks;
 use super::pooler;
 use super::refusal::{self, Failure};
@@ -431,8 +432,8 @@ pub(super) async fn connect(settings: &Settings, news: Option<News>) -> Result<A
     for server in &settings.servers {
         let connecting = async {
             match &settings.tls {
-                Some(tls) => start(server, tls.clone(), news.clone()).await,
-                None => start(server, NoTls, news.clone()).await,
+                Some(tls) => start(server, Limited(tls.clone()), news.clone()).await,
+                None => start(server, Limited(Plain), news.clone()).await,
             }
         };
         let why = match timeout(SERVER_PATIENCE, connecting).await {

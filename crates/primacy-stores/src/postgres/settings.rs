@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::password::{self, Login};
@@ -196,6 +196,10 @@ impl Server {
         let mut config = self.config.clone();
         if let Some(password) = self.login.as_ref().and_then(password::find) {
             config.password(password);
+        }
+        if config.get_ssl_mode() == SslMode::Disable && matches!(config.get_hosts(), [Host::Tcp(_)]) {
+            // What takes the place of TLS is to be had from the first byte on.
+            config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
         }
         config
     }

@@ -35,6 +35,9 @@ pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// of usual length.
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
+/// The most that is read for one answer, in bytes: above the longest record, and what a server tells of itself.
+const ANSWER_MAX: usize = 256 * 1024;
+
 /// Between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -256,7 +259,7 @@ impl Inner {
         if let Some(password) = &self.settings.password {
             login = login.set_password(password);
         }
-        let (limit, inbox) = (Arc::<ReadLimit>::default(), Arc::<Inbox>::default());
+        let (limit, inbox) = (Arc::new(ReadLimit::new(ANSWER_MAX)), Arc::<Inbox>::default());
         let (elections, notices) = (Arc::clone(&self.elections), Arc::clone(&inbox));
         let hear = move |push: PushInfo| -> Result<(), ()> {
             notices.take(&elections, &push);

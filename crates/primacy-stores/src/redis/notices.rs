@@ -21,7 +21,7 @@ use crate::open::OpenError;
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often it is seen whether the subscription still works. Between two such moments no more is read of it than
-/// [`ANSWER_MAX`](crate::read_limit::ANSWER_MAX).
+/// of one answer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Before another subscription follows one that has ended.

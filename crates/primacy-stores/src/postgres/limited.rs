@@ -1,0 +1,71 @@
+//! Connections of which no more is read than is of use: the library keeps what it has read of an answer, and what comes without
+//! having been asked for, and has no limit of its own.
+//!
+//! It wants to make the connection itself, and hands it on to be protected with TLS. There the stream is replaced; also
+//! where there is no TLS, as if there were ([`Plain`]), but not over a Unix socket.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+
+use crate::read_limit::LimitedStream;
+
+/// The most that is read after a request, in bytes: the records of more than a hundred elections that are as long as may be. So much of
+/// notices, too, which follow no request; the connection that brings them is made anew then.
+const ANSWER_MAX: usize = 8 * 1024 * 1024;
+
+/// What connects as `T` does, over a limited stream.
+#[derive(Clone)]
+pub(super) struct Limited<T>(pub(super) T);
+
+impl<T: MakeTlsConnect<LimitedStream<Socket>>> MakeTlsConnect<Socket> for Limited<T> {
+    type Stream = T::Stream;
+    type TlsConnect = Limited<T::TlsConnect>;
+    type Error = T::Error;
+
+    fn make_tls_connect(&mut self, domain: &str) -> Result<Self::TlsConnect, Self::Error> {
+        self.0.make_tls_connect(domain).map(Limited)
+    }
+}
+
+impl<T: TlsConnect<LimitedStream<Socket>>> TlsConnect<Socket> for Limited<T> {
+    type Stream = T::Stream;
+    type Error = T::Error;
+    type Future = T::Future;
+
+    fn connect(self, stream: Socket) -> T::Future {
+        self.0.connect(LimitedStream::renewed_by_requests(stream, ANSWER_MAX))
+    }
+}
+
+/// Takes the place of TLS, and leaves the stream as it is.
+#[derive(Clone, Copy)]
+pub(super) struct Plain;
+
+impl MakeTlsConnect<LimitedStream<Socket>> for Plain {
+    type Stream = LimitedStream<Socket>;
+    type TlsConnect = Self;
+    type Error = Infallible;
+
+    fn make_tls_connect(&mut self, _domain: &str) -> Result<Self, Infallible> {
+        Ok(*self)
+    }
+}
+
+impl TlsConnect<LimitedStream<Socket>> for Plain {
+    type Stream = LimitedStream<Socket>;
+    type Error = Infallible;
+    type Future = Ready<Result<LimitedStream<Socket>, Infallible>>;
+
+    fn connect(self, stream: LimitedStream<Socket>) -> Self::Future {
+        ready(Ok(stream))
+    }
+}
+
+impl TlsStream for LimitedStream<Socket> {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
