@@ -25,6 +25,8 @@ const NO_STORES: &[&str] = &[
     "file_system",
     "ownership",
     "passing",
+    "error_text",
+    "read_limit",
     "watch",
     "attempts",
     "background",
