@@ -1,6 +1,7 @@
 //! What `run` and `node` do alike: enter the election, look after the node there, and see it to its end.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::leftovers::{self, NodeMark};
 use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
+use crate::stop_record::StopRecord;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
 use crate::{delegated_work, figures, health, memory, notify, orphans, pauses, quota};
 
@@ -98,7 +100,11 @@ async fn take_part(
     let Entrance { election, node, place, builder, watchdog } = entrance;
     let mark = place.mark(&election, node);
     end_leftovers(entry, &mark, node, reporter)?;
-    try_watchdog(watchdog.as_ref(), reporter)?;
+    let stop_record = place.stop_record(&mark, entry.node.is_some());
+    let owed = stop_record.as_deref().map(StopRecord::read).transpose()?.flatten();
+    if owed.is_none() {
+        try_watchdog(watchdog.as_ref(), reporter)?;
+    }
     let control = place.bind_control(&election, node, reporter)?;
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
@@ -138,19 +144,15 @@ async fn take_part(
         let starting = Arc::clone(&starting);
         tokio::spawn(health::watch(check, elector.clone(), reporter.clone(), starting));
     }
-    let timers = elector.timers();
-    tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
-    tokio::spawn(async {
-        tokio::time::sleep(memory::SETTLING_TIME.into()).await;
-        memory::let_go_of_program_text();
-    });
+    watch_this_process(&elector, reporter);
     if entry.is_witness() {
         return bear_witness(elector, reporter).await;
     }
     warn_of_delegated_work(entry, &work, reporter);
     let settings = Settings {
-        duty: duty(entry, &elector, &mark, watchdog),
+        duty: duty(entry, &elector, &mark, stop_record, watchdog),
         job: work.job,
+        owed,
         wait: work.wait,
         restart: work.restart,
         has_peers: entry.peers.as_ref().is_some_and(|peers| peers.len() > 1),
@@ -158,6 +160,16 @@ async fn take_part(
     let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone(), starting)?;
     notify::ready(&elector);
     supervisor.run().await
+}
+
+/// Tells of pauses of this process, and lets go of the memory that only its start has needed.
+fn watch_this_process(elector: &Elector, reporter: &Reporter) {
+    let timers = elector.timers();
+    tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
+    tokio::spawn(async {
+        tokio::time::sleep(memory::SETTLING_TIME.into()).await;
+        memory::let_go_of_program_text();
+    });
 }
 
 /// Warns of a job that has another daemon do its work, which does not end with the job.
@@ -212,7 +224,13 @@ fn try_watchdog(watchdog: Option<&WatchdogSpec>, reporter: &Reporter) -> Result<
     }
 }
 
-fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<WatchdogSpec>) -> Duty {
+fn duty(
+    entry: &Entry,
+    elector: &Elector,
+    mark: &NodeMark,
+    stop_record: Option<PathBuf>,
+    watchdog: Option<WatchdogSpec>,
+) -> Duty {
     let nanos = |duration: Duration| primacy::core::Duration::from(duration).as_nanos();
     let timers = elector.timers();
     Duty {
@@ -224,6 +242,7 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark, watchdog: Option<Watc
         kill_margin: nanos(timers.kill_margin),
         lease: nanos(timers.lease),
         stop_command: entry.stop_command.clone(),
+        stop_record,
         on_elected: entry.on_elected.clone(),
         on_deposed: entry.on_deposed.clone(),
         witness: elector.witness_spec(),

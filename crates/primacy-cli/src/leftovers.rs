@@ -73,6 +73,12 @@ impl NodeMark {
         format!("{}{}.{}", self.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap_or(0))
     }
 
+    /// The name of a file about this node, which is the same in every process namespace.
+    pub(crate) fn file_name(&self, suffix: &str) -> String {
+        let node = self.prefix.rsplit_once('.').map_or("", |(node, _)| node);
+        format!("{}{suffix}", node.replace('/', "@"))
+    }
+
     /// The supervisor in a mark, if the mark is of this node.
     fn supervisor(&self, mark: &str) -> Option<(Pid, u64)> {
         supervisor_in(mark.strip_prefix(&self.prefix)?)
@@ -233,6 +239,7 @@ mod tests {
         let node = NodeMark::new("leftovers-abandoned", "a", b"somewhere");
         let other = NodeMark::new("another", "b", b"elsewhere");
         assert!(!node.is_abandoned(&other.of_this_process()));
+        assert_eq!(node.file_name(".x"), format!("leftovers-abandoned@a@{}.x", &node.prefix[22..38]));
         assert!(node.is_abandoned(&format!("{}{}.1", other.prefix, std::process::id())));
         assert!(!node.is_abandoned("another/b/0123456789abcdef.1/1.1"), "of another namespace");
         assert!(!node.is_abandoned("nonsense"));

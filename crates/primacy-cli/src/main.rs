@@ -35,6 +35,7 @@ mod signals;
 mod size;
 mod start_error;
 mod stdout;
+mod stop_record;
 mod supervisor;
 
 use std::ffi::OsString;

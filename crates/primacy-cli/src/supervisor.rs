@@ -4,6 +4,8 @@
 //! lead only when the guardian has reported everything gone; if the guardian dies, or does not report in time,
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
+mod earlier_run;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ use crate::process_tree::{Ended, survivors};
 use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
 use crate::start_error;
+use crate::stop_record::StopRecord;
 
 /// A job that ended within this time after its start has ended too soon to be started again at once; the same
 /// holds for a guardian.
@@ -52,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) duty: Duty,
     /// The job; without one, the lead is held for its own sake.
     pub(crate) job: Option<Program>,
+    /// The stop command of an earlier run, which has not succeeded.
+    pub(crate) owed: Option<StopRecord>,
     /// How long to wait for the first election.
     pub(crate) wait: Wait,
     /// Stand again after the job's own end.
@@ -218,6 +223,9 @@ impl Supervisor {
     }
 
     async fn stand_and_lead(&mut self) -> Result<Exit, Failure> {
+        if let Some(exit) = self.end_earlier_run().await? {
+            return Ok(exit);
+        }
         let mut backoff = BACKOFF_MIN;
         loop {
             let leadership = match self.stand().await? {
@@ -799,7 +807,10 @@ fn slow_kill(processes: usize, takes: u64, margin: u64) -> String {
 }
 
 fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardian> {
-    let guardian = Guardian::start(&settings.duty, settings.job.as_ref())?;
+    let guardian = match &settings.owed {
+        Some(record) => Guardian::start(&record.duty(&settings.duty), None)?,
+        None => Guardian::start(&settings.duty, settings.job.as_ref())?,
+    };
     reporter.tell(&Event::Guardian { pid: guardian.pid().as_raw_nonzero().get() });
     Ok(guardian)
 }

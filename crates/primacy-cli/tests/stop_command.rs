@@ -195,6 +195,66 @@ fn a_lead_that_is_not_renewed_leaves_time_for_the_stop_command() {
     nodes[leader].signal(Signal::CONT);
 }
 
+#[test]
+fn the_next_start_runs_the_command_where_supervisor_and_guardian_were_killed_together() {
+    let place = Place::new("stop-both");
+    let peers = peers(&["a"]);
+    let stop = "echo stop $PRIMACY_TERM $PRIMACY_LEAD >>log; test -e fixed";
+    let mut node = Node::start(&place, "a", &run(&place, "a", &peers, &["--stop-command", stop]));
+    let term = node.told.wait_for_event("started")["term"].clone();
+    wait_until("the job's line", || log(&place).len() == 1);
+    let guardian = node.guardian().unwrap();
+    node.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).unwrap();
+    node.signal(Signal::KILL);
+    node.wait();
+    // It is on record, so it is run also where the option has been taken away.
+    let mut next = Node::start(&place, "a", &run(&place, "a", &peers, &[]));
+    next.told.wait_for("a warning", |told| {
+        let message = (told["event"] == "warning").then(|| told["message"].to_string())?;
+        (message.contains("has failed, 2 time(s)") && message.contains("remove ")).then_some(())
+    });
+    assert_eq!(next.told.count("standing"), 0, "what it ends may go on");
+    assert_eq!(log(&place)[1..3], vec![format!("stop {term} lost"); 2]);
+    fs::write(place.path("fixed"), "").unwrap();
+    next.told.wait_for_event("started");
+    next.signal(Signal::TERM);
+    assert_eq!(next.wait().code(), Some(143));
+    // Once it has succeeded it is run no more.
+    let runs = log(&place).len();
+    next.restart(&place);
+    next.told.wait_for_event("started");
+    wait_until("the job's line", || log(&place).len() > runs);
+    assert!(log(&place)[runs..].iter().all(|line| line.starts_with("start")), "{:?}", log(&place));
+    next.signal(Signal::TERM);
+    next.wait();
+    let left = fs::read_dir(place.path("a")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().contains(".stop-command")));
+}
+
+#[test]
+fn a_stop_command_of_an_earlier_run_that_fails_can_be_given_up_by_a_signal() {
+    let place = Place::new("stop-both-signal");
+    let peers = peers(&["a"]);
+    let args = run(&place, "a", &peers, &["--stop-command", "echo stop >>log; sleep 1000"]);
+    let mut node = Node::start(&place, "a", &args);
+    node.told.wait_for_event("started");
+    let guardian = node.guardian().unwrap();
+    node.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).unwrap();
+    node.signal(Signal::KILL);
+    node.wait();
+    for _ in 0..2 {
+        let runs = log(&place).len();
+        node.restart(&place);
+        wait_until("the run of it", || log(&place).len() > runs);
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait().code(), Some(143), "{}", node.history());
+        assert_eq!(node.told.count("standing"), 0);
+    }
+    place.wait_until_empty();
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn an_operator_who_asks_over_the_store_is_told_what_keeps_the_lead() {

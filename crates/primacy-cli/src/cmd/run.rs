@@ -77,7 +77,8 @@ the kernel cannot kill; where this process and its guardian are killed together,
 or the guardian while this process is stopped, one that left the command's
 process group, until the next start of the same node ends it; where both are stopped together, the whole command, until one goes on.
 Work that others do for the command (docker run, systemd-run, ssh, kubectl
-exec) is ended by --stop-command only.
+exec) is ended by --stop-command only; where this process and its guardian are
+killed together, by the next start of the same node.
 
 ";
 

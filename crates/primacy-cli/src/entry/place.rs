@@ -24,6 +24,7 @@ use crate::control;
 use crate::exit::{Exit, Failure};
 use crate::leftovers::NodeMark;
 use crate::report::{Event, Reporter};
+use crate::stop_record;
 
 /// How the election is entered.
 #[derive(Clone, PartialEq, Eq)]
@@ -154,6 +155,17 @@ impl Place {
                 Ok(None)
             }
         }
+    }
+
+    /// The file with the stop command that is still to be run. A node that was given no name has none: no later process is the same
+    /// node.
+    pub(crate) fn stop_record(&self, mark: &NodeMark, named: bool) -> Option<PathBuf> {
+        let dir = match self {
+            Self::Peers(_, dir) => dir,
+            Self::Local(dir) | Self::Store { dir: Some(dir), .. } if named => dir,
+            Self::Local(_) | Self::Store { .. } => return None,
+        };
+        Some(dir.join(mark.file_name(stop_record::SUFFIX)))
     }
 
     /// The mark by which what this node has started is recognised. Environments can be read, and the URL of a store may have a

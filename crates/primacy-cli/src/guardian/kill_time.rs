@@ -121,6 +121,7 @@ mod tests {
             kill_margin: nanos(100),
             lease: nanos(4_000),
             stop_command: None,
+            stop_record: None,
             on_elected: None,
             on_deposed: None,
             witness: None,

@@ -9,7 +9,7 @@ use crate::guardian::watchdog::WatchdogSpec;
 use crate::process_tree::Ended;
 
 /// What the guardian is told first, and once.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Duty {
     /// The supervisor.
     pub(crate) supervisor: i32,
@@ -27,6 +27,8 @@ pub(crate) struct Duty {
     pub(crate) lease: u64,
     /// A shell command that ends what others do for the job, when that is gone.
     pub(crate) stop_command: Option<String>,
+    /// The file that has the command on record until it has succeeded.
+    pub(crate) stop_record: Option<PathBuf>,
     /// A shell command to run before the job.
     pub(crate) on_elected: Option<String>,
     /// A shell command to run after the job.

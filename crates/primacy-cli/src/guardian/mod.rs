@@ -58,6 +58,7 @@ use crate::process_tree::{
     Children, Ended, children, end_descendants, reap, signal_descendants, time_to_find_descendants,
 };
 use crate::signals;
+use crate::stop_record::{self, StopRecord};
 
 /// One leadership, and the processes that work under it.
 #[derive(Debug)]
@@ -541,6 +542,12 @@ impl Guardian {
     fn start_if_due(&mut self) {
         let Some(charge) = self.charge.as_ref().filter(|charge| charge.stage == Stage::Due) else { return };
         let term = charge.term;
+        if let Err(error) = self.record_stop_command(charge) {
+            self.warnings.warn(&format!(
+                "the --stop-command cannot be kept on record, so nobody runs it if this node and its guardian are killed together: \
+                 {error}"
+            ));
+        }
         if let Err(why) = self.arm() {
             self.wire.say(&Report::NotStarted { term, reason: NotStarted::Watchdog(why) });
             return self.drain(Stopping::Leftovers);
@@ -549,6 +556,14 @@ impl Guardian {
         if let Some(pid) = self.start(&Program::shell(), Stage::Preparing, &[(job::SCRIPT, script)]) {
             tracing::debug!(term, pid = pid.as_raw_nonzero().get(), "hook started");
         }
+    }
+
+    /// From before anything is started, so that the next start of this node runs the command if nobody else does.
+    fn record_stop_command(&self, charge: &Charge) -> io::Result<()> {
+        let (Some(path), Some(command)) = (&self.duty.stop_record, self.duty.stop_command.clone()) else {
+            return Ok(());
+        };
+        StopRecord { command, term: charge.term, fenced: charge.fenced }.write(path)
     }
 
     fn start_job(&mut self) {
@@ -788,6 +803,9 @@ impl Guardian {
     fn let_go(&mut self) {
         self.disarm();
         if let Some(charge) = self.charge.take() {
+            if let Some(path) = self.duty.stop_record.as_ref().filter(|_| !self.stop.is_owed()) {
+                stop_record::remove(path);
+            }
             self.wire.say(&Report::Gone { term: charge.term, stop_failed: self.stop.is_owed() });
             if let Ok(cgroup) = &mut self.cgroup {
                 // If it cannot be renewed, the next job is not in it, and is found in the process table.

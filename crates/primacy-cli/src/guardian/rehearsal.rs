@@ -46,6 +46,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
     let (election, node, mark) = (duty.election.clone(), duty.node.clone(), duty.mark.clone());
     let Duty { supervisor, drain, kill_margin, lease, json, .. } = *duty;
     let (stop_command, on_elected, on_deposed, witness, watchdog) = (None, None, None, None, None);
+    let stop_record = None;
     let duty = Duty {
         supervisor,
         election,
@@ -55,6 +56,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         kill_margin,
         lease,
         stop_command,
+        stop_record,
         on_elected,
         on_deposed,
         witness,

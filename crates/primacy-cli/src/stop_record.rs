@@ -1,0 +1,66 @@
+//! The record of a stop command that is to be run at the end of a lead, in the state directory. It is there from before the job is
+//! started until the command has succeeded. So where supervisor and guardian are killed together, the next start of the node finds
+//! it, and runs the command before the node stands for election.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Exit, Failure};
+
+/// What the file's name ends with.
+pub(crate) const SUFFIX: &str = ".stop-command";
+
+/// A stop command, and the lead that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StopRecord {
+    /// The shell command.
+    pub(crate) command: String,
+    /// The number of the lead.
+    pub(crate) term: u64,
+    /// Whether that is a token, too.
+    pub(crate) fenced: bool,
+}
+
+impl StopRecord {
+    /// Reads the record, if there is one.
+    ///
+    /// # Errors
+    /// [`Exit::State`] if it cannot be read: what is to be ended may go on.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
+        let record = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.and_then(|text| Ok(serde_json::from_slice(&text)?)),
+        };
+        record.map(Some).map_err(|error| {
+            let message = format!(
+                "{}, which has the --stop-command of an earlier run of this node, cannot be read: {error}; make sure that what the \
+                 command ends has ended, and remove the file",
+                path.display()
+            );
+            Failure::new(Exit::State, message)
+        })
+    }
+
+    /// Writes it to the disk. Only its owner may read it, for a command may have a secret.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let new = path.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    }
+}
+
+/// Removes the record: the command has succeeded, or nothing was started. Where the machine fails before that is on the disk, the
+/// command is run once more.
+pub(crate) fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+}

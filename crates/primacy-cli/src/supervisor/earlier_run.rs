@@ -1,0 +1,98 @@
+//! The stop command of an earlier run of this node, whose supervisor and guardian were killed before the command has succeeded.
+
+use std::time::Instant as StdInstant;
+
+use primacy::core::Duration;
+
+use super::{Supervisor, start_guardian, too_late};
+use crate::exit::{Exit, Failure};
+use crate::guardian::handle::Notice;
+use crate::guardian::message::{Duty, Order, Report};
+use crate::notify;
+use crate::report::{Event, Lead};
+use crate::stop_record::StopRecord;
+
+impl StopRecord {
+    /// What a guardian is told that is to run this command only.
+    pub(super) fn duty(&self, duty: &Duty) -> Duty {
+        let stop_command = Some(self.command.clone());
+        let (on_elected, on_deposed, witness, watchdog) = (None, None, None, None);
+        Duty { stop_command, on_elected, on_deposed, witness, watchdog, ..duty.clone() }
+    }
+}
+
+impl Supervisor {
+    /// Has the command run until it has succeeded, if there is one: what it is to end may go on, and must not meet what this node
+    /// starts next. Returns how to end, if this is not to be waited for.
+    pub(super) async fn end_earlier_run(&mut self) -> Result<Option<Exit>, Failure> {
+        let Some(StopRecord { term, fenced, .. }) = self.settings.owed else { return Ok(None) };
+        let message = "an earlier run of this node was killed before its --stop-command has succeeded: the command is run now, and \
+                       this node does not stand for election before it has succeeded";
+        self.reporter.tell(&Event::Warning { message: message.to_owned() });
+        let order = Order::Finish { term, fenced, valid_until: 0, granted: self.settings.duty.lease };
+        self.guardian.tell(order.clone());
+        let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
+        tokio::pin!(too_late);
+        let exit = loop {
+            tokio::select! {
+                biased;
+                notice = self.guardian.next() => match notice {
+                    Notice::Report(Report::Gone { stop_failed: false, .. }) => break None,
+                    Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
+                    Notice::Report(report) => self.tell_of_earlier_run(&report, Lead::new(term, fenced)),
+                    Notice::Died => {
+                        self.reporter.tell(&Event::GuardianLost);
+                        if let Some(signal) = self.replace_guardian().await? {
+                            return Ok(Some(Exit::Signal(signal)));
+                        }
+                        self.guardian.tell(order.clone());
+                    }
+                },
+                signal = self.signals.next() => {
+                    notify::stopping();
+                    break Some(Exit::Signal(signal));
+                }
+                () = &mut too_late => break Some(Exit::NotElected),
+            }
+        };
+        if exit.is_some() {
+            self.guardian.tell(Order::Kill { term, gives_up: true });
+            return Ok(exit);
+        }
+        self.settings.owed = None;
+        self.disarm_watchdog();
+        self.guardian.take_leave().await;
+        self.settings.duty.witness = self.elector.witness_spec();
+        self.guardian = start_guardian(&self.settings, &self.reporter)?;
+        self.guarded_since = StdInstant::now();
+        Ok(None)
+    }
+
+    fn tell_of_earlier_run(&self, report: &Report, lead: Lead) {
+        match report {
+            Report::HookEnded { hook, ended, .. } => {
+                self.reporter.tell(&Event::HookEnded { lead, hook: hook.option(), ended: *ended });
+            }
+            Report::StopFailed { failures, pause, .. } => {
+                let pause = Duration::from_nanos(*pause);
+                let file = self.settings.duty.stop_record.as_deref().unwrap_or("".as_ref()).display();
+                let message = format!(
+                    "the --stop-command of an earlier run has failed, {failures} time(s), so this node does not stand for election; the \
+                     command is run again after {pause}; where you know that what it ends has ended, stop this node and remove {file}"
+                );
+                self.reporter.tell(&Event::Warning { message });
+            }
+            // No job is running.
+            Report::Ready { .. }
+            | Report::Started { .. }
+            | Report::NotStarted { .. }
+            | Report::Extended { .. }
+            | Report::SlowKill { .. }
+            | Report::Stopping { .. }
+            | Report::Killing { .. }
+            | Report::Exited { .. }
+            | Report::Parting { .. }
+            | Report::Gone { .. } => {}
+        }
+    }
+}
