@@ -6,10 +6,11 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
+use std::process::Command;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Node, Place, stderr, strings, wait_until};
 
 /// `primacy run` of these words over one store.
@@ -25,16 +26,47 @@ fn run(place: &Place, name: &str, options: &[&str], command: &[&str]) -> Vec<Str
 
 const WORK: &[&str] = &["sleep", "1000"];
 
-/// From now on this process gets no file descriptor more than it has, which starting another one needs.
-fn take_descriptors_from(process: Pid) -> Rlimit {
-    // All below are taken; and nobody may wait for more of them at a time than this.
-    let none = Rlimit { current: Some(6), maximum: Some(4_096) };
-    prlimit(Some(process), Resource::Nofile, none).unwrap()
+/// What starting another process needs, and a process may be short of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shortage {
+    Descriptors,
+    /// Of its user, who must not be root.
+    Processes,
 }
 
-fn give_descriptors_to(process: Pid) {
-    let enough = Rlimit { current: Some(1_024), maximum: Some(4_096) };
-    prlimit(Some(process), Resource::Nofile, enough).unwrap();
+impl Shortage {
+    /// From now on this process gets no more than it has.
+    fn begin(self, process: Pid) {
+        // All descriptors below are taken, and nobody may wait for more of them at a time than this; and a user with a node has more
+        // processes.
+        self.limit(process, if self == Self::Descriptors { 6 } else { 1 });
+    }
+
+    fn end(self, process: Pid) {
+        self.limit(process, 1_024);
+    }
+
+    /// By a process of the same user: root may be without the right to do that to others.
+    fn limit(self, process: Pid, limit: u32) {
+        let resource = if self == Self::Descriptors { "nofile" } else { "nproc" };
+        let mut command = Command::new("env");
+        command.args(self.within()).args(["prlimit", &format!("--{resource}={limit}:"), "--pid"]);
+        let status = command.arg(process.as_raw_nonzero().to_string()).status().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    /// What begins the commands of a user who can be short of it: root is never short of processes.
+    fn within(self) -> Vec<String> {
+        if self == Self::Descriptors || !rustix::process::geteuid().is_root() {
+            return Vec::new();
+        }
+        strings(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"])
+    }
+
+    /// What the system says.
+    fn text(self) -> &'static str {
+        if self == Self::Descriptors { "Too many open files" } else { "Resource temporarily unavailable" }
+    }
 }
 
 /// Ends a leader in order.
@@ -45,26 +77,39 @@ fn end(mut leader: Node) {
 
 #[test]
 fn a_leader_without_a_descriptor_for_its_job_gives_up_the_lead_until_it_has_one() {
+    gives_up_the_lead_until_its_job_can_be_started(Shortage::Descriptors);
+}
+
+#[test]
+fn a_leader_without_a_process_for_its_job_gives_up_the_lead_until_it_has_one() {
+    gives_up_the_lead_until_its_job_can_be_started(Shortage::Processes);
+}
+
+fn gives_up_the_lead_until_its_job_can_be_started(shortage: Shortage) {
     let place = Place::new("not-started-passing");
+    let within = shortage.within();
+    if !within.is_empty() {
+        chown(place.path("."), Some(65_534), Some(65_534)).unwrap();
+    }
     // Without --restart, too.
-    let mut node = Node::start(&place, "a", &run(&place, "a", &[], WORK));
+    let mut node = Node::start_within(&place, &within, "a", &run(&place, "a", &[], WORK));
     node.told.wait_for_event("started");
     let guardian = node.guardian().unwrap();
-    take_descriptors_from(guardian);
+    shortage.begin(guardian);
     let resigned = place.output(&["resign", "--election", "e", "--node", "a", "--no-wait"]);
     assert!(resigned.status.success(), "{}", stderr(&resigned));
 
     let not_started = node.told.wait_for_event("not_started");
-    assert!(not_started["reason"].to_string().contains("Too many open files"), "{not_started}");
+    assert!(not_started["reason"].to_string().contains(shortage.text()), "{not_started}");
     let released = node.told.wait_for_another("released", 1);
-    assert!(released["reason"].to_string().contains("Too many open files"), "{released}");
+    assert!(released["reason"].to_string().contains(shortage.text()), "{released}");
     let waits = [0, 1, 2].map(|count| node.told.wait_for_another("backoff", count)["ms"].as_u64().unwrap());
     assert!(waits[2] > waits[0], "they grow: {waits:?}");
-    let able = Node::start(&place, "able", &run(&place, "able", &[], WORK));
+    let able = Node::start_within(&place, &within, "able", &run(&place, "able", &[], WORK));
     able.told.wait_for_event("started");
     assert_eq!(node.ended(), None);
 
-    give_descriptors_to(guardian);
+    shortage.end(guardian);
     end(able);
     node.told.wait_for_another("started", 1);
     end(node);
@@ -112,7 +157,7 @@ fn a_node_that_has_no_room_for_a_guardian_does_not_stand_until_it_has() {
     let mut node = Node::start(&place, "a", &run(&place, "a", &[], WORK));
     node.told.wait_for_event("standing");
     let guardian = node.guardian().unwrap();
-    take_descriptors_from(node.supervisor());
+    Shortage::Descriptors.begin(node.supervisor());
     kill_process(guardian, Signal::KILL).unwrap();
     node.told.wait_for("a warning", |told| {
         let told = (told["event"] == "warning").then(|| told["message"].to_string())?;
@@ -124,7 +169,7 @@ fn a_node_that_has_no_room_for_a_guardian_does_not_stand_until_it_has() {
     node.told.wait_for_another("backoff", 3);
     assert_eq!(node.told.count("elected"), 0, "without a guardian it must not lead");
 
-    give_descriptors_to(node.supervisor());
+    Shortage::Descriptors.end(node.supervisor());
     node.told.wait_for_event("started");
     end(node);
     place.wait_until_empty();
