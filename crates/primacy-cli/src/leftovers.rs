@@ -248,8 +248,7 @@ mod tests {
     #[test]
     fn the_mark_of_another_user_neither_keeps_a_node_from_starting_nor_counts_as_a_guardian() {
         if !getuid().is_root() {
-            // Only root sees the environments of others.
-            return;
+            return primacy_conformance::not_run("only root sees the environments of others");
         }
         let node = NodeMark::new(&election("forged"), "a", b"somewhere");
         let mut living = TestChild::start("sleep", &["60"], &[]);

@@ -1,7 +1,8 @@
 //! Jobs of many processes, each in a session of its own, are gone before their successor leads: in a control group, and
 //! where there can be none. A group also names what has thrown away all other signs of its node.
 //!
-//! Groups need root, or a delegated one; where there is none, what is about them is not tried.
+//! Groups need root, or a delegated one; where there is none, what is about them is not tried, which fails where
+//! `PRIMACY_REQUIRE_LIVE` is set.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -10,6 +11,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use primacy_conformance::not_run;
 use rustix::process::Signal;
 use support::table::{self, Process};
 use support::{Node, Place, peers, strings, wait_until};
@@ -53,8 +55,7 @@ fn many_are_gone_before_the_successor_leads(test: &str, within: &[&str], count: 
     wait_until("a leader", || nodes.iter().any(Node::leads));
     let leader = nodes.iter().find(|node| node.leads()).unwrap();
     if leader.told.wait_for_event("cgroup")["dir"].is_null() == within.is_empty() {
-        println!("NOT RUN: there is no control group for a job here, or it cannot be left out");
-        return;
+        return not_run("there is no control group for a job here, or it cannot be left out");
     }
     let file = place.path(&format!("{}.alive", leader.name));
     wait_until("all processes of the job", || {
@@ -83,9 +84,10 @@ fn five_thousand_processes_in_a_control_group_do_not_meet_their_successor() {
 
 #[test]
 fn a_thousand_processes_without_a_control_group_do_not_meet_their_successor() {
-    if rustix::process::geteuid().is_root() {
-        many_are_gone_before_the_successor_leads("cgroup-without", WITHOUT_GROUPS, 1_000, "0.1");
+    if !rustix::process::geteuid().is_root() {
+        return not_run("only root can take the control groups away");
     }
+    many_are_gone_before_the_successor_leads("cgroup-without", WITHOUT_GROUPS, 1_000, "0.1");
 }
 
 #[test]
@@ -98,8 +100,7 @@ fn what_hides_from_the_process_table_is_ended_with_its_job_and_found_by_the_next
     let mut node = Node::start(&place, "n", &args);
     let told = node.told.wait_for_event("cgroup");
     let Some(dir) = told["dir"].as_str().map(str::to_owned) else {
-        println!("NOT RUN: {told}");
-        return;
+        return not_run(&told.to_string());
     };
     node.told.wait_for_event("started");
     let hidden = || Process::now(fs::read_to_string(place.path("hidden")).ok()?.trim().parse().ok()?);

@@ -40,6 +40,16 @@ use told::Told;
 /// The environment variable that makes a store that is not there a failure: for the machine that has them all.
 pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
+/// Says that something was not tried, since what it needs is not there; where it is seen, for what a test prints by a macro is not
+/// shown when it passes.
+///
+/// # Panics
+/// If [`REQUIRE_LIVE_VARIABLE`] is set.
+pub fn not_run(why: &str) {
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {why}");
+    assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "it is required to be there: {why}");
+}
+
 /// What became of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

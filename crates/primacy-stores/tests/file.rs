@@ -298,9 +298,13 @@ async fn a_waiter_is_woken_by_hands_and_by_the_first_record() {
     );
 }
 
+/// Set where everything must be there that a test wants.
+const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
+
 /// Says so where it is seen: what a test prints by a macro is not shown when it passes.
 fn not_run(why: &str) {
     let _ = writeln!(std::io::stderr(), "NOT RUN: {why}");
+    assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "required, and not there: {why}");
 }
 
 #[tokio::test]
@@ -321,9 +325,6 @@ async fn a_memory_file_system_will_do() {
 #[cfg(target_os = "linux")]
 mod fuse {
     use super::*;
-
-    /// Set where everything must be there that a live test wants.
-    const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
     /// A directory that shows another one through FUSE.
     struct Mount(PathBuf);
@@ -350,7 +351,6 @@ mod fuse {
         let _mount = match mount(&of, &at) {
             Ok(mount) => mount,
             Err(why) => {
-                assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "required, and not there: {why}");
                 not_run(&why);
                 return;
             }
