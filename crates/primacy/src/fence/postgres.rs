@@ -40,8 +40,8 @@ const NO_TOKEN: &str = "PRM01";
 const STALE: &str = "PRM02";
 
 /// The version of the fence that [`install`] makes. A fence of version 1 lets every role that may write to a guarded table act
-/// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so: install again.
-pub const VERSION: u32 = 3;
+/// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so. One of version 3 takes a setting of 19 digits for none. Install again.
+pub const VERSION: u32 = 4;
 
 /// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner. The right to
 /// make functions there is one of them: PostgreSQL calls another `primacy_token` where its parameters fit a call better.

@@ -108,6 +108,13 @@ async fn a_write_needs_a_token_that_is_not_stale() {
     let message = message.as_db_error().unwrap().message().to_owned();
     assert!(message.contains("token 8 of the election orders is stale: a leader with token 9"), "{message}");
     assert_eq!(server.run_sql("SELECT id FROM ledger").await, [Some("9".to_owned())]);
+    // The setting takes each number that the function takes, and says where one is too high.
+    let (long, highest) = (1_000_000_000_000_000_000, u64::MAX / 2);
+    run(&client, &format!("SELECT primacy_token('orders', {long})")).await.unwrap();
+    run(&client, &write(long, "DELETE FROM ledger")).await.unwrap();
+    assert_eq!(code(run(&client, &write(long - 1, "DELETE FROM ledger")).await), STALE);
+    run(&client, &write(highest, "DELETE FROM ledger")).await.unwrap();
+    assert_eq!(code(run(&client, &write(highest + 1, "DELETE FROM ledger")).await), MALFORMED);
 }
 
 #[tokio::test(flavor = "multi_thread")]

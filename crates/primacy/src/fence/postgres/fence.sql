@@ -181,7 +181,10 @@ BEGIN
     END IF;
     FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(shown, ''), E'\n') LOOP
         IF pg_catalog.substr(line, pg_catalog.strpos(line, ' ') OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.=) TG_ARGV[0]
-            AND line OPERATOR(pg_catalog.~) '^[0-9]{1,18} ' THEN
+            AND line OPERATOR(pg_catalog.~) '^[0-9]{1,19} ' THEN
+            IF pg_catalog.split_part(line, ' ', 1)::pg_catalog.numeric OPERATOR(pg_catalog.>) 9223372036854775807 THEN
+                RAISE EXCEPTION USING ERRCODE = 'PRM05', MESSAGE = 'primacy: a token is at most 9223372036854775807';
+            END IF;
             PERFORM :schema.primacy_admit(TG_ARGV[0], pg_catalog.split_part(line, ' ', 1)::pg_catalog.int8);
             RETURN NULL;
         END IF;

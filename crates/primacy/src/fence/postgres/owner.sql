@@ -91,7 +91,7 @@ BEGIN
     END LOOP;
 END $primacy$;
 
--- Until version 3 everybody could use the schema that was made, and default privileges may say so. Where there is nothing in it but
+-- Until version 4 everybody could use the schema that was made, and default privileges may say so. Where there is nothing in it but
 -- the fence, only those who may call primacy_token need that.
 DO $primacy$
 DECLARE
