@@ -107,7 +107,10 @@ pub(super) fn told(error: &Error) -> String {
             let hint = refused.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
             format!("PostgreSQL says: {} ({}){hint}", refused.message(), refused.code().code())
         }
-        None if is_read_only(error) => "it takes no writes, as a standby does not".to_owned(),
+        None if is_read_only(error) => {
+            "it takes no writes: it is a standby, or default_transaction_read_only is on for this role, its database or the server"
+                .to_owned()
+        }
         None => match source(error) {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
