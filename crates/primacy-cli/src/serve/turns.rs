@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::command::{Keys, Operation};
+use primacy_core::metadata::command::{By, Compared, Keys, Operation};
 use primacy_core::metadata::state::Size;
-use primacy_core::metadata::state::cost::LOOKS_MAX;
+use primacy_core::metadata::state::cost::{COMPARED_BYTES, LOOKS_MAX};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Entries that the operations of one connection, and of all of them, may look at before they are applied.
@@ -43,8 +43,7 @@ impl Turns {
 
     /// Waits for the turn of an operation in a map of this size; `None` if it needs none.
     pub(super) async fn wait(&self, operation: &Operation, size: Size) -> Option<Turn> {
-        let looks = ranges(operation).saturating_mul(size.entries.saturating_add(size.history_changes));
-        let looks = u32::try_from(looks).unwrap_or(u32::MAX).min(CONNECTION_LOOKS_MAX);
+        let looks = u32::try_from(looks(operation, size)).unwrap_or(u32::MAX).min(CONNECTION_LOOKS_MAX);
         if looks == 0 {
             return None;
         }
@@ -55,24 +54,37 @@ impl Turns {
     }
 }
 
-/// The number of comparisons, reads and deletions of more than one key, in both branches.
-fn ranges(operation: &Operation) -> u64 {
-    let is_range = |keys: &Keys| u64::from(!matches!(keys, Keys::One(_)));
+/// The entries that comparisons, reads and deletions of more than one key may look at, in both branches: all that there are, and as many
+/// more as it takes to compare or sort their values.
+fn looks(operation: &Operation, size: Size) -> u64 {
+    let of_range = |keys: &Keys, values: u64| match keys {
+        Keys::One(_) => 0,
+        Keys::Between(..) | Keys::From(_) => {
+            size.entries.saturating_add(size.history_changes).saturating_add(values)
+        }
+    };
+    let compared = size.bytes / COMPARED_BYTES;
     match operation {
-        Operation::Read(read) => is_range(&read.keys),
-        Operation::Delete(delete) => is_range(&delete.keys),
+        Operation::Read(read) if read.order.by == By::Value => {
+            let times = u64::from(size.entries.checked_ilog2().unwrap_or(0)) + 1;
+            of_range(&read.keys, compared.saturating_mul(times))
+        }
+        Operation::Read(read) => of_range(&read.keys, 0),
+        Operation::Delete(delete) => of_range(&delete.keys, 0),
         Operation::Write(_) => 0,
         Operation::Transaction(transaction) => {
-            let compared: u64 = transaction.comparisons.iter().map(|it| is_range(&it.keys)).sum();
+            let comparisons = transaction.comparisons.iter().map(|it| {
+                of_range(&it.keys, if matches!(it.compared, Compared::Value(_)) { compared } else { 0 })
+            });
             let done = transaction.then.iter().chain(&transaction.otherwise);
-            compared + done.map(ranges).sum::<u64>()
+            comparisons.chain(done.map(|one| looks(one, size))).fold(0, u64::saturating_add)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Read, Transaction};
+    use primacy_core::metadata::command::{Order, Read, Transaction};
 
     use super::*;
 
@@ -119,6 +131,16 @@ mod tests {
         drop(first);
         assert!(at_once(&others[3], &reads(1, &all), large).await.is_some());
         drop(held);
+        // Long values that are sorted count by their length.
+        let long = Size { bytes: COMPARED_BYTES * LOOKS_MAX, ..size(10) };
+        let order = Order { by: By::Value, ..Order::default() };
+        let sorts = Operation::Read(Box::new(Read { order, ..Read::of(Keys::all()) }));
+        let sorted = at_once(&attacker, &sorts, long).await.expect("nobody is before it");
+        assert!(
+            at_once(&attacker, &reads(1, &all), size(1)).await.is_none(),
+            "it takes all of the connection"
+        );
+        drop(sorted);
         // In a small map a connection has many at a time.
         let mut many = Vec::new();
         for _ in 0..20 {

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::num::NonZeroU64;
 
 use super::command::{SessionId, Version};
@@ -12,8 +13,26 @@ use super::encoding::{Reader, number_length, put_number, signed, unsigned};
 /// It is kept as bytes in one piece, because a map of small entries would spend more on pointers than on the entries: the
 /// length of the key, the key, the session, [`Self::made_at`], how much later [`Self::changed_at`] is,
 /// [`Self::writes`], and the value. The numbers have as many bytes as they need.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Entry(Arc<[u8]>);
+#[derive(Clone)]
+pub struct Entry(Body);
+
+#[derive(Clone)]
+enum Body {
+    /// The entry in one piece.
+    Whole(Arc<[u8]>),
+    /// The key and the value of another entry with a stamp of its own.
+    Rewritten(Arc<Rewritten>),
+}
+
+struct Rewritten {
+    stamp: Stamp,
+    /// The other entry, in one piece.
+    of: Arc<[u8]>,
+}
+
+/// An entry from so many bytes on is shared by those that [have its value](Entry::rewritten): so a request that names the value without
+/// having it takes no time for its length. For a shorter one, what sharing takes besides would be too much. Unit tests share nearly all.
+const SHARED_LENGTH_MIN: usize = if cfg!(test) { 8 } else { 1024 };
 
 /// What is known of an entry besides its key and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,14 +54,9 @@ impl Entry {
     /// If it was changed before it was made.
     #[must_use]
     pub fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
-        let later = stamp.changed_at.0.checked_sub(stamp.made_at.0).expect("first made, then changed");
-        let session = unsigned(stamp.session.map_or(0, SessionId::get));
         let key_length = u64::try_from(key.len()).expect("a length fits");
-        let numbers = [session, stamp.made_at.0, later, stamp.writes.get()];
-        let length = number_length(key_length)
-            + key.len()
-            + numbers.iter().map(|&number| number_length(number)).sum::<usize>()
-            + value.len();
+        let numbers = stamp.numbers();
+        let length = length(key, &numbers, value);
         // So there is one allocation, and nothing is copied twice.
         let mut bytes: Arc<[u8]> = core::iter::repeat_n(0, length).collect();
         let mut rest = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
@@ -52,7 +66,16 @@ impl Entry {
             put_number(&mut rest, number);
         }
         put_bytes(rest, value);
-        Self(bytes)
+        Self(Body::Whole(bytes))
+    }
+
+    /// The same key and value with another stamp. The bytes of a long one are not copied.
+    pub(super) fn rewritten(&self, stamp: Stamp) -> Self {
+        let of = self.piece();
+        if of.len() < SHARED_LENGTH_MIN {
+            return Self::new(self.key(), self.value(), stamp);
+        }
+        Self(Body::Rewritten(Arc::new(Rewritten { stamp, of: Arc::clone(of) })))
     }
 
     /// The entry that these bytes are, if they are one: see [`Entry`].
@@ -64,11 +87,32 @@ impl Entry {
         let made_at = reader.number().ok()?;
         made_at.checked_add(reader.number().ok()?)?;
         NonZeroU64::new(reader.number().ok()?)?;
-        Some(Self(bytes.into()))
+        Some(Self(Body::Whole(bytes.into())))
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
+    /// The entry in one piece.
+    pub(super) fn to_bytes(&self) -> Arc<[u8]> {
+        match &self.0 {
+            Body::Whole(bytes) => Arc::clone(bytes),
+            Body::Rewritten(it) => Arc::clone(Self::new(self.key(), self.value(), it.stamp).piece()),
+        }
+    }
+
+    /// The length of the entry in one piece.
+    pub(super) fn length(&self) -> u64 {
+        let length = match &self.0 {
+            Body::Whole(bytes) => bytes.len(),
+            Body::Rewritten(it) => length(self.key(), &it.stamp.numbers(), self.value()),
+        };
+        u64::try_from(length).expect("a length fits")
+    }
+
+    /// The piece that has the key and the value.
+    fn piece(&self) -> &Arc<[u8]> {
+        match &self.0 {
+            Body::Whole(bytes) => bytes,
+            Body::Rewritten(it) => &it.of,
+        }
     }
 
     /// The key.
@@ -120,7 +164,7 @@ impl Entry {
     }
 
     fn split(&self) -> (&[u8], Reader<'_>) {
-        let mut reader = Reader::new(&self.0);
+        let mut reader = Reader::new(self.piece());
         let key = reader.bytes().expect("an entry is whole");
         (key, reader)
     }
@@ -136,8 +180,42 @@ impl Entry {
             changed_at: Version(made_at.0 + number()),
             writes: NonZeroU64::new(number()).expect("it was written"),
         };
+        let stamp = match &self.0 {
+            Body::Whole(_) => stamp,
+            Body::Rewritten(it) => it.stamp,
+        };
         (stamp, reader.rest())
     }
+}
+
+impl Stamp {
+    /// The numbers of an entry, in their order.
+    fn numbers(self) -> [u64; 4] {
+        let later = self.changed_at.0.checked_sub(self.made_at.0).expect("first made, then changed");
+        let session = unsigned(self.session.map_or(0, SessionId::get));
+        [session, self.made_at.0, later, self.writes.get()]
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key() && self.stamp_and_value() == other.stamp_and_value()
+    }
+}
+
+impl Eq for Entry {}
+
+impl Hash for Entry {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.key(), self.stamp_and_value()).hash(state);
+    }
+}
+
+/// How many bytes an entry has in one piece.
+fn length(key: &[u8], numbers: &[u64; 4], value: &[u8]) -> usize {
+    let key_length = u64::try_from(key.len()).expect("a length fits");
+    let numbers = numbers.iter().map(|&number| number_length(number)).sum::<usize>();
+    number_length(key_length) + key.len() + numbers + value.len()
 }
 
 /// What comes after the bytes that are put at the start.
@@ -175,7 +253,12 @@ mod tests {
                         Stamp { session, made_at, changed_at, writes: NonZeroU64::new(writes).unwrap() };
                     let entry = Entry::new(key, value, stamp);
                     assert_eq!((entry.key(), entry.value(), entry.stamp()), (*key, value, stamp));
-                    assert_eq!(Entry::from_bytes(entry.as_bytes()), Some(entry.clone()));
+                    assert_eq!(Entry::from_bytes(&entry.to_bytes()), Some(entry.clone()));
+                    let other = Stamp { session: SessionId::new(7), writes: NonZeroU64::MIN, ..stamp };
+                    let rewritten = Entry::new(key, value, other).rewritten(stamp);
+                    assert_eq!((&rewritten, rewritten.stamp()), (&entry, stamp));
+                    assert_eq!(rewritten.to_bytes(), entry.to_bytes());
+                    assert_eq!(rewritten.length(), u64::try_from(entry.to_bytes().len()).unwrap());
                     assert_eq!(
                         (entry.without_value().value(), entry.without_value().stamp()),
                         (&[][..], stamp)

@@ -207,6 +207,20 @@ impl Map {
 
     /// Writes an entry into the open version, and returns the one that was there.
     pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) -> Option<Entry> {
+        self.put(key, session, |stamp| Entry::new(key, value, stamp))
+    }
+
+    /// Writes the key and the value of an entry that is or was there once more.
+    pub(super) fn rewrite(&mut self, entry: &Entry, session: Option<SessionId>) -> Option<Entry> {
+        self.put(entry.key(), session, |stamp| entry.rewritten(stamp))
+    }
+
+    fn put(
+        &mut self,
+        key: &[u8],
+        session: Option<SessionId>,
+        make: impl FnOnce(Stamp) -> Entry,
+    ) -> Option<Entry> {
         let changed_at = self.version.next();
         let slot = self.slots.get(key);
         let trail = slot.map_or(Trail::default(), |slot| slot.trail);
@@ -216,8 +230,8 @@ impl Map {
             let Stamp { made_at, writes, .. } = before.stamp();
             Stamp { session, made_at, changed_at, writes: writes.saturating_add(1) }
         });
-        let entry = Entry::new(key, value, stamp);
-        self.bytes += entry_bytes(key, value, session);
+        let entry = make(stamp);
+        self.bytes += entry_bytes(key, entry.value(), session);
         match &before {
             Some(before) => self.bytes -= entry_bytes(before.key(), before.value(), before.session()),
             None => self.count += 1,
@@ -363,13 +377,7 @@ fn find<'a>(read: &Read, mut entries: impl Iterator<Item = &'a Entry>, version: 
         }
     }
     found.count += count(entries.count());
-    let by = read.order.by;
-    if read.order != Order::default() {
-        match read.order.direction {
-            Direction::Ascending => chosen.sort_by(|one, other| compare(by, one, other)),
-            Direction::Descending => chosen.sort_by(|one, other| compare(by, other, one)),
-        }
-    }
+    sort(&mut chosen, read.order);
     found.more = chosen.len() > limit;
     chosen.truncate(limit);
     found.entries = match read.wanted {
@@ -383,12 +391,23 @@ fn count(entries: usize) -> u64 {
     u64::try_from(entries).expect("a length fits")
 }
 
-fn compare(by: By, one: &Entry, other: &Entry) -> cmp::Ordering {
-    match by {
-        By::Key => one.key().cmp(other.key()),
-        By::Writes => one.writes().cmp(&other.writes()),
-        By::MadeAt => one.made_at().cmp(&other.made_at()),
-        By::ChangedAt => one.changed_at().cmp(&other.changed_at()),
-        By::Value => one.value().cmp(other.value()),
+/// Sorts entries that are in the order of their keys. Keys are not compared, and each number is found once.
+fn sort(entries: &mut [&Entry], Order { by, direction }: Order) {
+    let number = match (by, direction) {
+        (By::Key, Direction::Ascending) => return,
+        (By::Key, Direction::Descending) => return entries.reverse(),
+        (By::Value, Direction::Ascending) => {
+            return entries.sort_by(|one, other| one.value().cmp(other.value()));
+        }
+        (By::Value, Direction::Descending) => {
+            return entries.sort_by(|one, other| other.value().cmp(one.value()));
+        }
+        (By::Writes, _) => Entry::writes,
+        (By::MadeAt, _) => |entry: &Entry| entry.made_at().0,
+        (By::ChangedAt, _) => |entry: &Entry| entry.changed_at().0,
+    };
+    match direction {
+        Direction::Ascending => entries.sort_by_cached_key(|entry| number(entry)),
+        Direction::Descending => entries.sort_by_cached_key(|entry| cmp::Reverse(number(entry))),
     }
 }

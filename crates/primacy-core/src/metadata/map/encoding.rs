@@ -35,7 +35,7 @@ impl Map {
         }
         push_number(to, self.count);
         for entry in self.entries(&Keys::From(Bytes::from([]))) {
-            push_bytes(to, entry.as_bytes());
+            push_bytes(to, &entry.to_bytes());
         }
         push_number(to, self.history.changes());
         let mut version = Version(0);
@@ -49,7 +49,7 @@ impl Map {
                 }
                 Some(before) => {
                     to.push(tag::BEFORE);
-                    push_bytes(to, before.as_bytes());
+                    push_bytes(to, &before.to_bytes());
                 }
             }
         }

@@ -6,7 +6,8 @@
 //!
 //! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more, and its answer
 //! takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers, counts like an entry: whatever looks
-//! at a range of keys steps over it.
+//! at a range of keys steps over it. Where values are compared or sorted, each [`COMPARED_BYTES`] of them count like one more. A write
+//! that keeps a value [shares](Entry::rewritten) it, so it costs no more than its request is long.
 //!
 //! Every node applies an operation that is replicated, on the thread that keeps the lead, and applies it again from its log after a
 //! restart. So the comparisons and reads of such a one look at no more than [`LOOKS_MAX`], and its deletions at twice all entries and
@@ -18,7 +19,7 @@ use core::ops::Bound;
 use super::State;
 use super::operate::Path;
 use crate::metadata::command::{
-    Bounds, Delete, Keys, Operation, Order, Previous, Read, Refusal, Version, Wanted, Write,
+    Bounds, By, Delete, Keys, Operation, Order, Previous, Read, Refusal, Version, Wanted, Write,
 };
 use crate::metadata::entry::Entry;
 use crate::metadata::map::{Map, entry_bytes};
@@ -30,6 +31,9 @@ pub const VISITS_MAX: u64 = 1_000_000;
 /// Entries that the comparisons and reads of a replicated operation may look at, together. It is above the number of deleted keys that
 /// a history of the default size remembers, so that the queue of a lock in constant use can still be read in a transaction.
 pub const LOOKS_MAX: u64 = 100_000;
+
+/// Bytes of values that take about as long to compare as a look at one entry.
+pub const COMPARED_BYTES: u64 = 1024;
 
 /// Bytes of records that take about as long to apply as a look at one entry.
 const VISIT_BYTES: u64 = 8;
@@ -75,14 +79,27 @@ impl Budget {
 
     /// Looks at an entry in order to compare or read it.
     pub(super) fn look(&mut self) -> Result<(), Refusal> {
-        self.looks = self.looks.checked_sub(1).ok_or(Refusal::TooManyEntries)?;
-        self.visit()
+        self.look_at(1)
+    }
+
+    /// Compares so many bytes of values.
+    pub(super) fn compare(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.look_at(u64::try_from(bytes).expect("a length fits") / COMPARED_BYTES)
+    }
+
+    fn look_at(&mut self, entries: u64) -> Result<(), Refusal> {
+        self.looks = self.looks.checked_sub(entries).ok_or(Refusal::TooManyEntries)?;
+        self.visit_all(entries)
     }
 
     /// Looks at an entry in order to delete it, or at an operation.
     pub(super) fn visit(&mut self) -> Result<(), Refusal> {
-        self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooManyEntries)?;
-        self.spent += 1;
+        self.visit_all(1)
+    }
+
+    fn visit_all(&mut self, entries: u64) -> Result<(), Refusal> {
+        self.visits = self.visits.checked_sub(entries).ok_or(Refusal::TooManyEntries)?;
+        self.spent += entries;
         Ok(())
     }
 
@@ -132,6 +149,7 @@ impl State {
             budget.look()?;
             entry.into_iter().for_each(|entry| sum.add(entry));
         }
+        budget.compare(sum.compared())?;
         budget.answer(sum.bytes())?;
         // A read of an earlier version is not told what is written now; counted it is all the same.
         if read.wanted == Wanted::Count { Ok(()) } else { spend_on_written(&read.keys, written, budget) }
@@ -187,15 +205,18 @@ fn bytes_of(entry: &Entry) -> u64 {
     entry_bytes(entry.key(), entry.value(), entry.session())
 }
 
-/// How long the answer of a read may be at most.
+/// How long the answer of a read may be at most, and how many bytes of values are compared for it.
 struct Sum<'a> {
     read: &'a Read,
     limit: u64,
     /// The first ones in the order of the keys are those that are answered.
     takes_first: bool,
+    /// The values are sorted.
+    sorts_values: bool,
     count: u64,
     bytes: u64,
     longest: u64,
+    values: usize,
 }
 
 impl<'a> Sum<'a> {
@@ -203,7 +224,8 @@ impl<'a> Sum<'a> {
         let is_bounded = read.made != Bounds::default() || read.changed != Bounds::default();
         let limit = read.limit.map_or(u64::MAX, core::num::NonZeroU64::get);
         let takes_first = !is_bounded && read.order == Order::default();
-        Self { read, limit, takes_first, count: 0, bytes: 0, longest: 0 }
+        let sorts_values = read.order.by == By::Value && read.wanted != Wanted::Count;
+        Self { read, limit, takes_first, sorts_values, count: 0, bytes: 0, longest: 0, values: 0 }
     }
 
     fn add(&mut self, entry: &Entry) {
@@ -222,6 +244,15 @@ impl<'a> Sum<'a> {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         self.longest = self.longest.max(bytes);
+        if self.sorts_values {
+            self.values = self.values.saturating_add(entry.value().len());
+        }
+    }
+
+    /// Of values that may be the same but for their ends: each is compared once for each time that their number is doubled.
+    fn compared(&self) -> usize {
+        let times = self.count.checked_ilog2().map_or(0, |log| log + 1);
+        self.values.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
     }
 
     /// Which of them the limit leaves depends on their order; none is longer than the longest.

@@ -204,38 +204,39 @@ impl State {
     /// The value and the session that a write leaves. What it keeps of an entry that its own transaction has deleted is what was
     /// there before that.
     pub(super) fn written<'a>(&'a self, write: &'a Write) -> (&'a [u8], Option<SessionId>) {
-        let keeps = || self.map.entry(&write.key).or_else(|| self.map.entry_before(&write.key));
         let value = match &write.value {
             Replace::With(value) => value,
-            Replace::Keep => keeps().map_or(&[][..], Entry::value),
+            Replace::Keep => self.kept(write).map_or(&[][..], Entry::value),
         };
         let session = match write.session {
             Replace::With(session) => session,
-            Replace::Keep => keeps().and_then(Entry::session),
+            Replace::Keep => self.kept(write).and_then(Entry::session),
         };
         (value, session)
     }
 
+    fn kept(&self, write: &Write) -> Option<&Entry> {
+        self.map.entry(&write.key).or_else(|| self.map.entry_before(&write.key))
+    }
+
     fn write(&mut self, write: &Write) -> Answer {
-        let before = match (&write.value, &write.session) {
-            (Replace::With(value), Replace::With(session)) => self.put(&write.key, value, *session),
-            (Replace::Keep, _) | (_, Replace::Keep) => {
-                let (value, session) = self.written(write);
-                let value = value.to_vec();
-                self.put(&write.key, &value, session)
+        let session = match write.session {
+            Replace::With(session) => session,
+            Replace::Keep => self.kept(write).and_then(Entry::session),
+        };
+        let before = match &write.value {
+            Replace::With(value) => self.map.write(&write.key, value, session),
+            Replace::Keep => {
+                let kept = self.kept(write).expect("checked before").clone();
+                self.map.rewrite(&kept, session)
             }
         };
+        self.sessions.move_key(&write.key, before.as_ref().and_then(Entry::session), session);
         let previous = match write.previous {
             Previous::Wanted => before,
             Previous::Unwanted => None,
         };
         Answer::Written { version: self.map.version(), previous }
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) -> Option<Entry> {
-        let before = self.map.write(key, value, session);
-        self.sessions.move_key(key, before.as_ref().and_then(Entry::session), session);
-        before
     }
 
     fn delete(&mut self, delete: &Delete, answers: Answers) -> Answer {
@@ -272,6 +273,9 @@ fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool
     for entry in map.steps(&comparison.keys, None) {
         budget.look()?;
         is_there |= entry.is_some();
+        if let (Some(entry), Compared::Value(given)) = (entry, &comparison.compared) {
+            budget.compare(entry.value().len().min(given.len()))?;
+        }
         if entry.is_some_and(|entry| !relates(comparison, Some(entry))) {
             return Ok(false);
         }

@@ -515,12 +515,12 @@ fn crafted(entries: &[Entry], changes: &[(u64, Result<&Entry, &str>)]) -> Result
     for number in [FORMAT, u64::MAX, u64::MAX, u64::MAX, 4, 0, entries.len() as u64] {
         push_number(&mut to, number);
     }
-    entries.iter().for_each(|entry| push_bytes(&mut to, entry.as_bytes()));
+    entries.iter().for_each(|entry| push_bytes(&mut to, &entry.to_bytes()));
     push_number(&mut to, changes.len() as u64);
     for (later, before) in changes {
         push_number(&mut to, *later);
         push_number(&mut to, if before.is_ok() { 2 } else { 1 });
-        push_bytes(&mut to, before.map_or_else(str::as_bytes, Entry::as_bytes));
+        push_bytes(&mut to, &before.map_or_else(|key| key.as_bytes().into(), Entry::to_bytes));
     }
     to.extend([0; 5]); // No sessions, no partitions, and no requests.
     State::restore(&to).map(|state| assert_eq!(state.snapshot(), to))

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metadata::command::{By, Compared, Comparison, Order, Relation, Wanted};
-use crate::metadata::state::cost::{ANSWER_BYTES_MAX, LOOKS_MAX, VISITS_MAX};
+use crate::metadata::state::cost::{ANSWER_BYTES_MAX, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX};
 
 const ENTRIES: u64 = 10_000;
 
@@ -148,7 +148,7 @@ fn an_answer_has_no_more_than_so_many_bytes() {
     // A limit makes it shorter, in whatever order.
     let few = Read {
         limit: NonZeroU64::new(1),
-        order: Order { by: By::Value, ..Order::default() },
+        order: Order { by: By::ChangedAt, ..Order::default() },
         ..Read::of(Keys::all())
     };
     let few = Operation::Read(Box::new(few));
@@ -178,6 +178,69 @@ fn the_answer_of_a_single_read_has_no_more_than_so_many_bytes() {
     for read in [all(Wanted::Keys), all(Wanted::Count), Operation::Read(Box::new(few))] {
         assert!(told.state.observe(&read).unwrap().result.is_ok(), "{read:?}");
     }
+}
+
+/// 400 transactions of 1,500 bytes once copied 140 MB each, and again when a node applied its log.
+#[test]
+fn a_value_that_is_kept_is_not_copied() {
+    let mut told = filled(2, 1 << 20);
+    let keep = |key| {
+        let (value, session) = (Replace::Keep, Replace::With(None));
+        Operation::Write(Write { key: bytes(key), value, session, previous: Previous::Unwanted })
+    };
+    let places = |told: &Told| -> Vec<*const u8> {
+        let now = told.state.read(&Read::of(Keys::all())).unwrap().entries;
+        let all = Keys::all();
+        let changes = told.state.changes(&all, told.state.version(), Previous::Wanted).unwrap();
+        let entries = changes.filter_map(|change| change.previous).chain(now);
+        entries.filter(|entry| entry.value().len() > 100).map(|entry| entry.value().as_ptr()).collect()
+    };
+    let before = places(&told);
+    for _ in 0..3 {
+        let deleted = vec![delete("000001"), keep("000001")];
+        told.operate(transaction([vec![keep("000000"), write("w", "w")], deleted].concat())).unwrap();
+    }
+    let after = places(&told);
+    assert_eq!(after.iter().filter(|place| before.contains(place)).count(), after.len());
+    assert_eq!(after.len(), 4, "those before the last version as well");
+    // It counts as if it were another one.
+    assert!(told.state.size().history_bytes > 1 << 21);
+    assert_eq!(State::restore(&told.state.snapshot()).unwrap().size(), told.state.size());
+}
+
+#[test]
+fn values_that_are_compared_or_sorted_count_by_their_length() {
+    let (entries, length) = (16, 1 << 20);
+    let mut told = filled(entries, length);
+    let order = Order { by: By::Value, ..Order::default() };
+    let sorted = |wanted| Operation::Read(Box::new(Read { wanted, order, ..Read::of(Keys::all()) }));
+    let value = bytes(&"v".repeat(length));
+    let comparison =
+        Comparison { keys: Keys::all(), relation: Relation::Equal, compared: Compared::Value(value) };
+    let compares =
+        |count| Transaction { comparisons: vec![comparison.clone(); count], ..Transaction::default() };
+    let looks = entries * (length as u64 / COMPARED_BYTES);
+    let compared = usize::try_from(LOOKS_MAX / looks).unwrap();
+    // 16 values are sorted as if each were compared five times.
+    let is_sorted = usize::try_from(LOOKS_MAX / (5 * looks)).unwrap();
+    let writes_and = |operations| transaction([vec![write("w", "w")], operations].concat());
+    told.state.take_cost();
+    assert!(told.operate(writes_and(many(is_sorted, &sorted(Wanted::Keys)))).is_ok());
+    assert!(told.state.take_cost() >= 8 * looks * 5);
+    refuses(&mut told, &writes_and(many(is_sorted + 1, &sorted(Wanted::Keys))), Refusal::TooManyEntries);
+    assert!(told.operate(writes_and(many(100, &sorted(Wanted::Count)))).is_ok(), "none is compared");
+    let all_hold = |count| Operation::Transaction(compares(count));
+    assert!(matches!(told.operate(all_hold(1)), Ok(Answer::Decided { .. })));
+    let shorter = all_hold(compared + 1);
+    assert!(told.operate(shorter).is_ok(), "the first one that does not hold is the last one");
+    told.operate(delete("w")).unwrap();
+    refuses(&mut told, &all_hold(compared + 1), Refusal::TooManyEntries);
+    // One that only reads may sort all that there is, but not as often as it likes.
+    let observe =
+        |count| told.state.observe(&transaction(many(count, &sorted(Wanted::Keys)))).unwrap().result;
+    let allowed = usize::try_from((VISITS_MAX + 200) / (5 * looks)).unwrap();
+    assert!(observe(allowed - 1).is_ok());
+    assert_eq!(observe(allowed + 1), Err(Refusal::TooManyEntries));
 }
 
 /// What a state becomes does not depend on whether somebody waits.
