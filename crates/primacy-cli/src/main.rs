@@ -33,6 +33,7 @@ mod serving;
 
 mod signals;
 mod size;
+mod slow_hook;
 mod start_error;
 mod stdout;
 mod stop_record;

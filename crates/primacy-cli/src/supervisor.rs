@@ -31,6 +31,7 @@ use crate::orphans::Ender;
 use crate::process_tree::{Ended, survivors};
 use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
+use crate::slow_hook::{Late, SlowHook};
 use crate::start_error;
 use crate::stop_record::StopRecord;
 
@@ -156,6 +157,8 @@ struct Course {
     stopping_since: Option<Instant>,
     /// When the latest of the commands that follow the job has begun, or is to begin.
     parting_since: Option<Instant>,
+    /// The hook that precedes the job, while it runs.
+    hook: Option<SlowHook>,
     /// A second signal has asked for the end: what fails is not tried again.
     is_hurried: bool,
     led: Led,
@@ -265,9 +268,9 @@ impl Supervisor {
                     backoff = BACKOFF_MIN;
                     continue;
                 }
-                Some(JobEnd::Ended { .. } | JobEnd::HookFailed { .. }) => {}
+                Some(JobEnd::Ended { .. }) => {}
                 // Another node may be able to start it: it needs time to see that the lead is free.
-                Some(JobEnd::NotStarted { .. }) => {
+                Some(JobEnd::NotStarted { .. } | JobEnd::HookFailed { .. }) => {
                     backoff = backoff.max(self.elector.timers().renewal).min(BACKOFF_MAX);
                 }
             }
@@ -355,6 +358,12 @@ impl Supervisor {
             started_at: None,
             stopping_since: None,
             parting_since: None,
+            hook: self
+                .settings
+                .duty
+                .on_elected
+                .as_ref()
+                .map(|_| SlowHook::begins(clock::now(), Duration::from_nanos(self.settings.duty.lease))),
             is_hurried: false,
             led,
         };
@@ -531,6 +540,9 @@ impl Supervisor {
                 witness = self.elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
                     self.renew_witness(witness);
                 }
+                () = sleep_until(course.hook.as_ref().map(SlowHook::due)) => {
+                    self.on_slow_hook(guard, course);
+                }
                 () = self.timer.elapsed() => {
                     // Where this process was paused itself, the guardian may have told long ago that it has done its duty.
                     if !self.guardian.has_told() {
@@ -656,6 +668,23 @@ impl Supervisor {
         self.guardian.tell(Order::Stop { term });
     }
 
+    /// Tells of a hook that has not ended, and gives up the lead when it has had its time.
+    fn on_slow_hook(&mut self, guard: &WorkGuard<Mandate>, course: &mut Course) {
+        let lead = course.lead;
+        match course.hook.as_mut().and_then(|hook| hook.look(clock::now())) {
+            None => {}
+            Some(Late::Slow(message)) => {
+                guard.explain_delay(&message);
+                self.reporter.tell(&Event::Warning { message });
+            }
+            Some(Late::TooLate(message)) => {
+                let reason = course.on_hook_failed(message);
+                self.reporter.tell(&Event::NotStarted { lead, reason });
+                self.guardian.tell(Order::Stop { term: lead.term() });
+            }
+        }
+    }
+
     fn on_report(
         &self,
         report: Report,
@@ -712,7 +741,12 @@ impl Supervisor {
                 course.on_exited(ended);
                 Event::Exited { lead, ended }
             }
-            Report::HookEnded { hook, ended, .. } => Event::HookEnded { lead, hook: hook.option(), ended },
+            Report::HookEnded { hook, ended, .. } => {
+                if hook == Hook::Elected && course.hook.take().is_some() {
+                    guard.withdraw_delay();
+                }
+                Event::HookEnded { lead, hook: hook.option(), ended }
+            }
         };
         self.reporter.tell(&event);
     }
@@ -721,6 +755,7 @@ impl Supervisor {
 impl Course {
     /// The leadership ends, and this is why unless something else was the reason before.
     fn because(&mut self, reason: &str) {
+        self.hook = None;
         if self.stopping_since.is_none() {
             self.stopping_since = Some(clock::now());
             self.led.reason = reason.to_owned();
@@ -743,10 +778,7 @@ impl Course {
                 self.because(message);
                 return message.to_owned();
             }
-            NotStarted::Hook => {
-                let message = "the hook --on-elected failed".to_owned();
-                (JobEnd::HookFailed { message: message.clone() }, message)
-            }
+            NotStarted::Hook => return self.on_hook_failed("the hook --on-elected failed".to_owned()),
             NotStarted::Watchdog(why) => {
                 (JobEnd::NotStarted { exit: None, message: why.clone() }, why.clone())
             }
@@ -765,6 +797,12 @@ impl Course {
         };
         self.because(&format!("the command could not be started: {message}"));
         self.led.job = Some(end);
+        message
+    }
+
+    fn on_hook_failed(&mut self, message: String) -> String {
+        self.because(&format!("the command could not be started: {message}"));
+        self.led.job = Some(JobEnd::HookFailed { message: message.clone() });
         message
     }
 
@@ -850,6 +888,14 @@ pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
             // Reading lags behind only where nobody reads what is reported.
             Change::Missed(_) => {}
         }
+    }
+}
+
+/// Returns at this time; never, if there is none.
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep(due.since(clock::now()).into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Node, Place, stderr, strings, wait_until};
+use support::{Node, Place, stderr, stdout, strings, wait_until};
 
 /// `primacy run` of these words over one store.
 fn run(place: &Place, name: &str, options: &[&str], command: &[&str]) -> Vec<String> {
@@ -113,6 +113,42 @@ fn gives_up_the_lead_until_its_job_can_be_started(shortage: Shortage) {
     end(able);
     node.told.wait_for_another("started", 1);
     end(node);
+    place.wait_until_empty();
+}
+
+/// A hook that hangs once kept the lead for ever, in silence, while another node could have led.
+#[test]
+fn a_hook_that_hangs_is_told_and_costs_the_lead_in_the_end() {
+    let mut place = Place::new("not-started-hook");
+    place.set("PRIMACY_TEST_HOOK_MS", "6000");
+    let hangs = ["--restart", "--on-elected", "sleep 1000"];
+    let node = Node::start(&place, "a", &run(&place, "a", &hangs, WORK));
+    let elected = node.told.wait_for_event("elected");
+    let slow = "its hook --on-elected has run for ";
+    let is_slow = |told: &serde_json::Value| {
+        told["message"].as_str().is_some_and(|message| message.starts_with(slow)).then_some(())
+    };
+    node.told.wait_for("a warning", is_slow);
+    let mut who = String::new();
+    wait_until("who says so", || {
+        who = stdout(&place.output(&["who", "--election", "e", "--node", "a"]));
+        who.contains(&format!("still leading: {slow}"))
+    });
+    let able = Node::start(&place, "able", &run(&place, "able", &[], WORK));
+    let released = node.told.wait_for_event("released");
+    assert_eq!(released["token"], elected["token"]);
+    let reason = "the command could not be started: the hook --on-elected has not ended within ";
+    assert!(released["reason"].as_str().unwrap().starts_with(reason), "{released}");
+    assert!(node.told.wait_for_event("not_started")["reason"].to_string().contains("has not ended within"));
+    assert!(node.told.last("started").is_none());
+    able.told.wait_for_event("started");
+    end(node);
+    end(able);
+    // Without --restart it ends the node.
+    place.set("PRIMACY_TEST_HOOK_MS", "1");
+    let output = place.output(&run(&place, "once", &["--on-elected", "sleep 1000"], WORK));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the hook --on-elected has not ended within"), "{}", stderr(&output));
     place.wait_until_empty();
 }
 

@@ -330,7 +330,12 @@ impl<M> WorkGuard<M> {
     /// States what keeps this work from ending, for [`Status::kept_by`](crate::Status::kept_by), in place of what was stated
     /// before. It is shown from then on, also where nobody has asked for the end of the lead.
     pub fn explain_delay(&self, why: impl Into<String>) {
-        *self.counted.0.delay.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+        self.counted.0.delay(Some(why.into()));
+    }
+
+    /// Takes back what [`explain_delay`](Self::explain_delay) has stated.
+    pub fn withdraw_delay(&self) {
+        self.counted.0.delay(None);
     }
 }
 
@@ -475,6 +480,10 @@ impl Cell {
         stated.or_else(|| self.is_ending().then(counted))
     }
 
+    fn delay(&self, why: Option<String>) {
+        *self.delay.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
     fn stop_accepting(&self) {
         self.accepts_until.store(0, Ordering::SeqCst);
     }
@@ -575,6 +584,8 @@ mod tests {
         assert_eq!(cell.kept_by(), Some("1 WorkGuard is not dropped".to_owned()));
         guard.explain_delay("pid 5 (D)");
         assert_eq!(cell.kept_by(), Some("pid 5 (D)".to_owned()));
+        guard.withdraw_delay();
+        assert_eq!(cell.kept_by(), Some("1 WorkGuard is not dropped".to_owned()));
         let (known, later) = (leadership.valid_until(), clock::now().after(Duration::from_secs(120)));
         cell.extend(later);
         assert_eq!(leadership.renewed(known).await, Some(later));

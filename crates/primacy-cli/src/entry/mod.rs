@@ -182,7 +182,8 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "CMD", env = "PRIMACY_STOP_COMMAND")]
     pub(crate) stop_command: Option<String>,
 
-    /// A shell command to run on each election, under `run` before COMMAND; the lead is given up if it fails
+    /// A shell command to run on each election, under `run` before COMMAND; the lead is given up if it fails,
+    /// or has not ended after 90 s
     #[arg(long, value_name = "CMD", env = "PRIMACY_ON_ELECTED")]
     pub(crate) on_elected: Option<String>,
 
