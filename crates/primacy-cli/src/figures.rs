@@ -2,10 +2,15 @@
 //!
 //! Everything here is read only and says nothing secret, but who may read it is whoever reaches the address; so a port
 //! alone means the loopback interface.
+//!
+//! There is no login, so no client may cost the lead anything: the server has a thread of its own, renders the figures a few times
+//! a second at the most, and answers and accepts at a bounded rate. A connection has one request at a time, and requests that wait
+//! get their turns in the order in which they came, so that a client that asks without a pause delays others by one turn for each
+//! of its connections.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -19,12 +24,16 @@ use primacy::core::membership::TooFewMembers;
 use primacy::metrics::{self, prometheus_client::registry::Registry};
 use primacy::status::{Status, View};
 use primacy::{Elector, clock};
+use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::exit::{Exit, Failure};
+use crate::fair_pace::{FairPace, Pace};
 use crate::idle_connections::{Busy, IdleConnections};
 
+/// The name of the server's thread.
+const THREAD: &str = "primacy-figures";
 /// How many may be connected at a time. One more takes the place of the one that has asked nothing for longest.
 const CONNECTIONS_MAX: usize = 32;
 /// How long a client may take for the head of a request, or say nothing.
@@ -35,6 +44,12 @@ const CONNECTION_TIME: Duration = Duration::from_secs(300);
 const HEADER_LENGTH_MAX: usize = 8192;
 /// How long the election may take to answer before it counts as hanging.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// How often the figures are rendered at once, and a second beyond that. More requests are answered with the last text.
+const RENDERINGS: (u32, u32) = (20, 4);
+/// Requests that are answered, and connections that are accepted, likewise. More wait. While all places are taken, a connection that
+/// waits for its turn is closed after as many others were accepted; all that wait are answered before that.
+const REQUESTS: (u32, u32) = (100, 400);
+const ACCEPTS: (u32, u32) = (16, 100);
 /// How long to wait when the system has no descriptor for the next connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -64,53 +79,96 @@ impl Server {
         self.listener.local_addr().ok()
     }
 
-    /// Serves these figures for ever, and the elector's word on who leads where there is one.
-    pub(crate) async fn serve(self, registry: Registry, elector: Option<Elector>) {
-        let listener = match tokio::net::TcpListener::from_std(self.listener) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "figures cannot be served"),
+    /// Serves these figures until what is returned is dropped, and the elector's word on who leads where there is one.
+    pub(crate) fn serve(self, registry: Registry, elector: Option<Elector>) -> std::io::Result<Serving> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name(THREAD)
+            .enable_all()
+            .build()?;
+        let listener = {
+            let _within = runtime.enter();
+            tokio::net::TcpListener::from_std(self.listener)?
         };
-        let (registry, room) = (Arc::new(registry), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
-        let idle = IdleConnections::new(room);
-        loop {
-            let place = idle.place().await;
-            let (stream, from) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::debug!(%error, "no connection for figures could be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let (registry, elector) = (Arc::clone(&registry), elector.clone());
-            let connection = Arc::new(idle.enter(from.ip()));
-            tokio::spawn(async move {
-                let answer = service_fn(async |request| {
-                    let _busy = Busy::with(&connection);
-                    answer(request, &registry, elector.as_ref()).await
-                });
-                let mut http = http1::Builder::new();
-                http.timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_TIME)
-                    .max_buf_size(HEADER_LENGTH_MAX);
-                tokio::select! {
-                    // A client that breaks off is its own affair.
-                    _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(stream), answer)) => {}
-                    () = connection.evicted() => {}
-                }
-                drop(place);
-            });
+        let rendered = Mutex::new((Pace::new(RENDERINGS), Bytes::new()));
+        let source = Source { registry, rendered, elector, requests: FairPace::new(REQUESTS) };
+        runtime.spawn(accept(listener, Arc::new(source)));
+        Ok(Serving { runtime: Some(runtime) })
+    }
+}
+
+/// The thread of a server. Dropping it closes the server.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    registry: &Registry,
-    elector: Option<&Elector>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+/// What requests are answered from.
+#[derive(Debug)]
+struct Source {
+    registry: Registry,
+    /// The pace of renderings, and the last text.
+    rendered: Mutex<(Pace, Bytes)>,
+    elector: Option<Elector>,
+    requests: FairPace,
+}
+
+impl Source {
+    /// The figures, of this moment unless they are asked for too often.
+    fn text(&self) -> Bytes {
+        let (pace, text) = &mut *self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        if pace.try_turn() {
+            *text = Bytes::from(metrics::text(&self.registry));
+        }
+        text.clone()
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, source: Arc<Source>) {
+    let idle = IdleConnections::new(Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    let accepts = FairPace::new(ACCEPTS);
+    loop {
+        accepts.turn().await;
+        let place = idle.place().await;
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "no connection for figures could be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let source = Arc::clone(&source);
+        let connection = Arc::new(idle.enter(from.ip()));
+        tokio::spawn(async move {
+            let answer = service_fn(async |request| {
+                source.requests.turn().await;
+                let _busy = Busy::with(&connection);
+                answer(request, &source).await
+            });
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(HEADER_LENGTH_MAX);
+            tokio::select! {
+                // A client that breaks off is its own affair.
+                _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(stream), answer)) => {}
+                () = connection.evicted() => {}
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path();
-    let (paths, there): (&[&str], _) = match elector {
+    let (paths, there): (&[&str], _) = match &source.elector {
         Some(_) => (&["/metrics", "/leader", "/healthz"], "there are /metrics, /leader and /healthz\n"),
         None => (&["/metrics"], "there is /metrics\n"),
     };
@@ -122,8 +180,8 @@ async fn answer(
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refused);
     }
-    let Some(elector) = elector.filter(|_| path != "/metrics") else {
-        let mut figures = plain(StatusCode::OK, metrics::text(registry));
+    let Some(elector) = source.elector.as_ref().filter(|_| path != "/metrics") else {
+        let mut figures = plain(StatusCode::OK, source.text());
         figures.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
         return Ok(figures);
     };
@@ -164,9 +222,56 @@ fn is_fenced(status: &Status) -> bool {
     }
 }
 
-fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use primacy::metrics::prometheus_client::collector::Collector;
+    use primacy::metrics::prometheus_client::encoding::DescriptorEncoder;
+
+    use super::*;
+
+    /// Figures that note by which thread they are rendered.
+    #[derive(Clone, Debug, Default)]
+    struct Renderings(Arc<Mutex<Vec<Option<String>>>>);
+
+    impl Collector for Renderings {
+        fn encode(&self, _: DescriptorEncoder<'_>) -> std::fmt::Result {
+            self.0.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_client_that_asks_without_a_pause_costs_the_thread_of_the_lead_nothing() {
+        const ASKED: usize = 200;
+        let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (address, renderings) = (server.address().unwrap(), Renderings::default());
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(renderings.clone()));
+        let _serving = server.serve(registry, None).unwrap();
+        let began = std::time::Instant::now();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let last = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let flood = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(ASKED - 1) + last;
+        client.write_all(flood.as_bytes()).unwrap();
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        let took = began.elapsed();
+        assert_eq!(answers.matches("HTTP/1.1 200 ").count(), ASKED, "all are answered");
+        // As many as there is time for, however long the machine took.
+        let rendered = renderings.0.lock().unwrap();
+        let most = f64::from(RENDERINGS.0) + took.as_secs_f64() * f64::from(RENDERINGS.1) + 1.0;
+        assert!(rendered.len() < ASKED && rendered.len() as f64 <= most, "{} in {took:?}", rendered.len());
+        assert!(rendered.iter().all(|thread| thread.as_deref() == Some(THREAD)), "{rendered:?}");
+    }
 }

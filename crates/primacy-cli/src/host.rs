@@ -126,17 +126,14 @@ async fn take_part(
     if let Some(control) = &control {
         control.answer_by(Desk::Entered(elector.clone()), reporter)?;
     }
-    if let Some(figures) = figures {
-        let address = figures.address().map(|address| address.to_string()).unwrap_or_default();
-        reporter.tell(&Event::Serving { metrics: address });
-        let mut registry = Registry::default();
-        metrics::register(&mut registry, [&elector]);
-        #[cfg(feature = "etcd")]
-        if let Some(serves) = &serves {
-            registry.register_collector(serves.figures());
-        }
-        tokio::spawn(figures.serve(registry, Some(elector.clone())));
+    let mut registry = Registry::default();
+    metrics::register(&mut registry, [&elector]);
+    #[cfg(feature = "etcd")]
+    if let Some(serves) = &serves {
+        registry.register_collector(serves.figures());
     }
+    let serve = |figures| serve_figures(figures, registry, &elector, reporter);
+    let _serving = figures.map(serve).transpose()?;
     let starting = Arc::default();
     orphans::reap_for_ever(Arc::clone(&starting))?;
     if let Some(check) = entry.health_check() {
@@ -170,6 +167,18 @@ fn watch_this_process(elector: &Elector, reporter: &Reporter) {
         tokio::time::sleep(memory::SETTLING_TIME.into()).await;
         memory::let_go_of_program_text();
     });
+}
+
+/// Serves the figures until what is returned is dropped.
+fn serve_figures(
+    server: figures::Server,
+    registry: Registry,
+    elector: &Elector,
+    reporter: &Reporter,
+) -> std::io::Result<figures::Serving> {
+    let metrics = server.address().map(|address| address.to_string()).unwrap_or_default();
+    reporter.tell(&Event::Serving { metrics });
+    server.serve(registry, Some(elector.clone()))
 }
 
 /// Warns of a job that has another daemon do its work, which does not end with the job.

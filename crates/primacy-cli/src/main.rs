@@ -8,6 +8,7 @@ mod delegated_work;
 mod duration;
 mod entry;
 mod exit;
+mod fair_pace;
 mod figures;
 mod guardian;
 mod health;

@@ -161,9 +161,7 @@ impl Proxy {
         let told = Told::new(reporter.log_writer(), self.json);
         let tally = Tally::new();
         let metrics = figures.as_ref().and_then(figures::Server::address).map(|address| address.to_string());
-        if let Some(figures) = figures {
-            tokio::spawn(figures.serve(registry(&tally), None));
-        }
+        let _serving = figures.map(|figures| figures.serve(registry(&tally), None)).transpose()?;
         told.tell(&Event::Listening {
             address: listener.local_addr()?.to_string(),
             upstream: upstream.to_string(),
