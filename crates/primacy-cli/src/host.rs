@@ -8,6 +8,7 @@ use std::time::Duration;
 use primacy::metrics::{self, prometheus_client::registry::Registry};
 use primacy::stores::error_text::shortened;
 use primacy::{Elector, NodeId};
+use tokio::sync::Mutex;
 use tokio::task::LocalSet;
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
@@ -15,7 +16,7 @@ use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-use crate::control::Desk;
+use crate::control::{Desk, Server};
 use crate::entry::layers::Sources;
 use crate::entry::opening::{Opening, Waiting};
 use crate::entry::{Entrance, Entry};
@@ -142,12 +143,27 @@ async fn take_part(
         tokio::spawn(health::watch(check, elector.clone(), reporter.clone(), starting));
     }
     watch_this_process(&elector, reporter);
+    // A node that was closed from its control socket says why.
+    let reason = |end| control.as_ref().and_then(Server::lost).unwrap_or(end);
     if entry.is_witness() {
-        return bear_witness(elector, reporter).await;
+        return bear_witness(elector, reporter).await.map_err(reason);
     }
+    let duty = duty(entry, &elector, &mark, stop_record, watchdog);
+    supervise(entry, elector, work, (duty, owed), starting, reporter).await.map_err(reason)
+}
+
+/// Stands and leads until the work is done or a signal asks for the end.
+async fn supervise(
+    entry: &Entry,
+    elector: Elector,
+    work: Work,
+    (duty, owed): (Duty, Option<StopRecord>),
+    starting: Arc<Mutex<()>>,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
     warn_of_delegated_work(entry, &work, reporter);
     let settings = Settings {
-        duty: duty(entry, &elector, &mark, stop_record, watchdog),
+        duty,
         job: work.job,
         owed,
         wait: work.wait,

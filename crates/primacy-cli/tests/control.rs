@@ -240,6 +240,30 @@ fn sockets_of_the_dead_are_replaced_and_of_the_living_are_not() {
 }
 
 #[test]
+fn a_socket_that_is_removed_is_made_anew_and_the_node_ends_with_its_directory() {
+    let place = Place::new("control-removed");
+    let (on, dir) = (format!("sqlite:{}", place.text("e.db")), place.text("store"));
+    let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--on", &on]);
+    args.extend(strings(&["--node", "a", "--state-dir", &dir, "--", "sleep", "1000"]));
+    let mut over_store = Node::start(&place, "store", &args);
+    over_store.told.wait_for_event("started");
+    let _among_peers = alone(&place, "peers");
+    for dir in ["store", "peers"] {
+        fs::remove_file(place.path(&format!("{dir}/e@a.control"))).unwrap();
+        let who = ["who", "--election", "e", "--node", "a", "--state-dir", &place.text(dir)];
+        wait_until("another socket", || place.output(&who).status.code() == Some(0));
+    }
+    over_store
+        .told
+        .wait_for("the warning", |told| told["message"].as_str()?.contains("was made anew").then_some(()));
+    // Another process of this node could start in another one.
+    fs::remove_dir_all(place.path("store")).unwrap();
+    assert_eq!(over_store.wait().code(), Some(74), "{}", over_store.history());
+    let reason = over_store.told.wait_for_event("ended")["reason"].clone();
+    assert!(reason.as_str().unwrap().contains("was removed or replaced"), "{reason}");
+}
+
+#[test]
 fn refusals_have_their_exit_codes() {
     let place = Place::new("control-refusals");
     let node = alone(&place, "a");

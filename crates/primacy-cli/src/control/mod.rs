@@ -6,6 +6,7 @@
 
 mod client;
 mod message;
+mod own_socket;
 mod partitions;
 mod server;
 mod socket;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use primacy::metadata::{Map, MapError, Wish};
@@ -20,8 +20,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::message::{self, Answer, Kind, Progress, Refused, Reply, VERSION, What};
+use super::own_socket::{Look, OwnSocket};
 use super::partitions;
-use super::socket::{self, Dir};
+use super::socket::Dir;
 use super::who::{Leader, Members, Who};
 use crate::exit::Failure;
 use crate::report::{Event, Reporter};
@@ -35,13 +36,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often the socket and its directory are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The control socket of one node. It is removed when this is dropped, and every connection closed.
 #[derive(Debug)]
 pub(crate) struct Server {
-    dir: Dir,
-    name: String,
-    inode: u64,
+    socket: Arc<OwnSocket>,
     listener: std::os::unix::net::UnixListener,
+    /// Whether the node ends when the state directory is gone.
+    needs_directory: bool,
+    /// Why the node was closed from here.
+    lost: Arc<Mutex<Option<Failure>>>,
     /// Closed with this; nothing before anything is answered.
     desk: watch::Sender<Option<Desk>>,
 }
@@ -63,10 +69,21 @@ impl Server {
     /// `Exit::NotPermitted` if others may write there, `Exit::InUse` if a living node has this socket, and
     /// `Exit::State` if the directory cannot be used.
     pub(crate) fn bind(state_dir: &Path, election: &str, node: NodeId) -> Result<Self, Failure> {
-        let dir = Dir::make(state_dir)?;
-        let name = socket::name(election, node.as_str());
-        let (listener, inode) = dir.listen(&name, node)?;
-        Ok(Self { dir, name, inode, listener, desk: watch::Sender::new(None) })
+        let (socket, listener) = OwnSocket::make(Dir::make(state_dir)?, election, node)?;
+        let (lost, desk) = (Arc::default(), watch::Sender::new(None));
+        Ok(Self { socket: Arc::new(socket), listener, needs_directory: false, lost, desk })
+    }
+
+    /// Has the node end when its state directory is removed or replaced: where nothing else in it is open, a second process of the
+    /// same node could start there.
+    pub(crate) fn ending_with_its_directory(mut self) -> Self {
+        self.needs_directory = true;
+        self
+    }
+
+    /// Why the node was closed from here, if it was.
+    pub(crate) fn lost(&self) -> Option<Failure> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Answers by this from now on and until this is dropped, and tells the reporter what operators ask for. To be called inside a
@@ -78,12 +95,25 @@ impl Server {
         if self.desk.send_replace(Some(desk)).is_some() {
             return Ok(());
         }
-        let listener = UnixListener::from_std(self.listener.try_clone()?)?;
-        let (desk, mut open, reporter) = (self.desk.subscribe(), self.desk.subscribe(), reporter.clone());
+        let acceptor = Acceptor {
+            listener: UnixListener::from_std(self.listener.try_clone()?)?,
+            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            connections: JoinSet::new(),
+            has_failed: false,
+            desk: self.desk.subscribe(),
+            reporter: reporter.clone(),
+        };
+        let watched = Watched {
+            socket: Arc::clone(&self.socket),
+            needs_directory: self.needs_directory,
+            lost: Arc::clone(&self.lost),
+            trouble: None,
+        };
+        let mut open = self.desk.subscribe();
         tokio::spawn(async move {
             let closed = async { while open.changed().await.is_ok() {} };
             tokio::select! {
-                () = accept(listener, desk, reporter) => {}
+                () = serve(acceptor, watched) => {}
                 () = closed => {} // The connections end with the future that has them.
             }
         });
@@ -93,34 +123,108 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.dir.remove(&self.name, self.inode);
+        self.socket.remove();
     }
 }
 
-async fn accept(listener: UnixListener, desk: watch::Receiver<Option<Desk>>, reporter: Reporter) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
-    let mut has_failed = false;
+/// Takes connections.
+struct Acceptor {
+    listener: UnixListener,
+    places: Arc<Semaphore>,
+    connections: JoinSet<()>,
+    has_failed: bool,
+    desk: watch::Receiver<Option<Desk>>,
+    reporter: Reporter,
+}
+
+/// The socket as it is looked for.
+struct Watched {
+    socket: Arc<OwnSocket>,
+    needs_directory: bool,
+    lost: Arc<Mutex<Option<Failure>>>,
+    /// Why it could not be made anew, as it was told last.
+    trouble: Option<String>,
+}
+
+/// Takes connections for ever, by another socket when the one before is gone.
+async fn serve(mut acceptor: Acceptor, mut watched: Watched) {
+    let mut is_closing = false;
     loop {
-        let accepted = listener.accept().await;
-        let fails_anew = accepted.is_err() && !std::mem::replace(&mut has_failed, accepted.is_err());
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                if fails_anew {
-                    tracing::warn!(%error, "the control socket cannot take a connection");
-                }
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
+        let socket = Arc::clone(&watched.socket);
+        let look = async {
+            sleep(LOOK).await;
+            // The disk may hang.
+            tokio::task::spawn_blocking(move || socket.look()).await
         };
-        while connections.try_join_next().is_some() {}
-        match (admit(&stream), Arc::clone(&places).try_acquire_owned()) {
+        let found = tokio::select! {
+            () = acceptor.accept() => continue,
+            found = look, if !is_closing => found.unwrap_or(Look::InPlace),
+        };
+        is_closing = watched.take(found, &mut acceptor);
+    }
+}
+
+impl Watched {
+    /// Acts on what was found; returns whether the node is being closed.
+    fn take(&mut self, found: Look, acceptor: &mut Acceptor) -> bool {
+        let warn = |message: String| acceptor.reporter.tell(&Event::Warning { message });
+        let trouble = match found {
+            Look::InPlace => None,
+            Look::DirectoryGone(_) if !self.needs_directory => None, // Its files in there end it.
+            Look::DirectoryGone(failure) | Look::InUse(failure) => {
+                let Some(Desk::Entered(elector)) = acceptor.desk.borrow().clone() else { return false };
+                *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+                tokio::spawn(elector.close());
+                return true;
+            }
+            Look::MadeAnew(listener) => match UnixListener::from_std(listener) {
+                Ok(listener) => {
+                    acceptor.listener = listener;
+                    let path = self.socket.path();
+                    warn(format!(
+                        "the control socket {} was removed or replaced while this node was running, and was made anew",
+                        path.display()
+                    ));
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            },
+            Look::Fails(failure) => Some(failure.message),
+        };
+        if let Some(why) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+            warn(format!("the operator's verbs cannot ask this node: {why}; it is tried again"));
+        }
+        self.trouble = trouble;
+        false
+    }
+}
+
+impl Acceptor {
+    /// Takes connections for ever. None is lost if this is dropped.
+    async fn accept(&mut self) {
+        loop {
+            let accepted = self.listener.accept().await;
+            let fails_anew = accepted.is_err() && !std::mem::replace(&mut self.has_failed, accepted.is_err());
+            match accepted {
+                Ok((stream, _)) => self.take(stream),
+                Err(error) => {
+                    if fails_anew {
+                        tracing::warn!(%error, "the control socket cannot take a connection");
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, stream: UnixStream) {
+        while self.connections.try_join_next().is_some() {}
+        match (admit(&stream), Arc::clone(&self.places).try_acquire_owned()) {
             (Err(refused), _) => refuse_at_once(&stream, refused),
             (Ok(by), Ok(place)) => {
-                let Some(desk) = desk.borrow().clone() else { continue };
-                let asked = Asked { desk, reporter: reporter.clone(), by };
-                connections.spawn(async move {
+                let Some(desk) = self.desk.borrow().clone() else { return };
+                let asked = Asked { desk, reporter: self.reporter.clone(), by };
+                self.connections.spawn(async move {
                     // Whoever asked may be gone.
                     let _ = converse(stream, asked).await;
                     drop(place);

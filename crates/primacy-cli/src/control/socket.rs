@@ -196,12 +196,27 @@ impl Dir {
         Ok((listener, inode))
     }
 
+    /// Returns whether this name stands for the socket of this number.
+    pub(super) fn has(&self, name: &str, inode: u64) -> bool {
+        fs::symlink_metadata(self.through_descriptor(name)).is_ok_and(|found| found.ino() == inode)
+    }
+
     /// Removes the socket, if it is still this one.
     pub(super) fn remove(&self, name: &str, inode: u64) {
-        let path = self.through_descriptor(name);
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == inode) {
+        if self.has(name, inode) {
             // What stays behind is replaced by the next node of this name.
-            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(self.through_descriptor(name));
+        }
+    }
+
+    /// Returns whether its path still leads to it, unless the system does not say.
+    pub(super) fn is_in_place(&self) -> bool {
+        match (fs::metadata(&self.path), fstat(&self.fd)) {
+            (Ok(found), Ok(mine)) => (found.dev(), found.ino()) == (mine.st_dev, mine.st_ino),
+            (Err(error), _) => {
+                !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+            (Ok(_), Err(_)) => true,
         }
     }
 

@@ -137,8 +137,11 @@ impl Place {
         reporter: &Reporter,
     ) -> Result<Option<control::Server>, Failure> {
         let optional = match self {
-            Self::Peers(_, dir) | Self::Local(dir) => {
-                return control::Server::bind(dir, election, node).map(Some);
+            // Their files are open there, and looked for.
+            Self::Peers(_, dir) => return control::Server::bind(dir, election, node).map(Some),
+            Self::Local(dir) => {
+                let server = control::Server::bind(dir, election, node)?;
+                return Ok(Some(server.ending_with_its_directory()));
             }
             // Elections over a store work without a state directory, and have to go on doing so.
             Self::Store { dir: None, .. } => {
@@ -147,7 +150,7 @@ impl Place {
             Self::Store { dir: Some(dir), .. } => control::Server::bind(dir, election, node),
         };
         match optional {
-            Ok(server) => Ok(Some(server)),
+            Ok(server) => Ok(Some(server.ending_with_its_directory())),
             Err(failure) if failure.exit == Exit::NotPermitted => Err(failure),
             Err(failure) => {
                 let message = format!("the operator's verbs cannot ask this node: {}", failure.message);
