@@ -20,6 +20,8 @@ use crate::transport::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 
 mod why;
 
+pub use self::why::NEW_RECORD;
+
 /// How a node stood at one moment. It is information, and nobody may act on it: what it says of a leader may be over
 /// before it is read.
 #[derive(Clone, Debug)]

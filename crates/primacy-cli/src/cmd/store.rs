@@ -10,6 +10,7 @@ use std::time::Duration;
 use primacy::config::{Timers, Venue, default_node};
 use primacy::core::election::lease::{Holder, Record as LeaseRecord};
 use primacy::core::{FencingToken, Identity, Incarnation, Instant, Leader as CoreLeader, Term};
+use primacy::status::NEW_RECORD;
 use primacy::stores::{OpenError, Opened, ReadError, Register, open_existing_any};
 use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
 use serde::Serialize;
@@ -39,6 +40,8 @@ enum Verdict {
     Released,
     /// One look: the record names a holder.
     Held,
+    /// The record names a holder that does not lead yet: it waits until the one before it would have stopped.
+    Young,
     /// The holder has renewed while it was watched.
     Renewed,
     /// The record stood unchanged for so long that another may take it.
@@ -98,6 +101,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
             (Some(holder), Verdict::Held) => {
                 format!("{holder} leads, unless its lease has run out; one look cannot tell (--verify can)")
             }
+            (Some(_), Verdict::Young) => format!("nobody leads: {NEW_RECORD}"),
             (Some(holder), Verdict::Renewed) if taken => format!("{holder} leads: it has just been elected"),
             (Some(holder), Verdict::Renewed) => format!("{holder} leads: it has renewed"),
             (Some(holder), Verdict::RanOut) => {
@@ -109,7 +113,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
     })?;
     Ok(match verdict {
         Verdict::Held | Verdict::Renewed => Exit::Success,
-        Verdict::Released | Verdict::RanOut => Exit::NotElected,
+        Verdict::Released | Verdict::RanOut | Verdict::Young => Exit::NotElected,
     })
 }
 
@@ -123,6 +127,8 @@ async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failur
         (true, false) => (Verdict::Held, look.first.clone()),
         (true, true) => look.verdict().await?,
     };
+    let is_young = last.young && matches!(verdict, Verdict::Held | Verdict::Renewed);
+    let verdict = if is_young { Verdict::Young } else { verdict };
     let unchanged = (verdict == Verdict::RanOut).then(|| clock::now().since(look.since).as_millis());
     Ok((verdict, Some(Record::new(&last, unchanged)), last.token != look.first.token))
 }
@@ -167,8 +173,8 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
 async fn first_leader(opened: &Opened) -> Result<Option<CoreLeader>, Failure> {
     Ok(match opened {
         Opened::Register(register) => register.read().await?.and_then(|(record, _)| {
-            let term = Term(record.token.0);
-            record.holder.map(|holder| CoreLeader { identity: holder.identity, term })
+            let (holder, term) = (record.believing_holder()?, Term(record.token.0));
+            Some(CoreLeader { identity: holder.identity, term })
         }),
         Opened::Sessions(store) => store.first().await?.map(|first| {
             let term = Term(first.token.0);
@@ -365,5 +371,22 @@ mod tests {
 
         *register.holds.lock().unwrap() = Ok(first);
         assert_eq!(look.verdict().await.unwrap().0, Verdict::Released);
+    }
+
+    #[tokio::test]
+    async fn the_holder_of_a_young_record_does_not_lead() {
+        let duration = Duration::from_secs(10).into();
+        let released = LeaseRecord::released(FencingToken(7), duration);
+        let record = LeaseRecord { holder: Some(trier().unwrap()), young: true, ..released };
+        let register = |record: LeaseRecord| {
+            Arc::new(Restless { holds: Mutex::new(Ok(record)), reads: AtomicUsize::new(0) })
+        };
+        let verdict = async |record: &LeaseRecord| look(register(record.clone()), false).await.unwrap().0;
+        let leader = async |record: &LeaseRecord| {
+            first_leader(&Opened::Register(register(record.clone()))).await.unwrap().is_some()
+        };
+        assert_eq!((verdict(&record).await, leader(&record).await), (Verdict::Young, false));
+        let grown = LeaseRecord { young: false, ..record };
+        assert_eq!((verdict(&grown).await, leader(&grown).await), (Verdict::Held, true));
     }
 }

@@ -239,6 +239,12 @@ impl Record {
         self.resign_request.as_ref().is_some_and(|request| request.token == self.token)
     }
 
+    /// The holder, unless the record is young: then it does not believe yet, and may never.
+    #[must_use]
+    pub fn believing_holder(&self) -> Option<&Holder> {
+        self.holder.as_ref().filter(|_| !self.young)
+    }
+
     /// A record that nobody holds: what `primacy init` writes, with `token` above any that was given before.
     #[must_use]
     pub fn released(token: FencingToken, duration: Duration) -> Self {
@@ -944,7 +950,7 @@ impl Lease {
             return hold.believes_from.is_none().then(|| me(hold.token));
         }
         let Found::Record { record, .. } = &self.seen.as_ref()?.found else { return None };
-        let holder = record.holder.as_ref().filter(|holder| holder.identity != self.config.me)?;
+        let holder = record.believing_holder().filter(|holder| holder.identity != self.config.me)?;
         let running = self.free_from().is_some_and(|free| now < free);
         running.then_some(Leader { identity: holder.identity, term: Term(record.token.0) })
     }

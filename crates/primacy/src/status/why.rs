@@ -9,6 +9,10 @@ use primacy_core::{Duration, NodeId, majority};
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
 use crate::transport::PeerStatus;
 
+/// The reason while the record is young: its holder does not lead yet.
+pub const NEW_RECORD: &str =
+    "the record is new, and its holder waits until the one before it would have stopped";
+
 /// A sentence for each thing that is missing.
 pub(super) fn no_leader(status: &Status) -> Vec<String> {
     if status.leader.is_some() {
@@ -232,12 +236,7 @@ fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
         Some(record) if record.holder.is_none() => {
             why.push("the record is released; whoever stands may take it".to_owned())
         }
-        Some(record) if record.young && is_read => {
-            why.push(
-                "the record is new, and its holder waits until the one before it would have stopped"
-                    .to_owned(),
-            );
-        }
+        Some(record) if record.young && is_read => why.push(NEW_RECORD.to_owned()),
         Some(record) => {
             let holder =
                 record.holder.as_ref().map_or_else(String::new, |holder| holder.identity.node.to_string());
