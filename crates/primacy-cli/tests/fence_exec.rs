@@ -5,6 +5,8 @@
 mod support;
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,12 +14,18 @@ use primacy::fence::{DurableFence, FencingToken, HeldFence};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, stderr, stdout, strings, wait_until};
 
-/// `primacy fence exec` of a shell script under this token.
-fn script(token: &str, options: &[&str], script: &str) -> Vec<String> {
+/// `primacy fence exec` of a command under this token.
+fn exec(token: &str, options: &[&str], command: &[String]) -> Vec<String> {
     let mut args = strings(&["fence", "exec", "--state", "e.fence", "--election", "e", "--token", token]);
     args.extend(strings(options));
-    args.extend(strings(&["--", "sh", "-c", script]));
+    args.push("--".to_owned());
+    args.extend_from_slice(command);
     args
+}
+
+/// The same of a shell script.
+fn script(token: &str, options: &[&str], script: &str) -> Vec<String> {
+    exec(token, options, &strings(&["sh", "-c", script]))
 }
 
 fn run(place: &Place, token: &str, text: &str) -> Output {
@@ -228,6 +236,44 @@ fn a_killed_exec_ends_its_command_and_the_lock_lasts_as_long_as_what_is_left() {
     let newer = run(&place, "8", "touch ran");
     assert!(newer.status.success(), "{}", stderr(&newer));
     assert!(place.path("ran").exists());
+}
+
+/// A command goes on as another user where that can be tried, and does with the inherited file what it can.
+#[test]
+fn a_command_can_neither_write_to_the_fence_nor_end_the_lock_of_fence_exec() {
+    let place = Place::new("exec-inherited");
+    fs::create_dir(place.path("open")).unwrap();
+    fs::set_permissions(place.path("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    let text = "for fd in /proc/$$/fd/*; do case $(readlink $fd) in *e.fence) n=${fd##*/};; esac; done\n\
+                grep '^flags:.*0$' /proc/$$/fdinfo/$n || exit 98\n\
+                echo x 1>&$n && exit 97\n\
+                flock --unlock $n || exit 96\n\
+                touch open/unlocked; while ! test -e open/go; do sleep 0.01; done";
+    let mut lines = vec![strings(&["bash", "-c", text])];
+    if rustix::process::geteuid().is_root() {
+        let other = strings(&["setpriv", "--reuid", "60001", "--regid", "60001", "--clear-groups"]);
+        lines.push([other, lines[0].clone()].concat());
+    } else {
+        // Not by a macro: what a test prints is not shown when it passes.
+        let _ = std::io::stderr()
+            .write_all(b"NOT RUN: a command that goes on as another user, which takes root\n");
+    }
+    for (line, token) in lines.into_iter().zip(["7", "9"]) {
+        let mut child = start(&place, &exec(token, &[], &line));
+        wait_until("the inherited file is unlocked", || {
+            place.path("open/unlocked").exists() || child.try_wait().unwrap().is_some()
+        });
+        let second = place.output(&script("12", &["--no-wait"], "true"));
+        fs::write(place.path("open/go"), "").unwrap();
+        let first = child.wait_with_output().unwrap();
+        assert!(first.status.success(), "{:?} {}", first.status, stderr(&first));
+        assert_eq!(second.status.code(), Some(75), "beside the first: {}", stderr(&second));
+        let fence = DurableFence::open(&place.path("e.fence"), "e").unwrap();
+        assert_eq!(fence.highest().unwrap().to_string(), token);
+        for file in ["open/go", "open/unlocked"] {
+            fs::remove_file(place.path(file)).unwrap();
+        }
+    }
 }
 
 #[test]

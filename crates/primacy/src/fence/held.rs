@@ -1,10 +1,10 @@
 //! [`HeldFence`]: a durable fence that one process keeps for itself.
 //!
 //! Who remembers the highest token in memory, or lets work begin that lasts longer than the admission, must be the
-//! only one who admits. So the lock that others take for one admission is kept: they wait, or are told so. It belongs
-//! to the open file and not to the process, so a child that inherits the descriptor keeps it as well.
+//! only one who admits. So the lock that others take for one admission is kept: they wait, or are told so. A child can be given
+//! a lock of its own, by a descriptor that it inherits.
 
-use std::fs::TryLockError;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,6 +13,7 @@ use primacy_core::fence::FencingToken;
 use primacy_stores::ownership::Sharing;
 
 use super::file::{DurableFence, DurableFenceError};
+use super::inherited_lock;
 
 /// A [`DurableFence`] that is locked until this value, and every descriptor that was
 /// [duplicated](Self::duplicate_lock) from it, is gone.
@@ -36,15 +37,8 @@ impl HeldFence {
     pub fn wait_shared(path: &Path, election: &str, sharing: Sharing) -> Result<Self, DurableFenceError> {
         DurableFence::make_unless_there(path, election, sharing)?;
         let fence = DurableFence::open_unread(path, election, sharing)?;
-        loop {
-            let locked = fence.file().lock();
-            match locked {
-                Ok(()) => return Self::check(fence),
-                // A signal came while this thread waited.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(fence.failed("locked", error)),
-            }
-        }
+        fence.wait_for_locks(&fence.file())?;
+        Self::check(fence)
     }
 
     /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file; does not wait.
@@ -62,11 +56,17 @@ impl HeldFence {
     pub fn open_shared(path: &Path, election: &str, sharing: Sharing) -> Result<Self, DurableFenceError> {
         DurableFence::make_unless_there(path, election, sharing)?;
         let fence = DurableFence::open_unread(path, election, sharing)?;
-        let locked = fence.file().try_lock();
+        let try_lock = |file: &File| {
+            file.try_lock()?;
+            inherited_lock::none_left(file, false)
+        };
+        let locked = try_lock(&fence.file());
         match locked {
             Ok(()) => Self::check(fence),
-            Err(TryLockError::WouldBlock) => Err(DurableFenceError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(fence.failed("locked", error)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(DurableFenceError::InUse { path: path.to_owned() })
+            }
+            Err(error) => Err(fence.failed("locked", error)),
         }
     }
 
@@ -102,13 +102,15 @@ impl HeldFence {
         Ok(self.0.read(&file)?.0)
     }
 
-    /// Another descriptor that keeps the fence held: for a child process, which is to keep it for as long as it lives.
+    /// Opens another descriptor that keeps the fence held: for a child process, which is to keep it for as long as it lives. It can only be
+    /// read, and has a lock of its own (on Linux): a child can give that up, and this value still holds the fence.
     ///
     /// # Errors
-    /// [`DurableFenceError::Io`] where the system has no descriptor left.
+    /// [`DurableFenceError::Io`] where the system has no descriptor left, or a file system cannot tell the two locks apart.
     pub fn duplicate_lock(&self) -> Result<OwnedFd, DurableFenceError> {
         let file = self.0.file();
-        file.try_clone().map(OwnedFd::from).map_err(|error| self.0.failed("duplicated", error))
+        let made = inherited_lock::make(&file);
+        made.map(OwnedFd::from).map_err(|error| self.0.failed("held for a child process", error))
     }
 
     #[cfg(feature = "tower")]

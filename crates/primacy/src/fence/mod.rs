@@ -30,6 +30,7 @@ pub mod gate;
 pub mod held;
 #[cfg(feature = "tower")]
 pub mod http;
+mod inherited_lock;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 #[cfg(feature = "object")]

@@ -1,9 +1,9 @@
 //! `primacy fence exec`: runs a command only if its token is not stale, and one at a time.
 //!
-//! The lock on the state file is held while the command runs, by two: by this process, which waits until nothing of
-//! the command is left, and by the command and its descendants, which inherit the open file. When this process is
-//! killed, the kernel kills the command (parent-death signal), and the lock lasts until the last descendant that
-//! still has the file open is gone.
+//! The state file is held while the command runs, by two locks: by that of this process, which waits until nothing of
+//! the command is left, and by one of the command and its descendants, which inherit another open file that they can only
+//! read. When this process is killed, the kernel kills the command (parent-death signal), and the second lock lasts until the
+//! last descendant that still has its file open is gone, or until one of them gives it up.
 
 use std::env;
 use std::ffi::OsString;
@@ -74,8 +74,8 @@ the command. While another command is waited for, they end the waiting.
 
 What can outlast the lock: a process that the kernel cannot kill, or that has
 become another user; where this process is killed, a descendant that has closed
-the files which it was started with; and work that others do for the command
-(docker run, systemd-run, ssh, kubectl exec).
+the files which it was started with, or has unlocked the state file; and work that
+others do for the command (docker run, systemd-run, ssh, kubectl exec).
 
 ";
 
