@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
@@ -123,4 +124,46 @@ async fn an_api_server_is_shown_what_the_kubeconfig_and_the_files_that_it_names_
     assert!(read().await.contains("Bearer fourth"));
     fs::remove_file(file).unwrap();
     fs::remove_file(token).unwrap();
+}
+
+/// A kubeconfig may name a program that is run, and the files that it names say who is trusted.
+#[tokio::test]
+async fn a_kubeconfig_that_others_can_change_is_not_used_nor_one_that_names_such_a_file() {
+    let server = Server::start();
+    let (file, named) = (place("kubeconfig-open"), place("named-open"));
+    fs::write(&named, "").unwrap();
+    let address = &server.address;
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let url = format!("kubernetes://default?kubeconfig={}", file.display());
+    for (cluster, user, opened) in [
+        ("", "", &file),
+        ("certificate-authority", "", &named),
+        ("", "client-certificate", &named),
+        ("", "client-key", &named),
+        ("", "tokenFile", &named),
+    ] {
+        let of = |key: &str| match key {
+            "" => String::new(),
+            key => format!("{key}: {}", named.display()),
+        };
+        replace(
+            &file,
+            &format!(
+                "clusters: [{{name: c, cluster: {{server: \"http://{address}\", {}}}}}]\n\
+                 users: [{{name: u, user: {{{}}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n",
+                of(cluster),
+                of(user)
+            ),
+        );
+        for path in [&file, &named] {
+            set_mode(path, if path == opened { 0o622 } else { 0o600 });
+        }
+        let refused = primacy_stores::open(&url, "e").await.err().unwrap().to_string();
+        let why = format!("{} is not used: others may change it", opened.display());
+        assert!(refused.contains(&why), "{cluster}{user}: {refused}");
+        assert_eq!(server.shown(), "");
+    }
+    fs::remove_file(file).unwrap();
+    fs::remove_file(named).unwrap();
 }

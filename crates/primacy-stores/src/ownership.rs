@@ -6,10 +6,11 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Gid};
+use rustix::fs::{CWD, Gid, Mode};
 
 /// Everybody may write.
 const OTHERS_WRITE: u32 = 0o002;
@@ -179,15 +180,65 @@ impl Sharing {
     }
 }
 
+/// Takes the rights of others away from an open file of this user's; root does it for every owner. A file that was copied or restored has other
+/// rights than it was made with.
+///
+/// # Errors
+/// The system's.
+pub fn close_to_others(file: impl AsFd) -> io::Result<()> {
+    let about = rustix::fs::fstat(&file)?;
+    let me = rustix::process::geteuid();
+    if about.st_mode & 0o077 != 0 && (me.is_root() || about.st_uid == me.as_raw()) {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(about.st_mode & 0o7700))?;
+    }
+    Ok(())
+}
+
+/// Returns the process that has locked a file with `flock`, where the system tells and the process lives. Rights that are taken away later
+/// leave it its lock.
+pub fn lock_holder(file: impl AsFd) -> Option<u32> {
+    let about = rustix::fs::fstat(file).ok()?;
+    let (major, minor) = (rustix::fs::major(about.st_dev), rustix::fs::minor(about.st_dev));
+    let place = format!("{major:02x}:{minor:02x}:{}", about.st_ino);
+    // "NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END"; those that wait have an arrow before the kind.
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let mut words = locks.lines().map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
+    let words = words.find(|words| words.first() == Some(&"FLOCK") && words.get(4) == Some(&&*place))?;
+    let process: u32 = words.get(3)?.parse().ok()?;
+    fs::metadata(format!("/proc/{process}")).is_ok().then_some(process)
+}
+
+/// Returns a process as it is shown: with its user, where that is another one.
+#[must_use]
+pub fn process_name(process: u32) -> String {
+    let owner = fs::metadata(format!("/proc/{process}")).map(|about| about.uid());
+    match owner {
+        Ok(owner) if owner != rustix::process::geteuid().as_raw() => {
+            format!("the process {process} of the user {}", user_name(owner))
+        }
+        Ok(_) | Err(_) => format!("the process {process}"),
+    }
+}
+
 /// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
 /// rights `exposed`; and nobody else may be able to lead us to another one.
 ///
 /// # Errors
 /// The system's, and [`io::ErrorKind::PermissionDenied`] with whose file it is and what to do.
 pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
+    let mut text = String::new();
+    open_trusted(path, exposed)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Opens a file of which the same is true, and which need not be a text.
+///
+/// # Errors
+/// As of [`read_trusted`].
+pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     Sharing::default().check_links(path).map_err(refused)?;
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     // Of the very file that is read.
     let metadata = file.metadata()?;
     let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
@@ -206,9 +257,7 @@ pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
             mode & !exposed & 0o777
         )));
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
+    Ok(file)
 }
 
 /// The parts of a path, the first one last; the root begins anew.
@@ -220,7 +269,7 @@ fn reversed(path: &Path) -> Vec<PathBuf> {
 /// To close a file drops what this process has locked in it, by another thread of it perhaps; so none is opened.
 #[cfg(target_os = "linux")]
 fn make_empty(path: &Path) -> io::Result<()> {
-    use rustix::fs::{FileType, Mode};
+    use rustix::fs::FileType;
     Ok(rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
 }
 
@@ -271,6 +320,11 @@ mod tests {
         assert_eq!(Sharing::with_group("no such group"), None);
     }
 
+    /// Not by a macro: what a test prints is not shown when it passes.
+    fn not_run() {
+        let _ = io::Write::write_all(&mut io::stderr(), b"NOT RUN: files of another user, which take root\n");
+    }
+
     #[test]
     fn what_is_made_is_for_this_user_and_what_is_open_is_closed() {
         let directory = std::env::temp_dir().join(format!("primacy-ownership-{}", std::process::id()));
@@ -309,6 +363,8 @@ mod tests {
             // In a directory of that user's own, it is that user's whom root means.
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
             alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
+        } else {
+            not_run();
         }
         fs::remove_dir_all(&directory).unwrap();
     }
@@ -348,6 +404,8 @@ mod tests {
             rustix::fs::chown(&file, user, None).unwrap();
             let why = read_trusted(&file, 0).unwrap_err().to_string();
             assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
+        } else {
+            not_run();
         }
         fs::remove_dir_all(&directory).unwrap();
     }

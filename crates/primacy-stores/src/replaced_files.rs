@@ -45,7 +45,7 @@ mod from_files {
     use std::time::{Duration, Instant};
 
     use super::Stamp;
-    use crate::ownership::read_trusted;
+    use crate::ownership::{open_trusted, read_trusted};
 
     /// How soon files are read again of which nothing could be made, though they have not changed: there may have been too many open
     /// files.
@@ -61,6 +61,19 @@ mod from_files {
         /// Notes what a file is like, before it is read by others.
         pub fn add(&mut self, path: &Path) {
             self.0.push((path.to_owned(), Stamp::of(path).ok()));
+        }
+
+        /// The same of a file that others than this user and root must not be able to change. One that is not there, or cannot be read,
+        /// is for its reader to tell of.
+        ///
+        /// # Errors
+        /// [`io::ErrorKind::PermissionDenied`], as of [`read_trusted`].
+        pub fn add_trusted(&mut self, path: &Path) -> io::Result<()> {
+            self.add(path);
+            match open_trusted(path, 0o022) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+                Ok(_) | Err(_) => Ok(()),
+            }
         }
 
         /// Reads a file, and notes what it was like before. It must belong to this user or to root, and nobody else may write to it.

@@ -1,5 +1,6 @@
 //! TLS towards a store: the settings `ca`, `cert` and `key` of its URL, which name PEM files.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,9 +111,7 @@ impl Credentials {
         let chain = certificates(cert)?;
         let named =
             |error: pem::Error| of_pem(format!("{} holds no private key: {error}", key.display()), &error);
-        // Others may read it where a service manager or Kubernetes has put it; nobody else may change it.
-        let read = ownership::read_trusted(key, 0o022).map_err(pem::Error::Io);
-        let private = read.and_then(|text| PrivateKeyDer::from_pem_slice(text.as_bytes())).map_err(named)?;
+        let private = open(key).and_then(PrivateKeyDer::from_pem_reader).map_err(named)?;
         let fits = CertifiedKey::from_der(chain, private, &provider());
         let fits =
             fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))?;
@@ -194,9 +193,15 @@ fn of_pem(why: String, error: &pem::Error) -> OpenError {
     if let pem::Error::Io(error) = error { passing::of_file(why, error) } else { OpenError::Refused { why } }
 }
 
+/// Others may read it where a service manager or Kubernetes has put it; nobody else may change it. Who can add an authority can be the store.
+fn open(path: &Path) -> Result<File, pem::Error> {
+    ownership::open_trusted(path, 0o022).map_err(pem::Error::Io)
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
     let refused = |why: String| OpenError::Refused { why: format!("{} {why}", path.display()) };
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read =
+        open(path).and_then(|file| CertificateDer::pem_reader_iter(file).collect::<Result<Vec<_>, _>>());
     let cannot = |error: pem::Error| {
         of_pem(format!("{} cannot be read as certificates: {error}", path.display()), &error)
     };
@@ -209,6 +214,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> 
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const FORM: &str = "x://HOST";
@@ -223,5 +231,34 @@ mod tests {
         let files = take("//h?ca=/no/such/ca.pem&cert=/no/c&key=/no/k").unwrap();
         assert!(files.is_given());
         assert!(files.client().unwrap_err().to_string().contains("/no/such/ca.pem"));
+    }
+
+    /// Who can add an authority can answer as the store.
+    #[test]
+    fn authorities_and_certificates_that_others_can_change_are_not_used() {
+        let path = std::env::temp_dir().join(format!("primacy-tls-{}.pem", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let ca = Files { ca: Some(path.clone()), identity: None };
+        let cert = Files { ca: None, identity: Some((path.clone(), PathBuf::from("/no/key"))) };
+        let refused = |files: &Files| files.client().unwrap_err().to_string();
+        let set_mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        for files in [&ca, &cert] {
+            for mode in [0o622, 0o664] {
+                set_mode(mode);
+                assert!(refused(files).contains("others may change it"), "{mode:o}: {}", refused(files));
+            }
+            set_mode(0o644);
+            assert!(refused(files).contains("holds no certificate"), "{}", refused(files));
+        }
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            for files in [&ca, &cert] {
+                assert!(refused(files).contains("belongs to the user nobody (65534)"), "{}", refused(files));
+            }
+        } else {
+            // Not by a macro: what a test prints is not shown when it passes.
+            let _ = std::io::stderr().write_all(b"NOT RUN: files of another user, which take root\n");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 }

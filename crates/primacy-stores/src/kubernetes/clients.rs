@@ -57,8 +57,12 @@ impl Source {
     }
 
     fn config(&self, sources: &mut Sources) -> Result<Config, OpenError> {
+        let mut add = |path: &Path| {
+            let cannot = |error| passing::of_file(format!("{} is not used: {error}", path.display()), &error);
+            sources.add_trusted(path).map_err(cannot)
+        };
         for path in self.kubeconfig.clone().map_or_else(usual_kubeconfigs, |path| vec![path]) {
-            sources.add(&path);
+            add(&path)?;
         }
         let read = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
@@ -66,7 +70,7 @@ impl Source {
         };
         if let Ok(kubeconfig) = &read {
             for path in named_files(kubeconfig) {
-                sources.add(Path::new(path));
+                add(Path::new(path))?;
             }
         }
         if self.kubeconfig.is_none() && self.context.is_none() {

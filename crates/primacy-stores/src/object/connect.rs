@@ -155,7 +155,9 @@ impl Settings {
         let variables = PATH_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
         let named = credentials.iter().map(|(_, value)| PathBuf::from(value));
         for path in variables.chain(named).filter(|path| path.is_absolute()) {
-            sources.add(&path);
+            sources.add_trusted(&path).map_err(|error| {
+                passing::of_file(format!("the credentials {} are not used: {error}", path.display()), &error)
+            })?;
         }
         let endpoint = location.take("endpoint");
         if let Some(endpoint) = &endpoint
