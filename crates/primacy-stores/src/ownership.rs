@@ -210,7 +210,7 @@ pub fn lock_holder(file: impl AsFd) -> Option<u32> {
 
 /// Returns a process as it is shown: with its user, where that is another one.
 #[must_use]
-pub fn process_name(process: u32) -> String {
+pub fn shown_process(process: u32) -> String {
     let owner = fs::metadata(format!("/proc/{process}")).map(|about| about.uid());
     match owner {
         Ok(owner) if owner != rustix::process::geteuid().as_raw() => {

@@ -28,7 +28,7 @@ use primacy_core::election::quorum::{HardState, Past};
 use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
-use primacy_stores::ownership::Sharing;
+use primacy_stores::ownership::{self, Sharing};
 use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
@@ -278,8 +278,8 @@ pub enum DiskError {
     Entropy(io::Error),
 }
 
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "another process".to_owned(), |pid| format!("the process {pid}"))
+pub(crate) fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), ownership::shown_process)
 }
 
 impl StateFile {
@@ -601,12 +601,15 @@ pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<Lock, DiskErro
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(lock_path).map_err(|error| DiskError::io("open", lock_path, error))?;
+    // Every user who can open it can lock it.
+    ownership::close_to_others(&file).map_err(|error| DiskError::io("close to others", lock_path, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
             // What cannot be read or understood only makes the message poorer.
-            let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            let noted = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            let pid = ownership::lock_holder(&file).or(noted);
             return Err(DiskError::Locked { path: state_path.to_owned(), pid });
         }
         Err(error) => return Err(DiskError::io("lock", lock_path, error.into())),
@@ -621,6 +624,7 @@ pub(crate) fn open_existing(path: &Path) -> io::Result<File> {
     // Opening something else than a file, a pipe for example, must not wait for anyone.
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;
+    ownership::close_to_others(&file)?;
     Ok(file)
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use primacy::NodeId;
-use primacy::stores::ownership::Sharing;
+use primacy::stores::ownership::{self, Sharing};
 use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchown, flock, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -126,18 +126,21 @@ impl Dir {
     /// Waits, for a while, until no other node of this directory is making its socket. The directory itself may be open to every user,
     /// and whoever can open a file can lock it, for ever; so a file is locked that others cannot open.
     fn lock(&self) -> Result<OwnedFd, Failure> {
-        let failed = |error: Errno| {
+        let failed = |error: io::Error| {
             let path = self.path.join(LOCK);
             Failure::new(Exit::State, format!("{} cannot be locked: {error}", path.display()))
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR);
+        let lock = lock.map_err(|error| failed(error.into()))?;
         if geteuid().is_root() {
             // Whoever the directory belongs to must be able to lock it when root has been here.
-            let owner = fstat(&self.fd).map_err(failed)?;
+            let owner = fstat(&self.fd).map_err(|error| failed(error.into()))?;
             let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
-            fchown(&lock, Some(user), Some(group)).map_err(failed)?;
+            fchown(&lock, Some(user), Some(group)).map_err(|error| failed(error.into()))?;
         }
+        // It may come from a copy that has other rights.
+        ownership::close_to_others(&lock).map_err(failed)?;
         let patient_until = Instant::now() + LOCK_PATIENCE;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -145,14 +148,16 @@ impl Dir {
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if Instant::now() < patient_until => std::thread::sleep(LOCK_PAUSE),
                 Err(Errno::WOULDBLOCK) => {
+                    let holder = ownership::lock_holder(&lock).map(ownership::shown_process);
                     let message = format!(
                         "another node is making its socket, and holds {}, which is in use for longer than that takes: \
-                         is that process paused?",
-                        self.path.join(LOCK).display()
+                         is that process paused? It is locked by {}",
+                        self.path.join(LOCK).display(),
+                        holder.as_deref().unwrap_or("a process that cannot be seen here")
                     );
                     return Err(Failure::new(Exit::InUse, message));
                 }
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(failed(error.into())),
             }
         }
     }
@@ -345,6 +350,9 @@ mod tests {
         let made = Dir::make(&path).unwrap();
         // As every user can whom its permissions let open it.
         let theirs = Dir::open(&path).unwrap();
+        // One of a copy.
+        fs::write(path.join(LOCK), "").unwrap();
+        fs::set_permissions(path.join(LOCK), fs::Permissions::from_mode(0o644)).unwrap();
         flock(&theirs.fd, FlockOperation::LockExclusive).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || tell.send(made.listen(&name("e", "a"), NodeId::new("a").unwrap())));

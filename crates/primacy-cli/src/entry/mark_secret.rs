@@ -1,10 +1,11 @@
 //! The secret of a state directory, by which marks in environments name a store without giving its URL away.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use primacy::stores::ownership::close_to_others;
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::OkmBlock;
 
@@ -48,7 +49,10 @@ pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
 }
 
 fn read(path: &Path) -> io::Result<Secret> {
-    let bytes = fs::read(path)?;
+    let mut file = File::open(path)?;
+    close_to_others(&file)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
     bytes.try_into().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it has another length"))
 }
 
@@ -60,6 +64,8 @@ pub(super) fn sign(secret: &Secret, text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -67,7 +73,10 @@ mod tests {
         let dirs = ["a", "b"]
             .map(|name| std::env::temp_dir().join(format!("primacy-mark-{}-{name}", std::process::id())));
         let [first, second] = dirs.each_ref().map(|dir| of_directory(dir).unwrap());
+        let file = dirs[0].join(FILE);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(of_directory(&dirs[0]).unwrap(), first);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "one of a copy");
         assert_ne!(first, second);
         assert_ne!(sign(&first, "postgres://u:p@h"), sign(&second, "postgres://u:p@h"));
         assert_eq!(fs::read_dir(&dirs[0]).unwrap().count(), 1, "nothing else is left");

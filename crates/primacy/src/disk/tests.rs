@@ -3,6 +3,7 @@
 mod fuzz;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
@@ -65,6 +66,53 @@ fn voted(terms: u64) -> Dir {
         state.persist(&vote(term)).unwrap();
     }
     dir
+}
+
+/// A copy that was restored may have any rights, with which other users could lock the files or read them.
+#[test]
+fn files_that_others_may_open_are_closed_to_them() {
+    let dir = voted(1);
+    let files = ["main@a.lock", "main@a.state"].map(|name| dir.0.join(name));
+    for mode in [0o644, 0o666, 0o660, 0o604, 0o600] {
+        for file in &files {
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        drop(dir.open().unwrap());
+        for file in &files {
+            let now = fs::metadata(file).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(now, 0o600, "{}, which had {mode:o}", file.display());
+        }
+    }
+}
+
+/// The lock of a process that had the file open before is told with its user.
+#[test]
+fn a_state_that_another_user_has_locked_is_refused_with_whose_lock_it_is() {
+    if !rustix::process::geteuid().is_root() {
+        // Not by a macro: what a test prints is not shown when it passes.
+        let _ = io::stderr().write_all(b"NOT RUN: a lock of another user takes root\n");
+        return;
+    }
+    let dir = voted(1);
+    let lock = dir.0.join("main@a.lock");
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--clear-groups", "flock", "--no-fork"])
+        .arg(&lock)
+        .args(["sleep", "60"]);
+    let mut other = command.spawn().unwrap();
+    let file = File::open(&lock).unwrap();
+    while ownership::lock_holder(&file) != Some(other.id()) {
+        assert!(other.try_wait().unwrap().is_none(), "it has locked nothing");
+        std::thread::yield_now();
+    }
+    let refused = dir.open().unwrap_err().to_string();
+    let holder = format!("the process {} of the user nobody (65534)", other.id());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(refused.contains(&holder), "{refused}");
+    dir.open().unwrap();
 }
 
 #[test]

@@ -131,7 +131,7 @@ pub enum LogError {
     /// Another process has this log open.
     #[error(
         "{} is in use by {}: two processes of one node would write over each other; stop the other one, or give this \
-         one another node name", path.display(), pid.map_or("another process".to_owned(), |pid| format!("the process {pid}"))
+         one another node name", path.display(), disk::holder(*pid)
     )]
     Locked {
         /// The directory of the log.

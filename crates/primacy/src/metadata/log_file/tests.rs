@@ -8,6 +8,7 @@ mod random;
 mod torn;
 
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use primacy_core::election::quorum::HardState;
@@ -375,6 +376,22 @@ fn a_newer_version_is_refused() {
         fs::write(dir.log().join(file), page::seal(*magic, 0, b"")).unwrap();
         assert!(matches!(dir.refused(), LogError::Damaged { .. }));
     }
+}
+
+#[test]
+fn files_that_others_may_open_are_closed_to_them() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open().unwrap();
+    log.write(&Write::Append(vec![begin(1, LeaderSequence::NONE)])).unwrap();
+    drop(log);
+    let files = || fs::read_dir(dir.log()).unwrap().map(|entry| entry.unwrap().path());
+    files().for_each(|file| fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap());
+    drop(dir.open().unwrap());
+    for file in files() {
+        let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o600, "{}", file.display());
+    }
+    assert!(files().count() > 1);
 }
 
 #[test]
