@@ -143,6 +143,12 @@ fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() 
     found.ends(0);
     let request = service.reached();
     assert!(request.starts_with("get /orders/1 ") && request.contains("fencing-token: 0\r\n"), "{request}");
+    // What may be a secret is sent, and not shown.
+    place.set("SERVICE", &format!("{open}?api_key=qxz"));
+    let found = Found::on(&mut place, &store, &["--resource", "env:SERVICE"]);
+    found.expect(RESOURCE, "unknown", "GET /orders/1 with");
+    assert!(!format!("{found:?}").contains("qxz"), "{found:?}");
+    assert!(service.reached().starts_with("get /orders/1?api_key=qxz "));
     let found = Found::on(&mut place, &store, &["--resource", &open, "--resource-method", "PUT"]);
     found.expect(RESOURCE, "fail", "PUT /orders/1");
     found.ends(1);

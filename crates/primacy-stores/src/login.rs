@@ -12,7 +12,8 @@ const USER_ALONE: [&str; 1] = ["postgres"];
 const LOCAL: [&str; 2] = ["file", "sqlite"];
 
 /// What the name of a setting contains whose value is a secret.
-const SECRET_NAMES: [&str; 5] = ["password", "passwd", "pwd", "secret", "token"];
+const SECRET_NAMES: [&str; 9] =
+    ["password", "passwd", "pwd", "secret", "token", "api_key", "api-key", "apikey", "signature"];
 
 /// What stands in place of a login where it is said how a URL is written.
 const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
@@ -107,6 +108,8 @@ mod tests {
             "memory:etcd://user:secret@host",
             "sqlite:postgres://user:secret@host",
             "etcd://h/p?Token=x",
+            "https://h/p?a=b&X-Api-Key=x",
+            "https://h/p?X-Amz-Signature=x",
         ] {
             assert!(has_login(url), "{url}");
         }

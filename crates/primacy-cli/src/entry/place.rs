@@ -203,6 +203,15 @@ pub(crate) fn resolve_url(key: &str, url: &str, sources: &Sources) -> Result<Str
     of_a_store(resolve(key, "", url, source)?, &sources.describe(key))
 }
 
+/// The same of a resource on the command line, which may be an HTTP service too.
+pub(crate) fn resolve_resource(url: &str) -> Result<String, Failure> {
+    let url = resolve("resource", "", url, None)?;
+    if url.starts_with("http://") || url.starts_with("https://") {
+        return Ok(url);
+    }
+    of_a_store(url, "--resource")
+}
+
 /// The same of a policy `lease:URL`, which a variable may have as a whole.
 pub(super) fn resolve_policy(
     url: &str,

@@ -13,13 +13,12 @@ use primacy::stores::Check;
 use primacy::stores::login::has_login;
 
 use crate::cmd::store::block_on;
-use crate::entry::layers::Sources;
-use crate::entry::place::resolve_url;
+use crate::entry::place::resolve_resource;
 use crate::exit::{Exit, Failure};
 
 /// How resources are written.
 const FORMS: &str = "a resource is a table, postgres://HOST/DATABASE#TABLE, sqlite:PATH#TABLE or env:NAME#TABLE; a service, \
-                     http://HOST/PATH or https://HOST/PATH; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
+                     http://HOST/PATH, https://HOST/PATH or env:NAME; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
 
 /// What every check of a resource asks.
 const REFUSES: &str = "the resource refuses a stale write";
@@ -51,19 +50,21 @@ impl Resource {
     /// Where it is none of these, or has a password that others could read.
     pub(super) fn parse(text: &str, method: &Method) -> Result<Self, Failure> {
         let usage = |why: &str| Failure::new(Exit::Usage, format!("--resource: {why}; {FORMS}"));
-        if text.starts_with("http://") || text.starts_with("https://") {
-            return service::Service::parse(text, method).map(Self::Service).map_err(|why| usage(&why));
-        }
         // A `#` may also be in a password; where there is none, the last one stands before the table.
         if has_login(text) {
-            resolve_url("resource", text, &Sources::default())?;
+            resolve_resource(text)?;
         }
         let (given, table) = match text.rsplit_once('#') {
+            // Of a service it is a fragment, which is not sent.
+            Some(_) if text.starts_with("http") => (text, None),
             Some((given, table)) => (given, Some(table)),
             None => (text, None),
         };
-        let url = resolve_url("resource", given, &Sources::default())?;
+        let url = resolve_resource(given)?;
         match (url.split_once(':'), table) {
+            (Some(("http" | "https", _)), None) => {
+                service::Service::parse(&url, method).map(Self::Service).map_err(|why| usage(&why))
+            }
             #[cfg(feature = "postgres")]
             (Some(("postgres", _)), Some(name)) if !name.is_empty() => {
                 Ok(Self::Table(table::Table { url, given: given.to_owned(), name: name.to_owned() }))
@@ -112,15 +113,24 @@ mod tests {
             "postgres://u@h/d#",
             "etcd://h/p",
             "http://u:p@h/",
+            "http://u@h/",
             "s3://b",
         ] {
             let failure = wrong(text);
             assert_eq!(failure.exit, Exit::Usage, "{text}: {}", failure.message);
         }
         assert!(wrong("sqlite:/tmp/x").message.contains("#TABLE"));
-        for url in ["postgres://u:secret@h/d#t", "postgres://u:p#secret@h/d#t"] {
+        for url in [
+            "postgres://u:p4ss@h/d#t",
+            "postgres://u:p#p4ss@h/d#t",
+            "http://u:p4ss@h/x",
+            "http://h/x?api_key=p4ss",
+            "https://h/x?a=b&X-Api-Key=p4ss#y",
+            "https://h/x?access_token=p4ss",
+            "https://h/x?X-Amz-Signature=p4ss",
+        ] {
             let message = wrong(url).message;
-            assert!(message.contains("password") && !message.contains("secret"), "{message}");
+            assert!(message.contains("--resource env:") && !message.contains("p4ss"), "{message}");
         }
     }
 

@@ -97,7 +97,9 @@ impl Service {
 
     fn judge(&self, answer: Result<Answer, String>) -> Check {
         let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
-        let asked = format!("{} {} with {FENCING_TOKEN}: {STALE}", self.method, self.path);
+        // What stands behind it may be a secret.
+        let path = self.path.split('?').next().unwrap_or_default();
+        let asked = format!("{} {path} with {FENCING_TOKEN}: {STALE}", self.method);
         let guard = "put `primacy fence proxy` in front of it, or the layer primacy::fence::http into it: docs/fencing.md";
         let answer = match answer {
             Ok(answer) => answer,
@@ -159,6 +161,17 @@ mod tests {
         assert_eq!(judge(Method::PUT, 204, None), Verdict::Fail);
         let service = Service::parse("http://h/orders", &Method::PUT).unwrap();
         assert_eq!(service.judge(Err("refused".to_owned())).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn what_is_said_of_a_service_leaves_out_its_query() {
+        let service = Service::parse("http://h/orders?api_key=p4ss", &Method::PUT).unwrap();
+        let answers = [(200, None), (409, Some("7".to_owned())), (404, None)]
+            .map(|(status, highest)| Ok(Answer { status: StatusCode::from_u16(status).unwrap(), highest }));
+        for answer in answers.into_iter().chain([Err("refused".to_owned())]) {
+            let said = format!("{:?}", service.judge(answer));
+            assert!(said.contains("PUT /orders with") && !said.contains("p4ss"), "{said}");
+        }
     }
 
     #[test]
