@@ -157,6 +157,8 @@ async fn an_election_that_others_may_enter_is_closed_to_them() {
         let why = refusal(&directory.store()).await;
         assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
         fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    } else {
+        not_run("a directory of another user takes root");
     }
 }
 

@@ -345,6 +345,22 @@ mod tests {
         while watching.hub.hand_on() < map.now() {}
     }
 
+    /// So many versions and changes at a time as the table of limits in `docs/guide/door.md` says: others get their turn.
+    #[test]
+    fn a_long_history_is_looked_through_in_parts() {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let first = write(&map, "a");
+        for _ in 0..5000 {
+            write(&map, "a");
+        }
+        let mut watching = watching(&map);
+        assert_eq!(watching.begin(7, wish("a"), first), Ok(Some(7)));
+        assert_eq!(told(&mut watching), Some((7, 1000)));
+        let other = Keys::One((*b"b").into());
+        let found = map.changes(&other, first, Previous::Unwanted, CATCH_UP_MAX).unwrap();
+        assert_eq!((found.list.len(), found.through), (0, Version(first.0 + 4096)));
+    }
+
     #[test]
     fn who_gets_the_number_of_one_that_was_behind_is_not_told_what_waited_for_it() {
         let map = Arc::new(InMemory::new(State::new(), 0));

@@ -252,8 +252,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("primacy-consul-token-{}", std::process::id()));
         let name = path.to_str().unwrap();
         std::fs::write(&path, " s3cret\n").unwrap();
-        let found = token(Some(name)).unwrap().current().unwrap();
+        let shown = token(Some(name)).unwrap();
+        let found = shown.current().unwrap();
         assert_eq!(found.to_str().unwrap(), "s3cret");
+        // Another one is shown from the next request on, and one that cannot be used changes nothing.
+        for text in ["another s3cret", "\n"] {
+            std::fs::write(&path, text.replace(' ', "-")).unwrap();
+            assert_eq!(shown.current().unwrap().to_str().unwrap(), "another-s3cret", "{text:?}");
+        }
+        std::fs::write(&path, " s3cret\n").unwrap();
         let place = parse(&format!("//h/a?token-file={name}")).unwrap();
         assert!(!format!("{place:?} {found:?}").contains("s3cret"));
         std::fs::write(&path, "s3\u{7}cret").unwrap();

@@ -1,6 +1,6 @@
 //! The password, where the URL has none: `PGPASSWORD`, or the file that PostgreSQL's own programs read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::ownership;
 
@@ -24,11 +24,15 @@ pub(super) fn find(login: &Login) -> Option<String> {
     }
     let file = std::env::var_os("PGPASSFILE").filter(|file| !file.is_empty()).map(PathBuf::from);
     let file = file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))?;
+    find_in(&file, login)
+}
+
+fn find_in(file: &Path, login: &Login) -> Option<String> {
     let about = file.metadata().ok()?;
     if !about.is_file() || about.len() > FILE_LENGTH_MAX {
         return None;
     }
-    search(&ownership::read_trusted(&file, 0o077).ok()?, login)
+    search(&ownership::read_trusted(file, 0o077).ok()?, login)
 }
 
 /// The first line whose fields are those of the login: `HOST:PORT:DATABASE:USER:PASSWORD`, where `*` fits all, and a
@@ -78,5 +82,24 @@ mod tests {
         assert_eq!(search(text, &login("db", Some("us:er"))).as_deref(), Some("p\\w:d"));
         assert_eq!(search(text, &login("db", None)).as_deref(), Some("any"));
         assert_eq!(search("db:1:app:u:p", &login("db", Some("u"))), None);
+    }
+
+    /// It is looked up at each connection, so there is nothing else that would have to be told of a new one.
+    #[test]
+    fn the_password_is_what_the_file_has_then_and_others_may_not_read_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = std::env::temp_dir().join(format!("primacy-pgpass-{}", std::process::id()));
+        let login = Login { host: "db".to_owned(), port: 5432, database: None, user: None };
+        assert_eq!(find_in(&path, &login), None);
+        std::fs::write(&path, "").unwrap();
+        let set_mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(0o600);
+        for password in ["first", "other"] {
+            std::fs::write(&path, format!("db:5432:*:*:{password}\n")).unwrap();
+            assert_eq!(find_in(&path, &login).as_deref(), Some(password));
+        }
+        set_mode(0o640);
+        assert_eq!(find_in(&path, &login), None);
+        std::fs::remove_file(path).unwrap();
     }
 }
