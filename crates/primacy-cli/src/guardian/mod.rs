@@ -68,6 +68,8 @@ struct Charge {
     valid_until: Instant,
     /// How long the leadership lasts without renewal.
     granted: Duration,
+    /// The most that was left of it when it was granted or renewed: a store may give shorter sessions than it is asked for.
+    longest_left: Duration,
     stage: Stage,
     /// How long it takes to kill all that was started, where it has to be searched for.
     kill_time: KillTime,
@@ -337,7 +339,10 @@ impl Guardian {
         let (valid_until, granted) = (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
         self.stop = StopAttempts::default();
         let kill_time = KillTime::default();
-        self.charge = Some(Charge { term, fenced, valid_until, granted, stage, kill_time, main: None });
+        let longest_left = valid_until.since(clock::now());
+        let main = None;
+        self.charge =
+            Some(Charge { term, fenced, valid_until, granted, longest_left, stage, kill_time, main });
     }
 
     fn charge_of(&mut self, term: u64) -> Option<&mut Charge> {
@@ -348,6 +353,7 @@ impl Guardian {
         if let Some(charge) = self.charge_of(term) {
             charge.granted = granted;
             charge.valid_until = charge.valid_until.max(valid_until);
+            charge.longest_left = charge.longest_left.max(valid_until.since(clock::now()));
             let valid_until = charge.valid_until.as_nanos();
             self.wire.say(&Report::Extended { term, valid_until });
             self.fit_watchdog();
@@ -877,7 +883,7 @@ impl Charge {
     }
 
     fn watchdog_seconds(&self, spec: &WatchdogSpec, duty: &Duty) -> io::Result<i32> {
-        spec.seconds(self.granted, Duration::from_nanos(duty.lease))
+        spec.seconds(self.granted.min(watchdog::lasts(self.longest_left)), Duration::from_nanos(duty.lease))
     }
 
     fn kill_margin(&self, duty: &Duty) -> Duration {

@@ -6,8 +6,8 @@
 //! the lead. The last time is the latest such instant, so that a job that is ended in the kill margin costs no reset. A guardian
 //! that dies leaves it armed.
 //!
-//! Voters whose lease is shorter promise less than this node's lease, and then the lead ends that much earlier without renewal. So
-//! the timeout follows the shortest promise that the lead rests on. Where that leaves less than a second, the device is of no use:
+//! Voters whose lease is shorter promise less than this node's lease, and a store may give a shorter session than it is asked for;
+//! then the lead ends that much earlier without renewal. So the timeout follows the shortest promise that the lead rests on. Where that leaves less than a second, the device is of no use:
 //! the node gives up the lead, or leads on without it.
 
 use std::fs::{self, File};
@@ -174,6 +174,12 @@ fn disarm(mut device: &File) {
     let _ = device.write_all(MAGIC_CLOSE);
 }
 
+/// How long a lead lasts without renewal of which so much was seen to be left when it was renewed: a twentieth for what the drift and
+/// the way of the news have taken.
+pub(crate) fn lasts(left: Duration) -> Duration {
+    left.plus(left.divided_by(20))
+}
+
 /// The whole seconds in this time.
 pub(crate) fn whole_seconds(time: Duration) -> i32 {
     i32::try_from(time.as_millis() / 1_000).unwrap_or(i32::MAX)
@@ -255,6 +261,13 @@ mod tests {
             |granted| spec.seconds(Duration::from_millis(granted), lease).map_err(|error| error.to_string());
         assert_eq!((seconds(6_000), seconds(3_000), seconds(1_300)), (Ok(4), Ok(2), Ok(1)));
         let why = seconds(1_000).unwrap_err();
+        // A session of 8 s instead of 10 s, a little of which has passed: the reset would come before its end if it is fed when that
+        // was renewed, which it would not with the 8 s that the lease allows.
+        let left = Duration::from_millis(7_800);
+        let timeout = spec.seconds(lease.min(lasts(left)), lease).unwrap();
+        assert!(timeout == 6 && from_seconds(timeout).plus(slack(Duration::from_millis(200))) < left);
+        let renewed = Duration::from_millis(9_850);
+        assert_eq!(spec.seconds(lease.min(lasts(renewed)), lease).unwrap(), 8, "of a whole lease");
         assert!(why.contains("rests on promises of 1s") && why.contains("--lease, of 2s or more"), "{why}");
     }
 
