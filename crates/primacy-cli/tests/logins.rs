@@ -8,6 +8,7 @@ use std::fs;
 use std::process::Output;
 
 use primacy_core::rng::Rng;
+use rustix::process::Signal;
 use support::{Node, Place, peers, stderr, stdout, strings};
 
 /// Letters that are in nothing that the command prints.
@@ -139,23 +140,37 @@ fn the_mark_of_a_job_does_not_depend_on_the_url_alone() {
 
 /// Command lines can be read by every user.
 #[test]
-fn the_text_of_a_check_and_of_a_hook_is_in_no_command_line() {
+fn the_text_of_a_check_a_hook_and_a_stop_command_is_in_no_command_line() {
     let place = Place::new("logins-check");
-    fs::write(
-        place.path("node.toml"),
-        "election = \"e\"\nhealth = \"echo QXZ > checked; while :; do sleep 1; done\"\nhealth-interval = \"20s\"\n",
-    )
-    .unwrap();
-    let args = strings(&["node", "--config", "node.toml", "--node", "a", "--peers", &peers(&["a"])]);
-    let node = Node::start(&place, "a", &args);
-    support::wait_until("the check", || place.path("checked").exists());
-    let lines: Vec<String> = place
-        .alive()
+    let mut unseen = vec!["health", "on-elected", "stop-command", "on-deposed"];
+    let texts: String = unseen
         .iter()
-        .filter_map(|process| fs::read(format!("/proc/{}/cmdline", process.pid)).ok())
-        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .map(|name| format!("{name} = \"echo QXZ > {name}; until test -e go-{name}; do sleep 0.1; done\"\n"))
         .collect();
-    assert!(lines.iter().any(|line| line.starts_with("sh\0")), "{lines:?}");
-    assert!(!lines.iter().any(|line| line.contains("QXZ")), "{lines:?}");
-    drop(node);
+    fs::write(place.path("node.toml"), format!("election = \"e\"\nlease = \"8s\"\n{texts}")).unwrap();
+    let args = ["run", "--json", "--config", "node.toml", "--node", "a", "--peers", &peers(&["a"])];
+    let node = Node::start(&place, "a", &strings(&[&args[..], &["--", "sleep", "1000"]].concat()));
+    let mut is_ending = false;
+    support::wait_until("each of the commands", || {
+        unseen.retain(|name| {
+            if !place.path(name).exists() {
+                return true;
+            }
+            let lines: Vec<String> = place
+                .alive()
+                .iter()
+                .filter_map(|process| fs::read(format!("/proc/{}/cmdline", process.pid)).ok())
+                .map(|line| String::from_utf8_lossy(&line).into_owned())
+                .collect();
+            assert!(lines.iter().any(|line| line.starts_with("sh\0")), "{name}: {lines:?}");
+            assert!(!lines.iter().any(|line| line.contains("QXZ")), "{name}: {lines:?}");
+            fs::write(place.path(&format!("go-{name}")), "").unwrap();
+            false
+        });
+        if !is_ending && node.job().is_some() {
+            node.signal(Signal::TERM);
+            is_ending = true;
+        }
+        unseen.is_empty()
+    });
 }
