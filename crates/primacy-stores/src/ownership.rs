@@ -81,7 +81,7 @@ impl Sharing {
         let shown = path.display();
         let me = rustix::process::geteuid().as_raw();
         let owner = metadata.uid();
-        let directory = parent(path);
+        let directory = directory_of(path, metadata);
         if !self.trusts(metadata, &directory) {
             return Err(format!(
                 "{shown} belongs to the user {}, who could change it or keep it locked, and this is {}; name a path in a \
@@ -105,7 +105,11 @@ impl Sharing {
                  name a directory of your own"
             ));
         }
-        Ok(())
+        if me != 0 {
+            return Ok(());
+        }
+        let above = self.check_above(&directory, metadata);
+        above.map_err(|why| format!("{why}, and so another user could put something else in the place of {shown}; name a path of your own"))
     }
 
     /// Checks the symbolic links on the way to `path`: one in a directory that everybody may write to, with or without the sticky bit,
@@ -151,15 +155,38 @@ impl Sharing {
 
     /// Returns whether the owner is this user, root, or somebody of the group. Root, who is asked to use what somebody else has, does so
     /// where only that user could have put it there.
-    pub(crate) fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
+    fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
         let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
         if owner == me || owner == 0 || self.group == Some(metadata.gid()) {
             return true;
         }
-        let is_theirs = |directory: Metadata| {
-            directory.mode() & OTHERS_WRITE == 0 && [owner, 0].contains(&directory.uid())
-        };
-        me == 0 && fs::metadata(directory).is_ok_and(is_theirs)
+        me == 0 && self.check_above(directory, metadata).is_ok()
+    }
+
+    /// Checks all directories above a file: root and one other user at most could have put it there, the one whose own it is or lies in. In
+    /// a directory that everybody may write to, the next one on the way must be root's, and kept in its place by the sticky bit: every user
+    /// could have made it otherwise, and waited for root to use it.
+    ///
+    /// # Errors
+    /// Who else could have.
+    fn check_above(self, directory: &Path, metadata: &Metadata) -> Result<(), String> {
+        let is_ours = |found: &Metadata| found.uid() == 0 || self.group == Some(found.gid());
+        let mut other = (!is_ours(metadata)).then(|| metadata.uid());
+        let mut is_next_ours = is_ours(metadata);
+        let unseen = |error: io::Error| format!("{} cannot be looked at: {error}", directory.display());
+        for directory in directory.canonicalize().map_err(unseen)?.ancestors() {
+            let found = fs::metadata(directory).map_err(unseen)?;
+            let is_open = found.mode() & OTHERS_WRITE != 0;
+            if is_open && (found.mode() & STICKY == 0 || !is_next_ours) {
+                return Err(format!("everybody may write to the directory {}", directory.display()));
+            }
+            is_next_ours = is_ours(&found);
+            if !is_next_ours && *other.get_or_insert(found.uid()) != found.uid() {
+                let user = user_name(found.uid());
+                return Err(format!("the directory {} belongs to the user {user}", directory.display()));
+            }
+        }
+        Ok(())
     }
 
     /// Takes away the rights by which others could lock or change a file, if this user owns it; whether there were any. The members of the
@@ -168,14 +195,30 @@ impl Sharing {
     /// # Errors
     /// The system's.
     pub fn tighten(self, path: &Path, metadata: &Metadata) -> io::Result<bool> {
+        // By its name, since to close a file would drop what this process has locked in it.
+        self.tighten_by(metadata, |permissions| fs::set_permissions(path, permissions))
+    }
+
+    /// The same of the file that is open, whatever has its name by now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn tighten_open(self, file: &File) -> io::Result<bool> {
+        self.tighten_by(&file.metadata()?, |permissions| file.set_permissions(permissions))
+    }
+
+    fn tighten_by(
+        self,
+        metadata: &Metadata,
+        set: impl FnOnce(fs::Permissions) -> io::Result<()>,
+    ) -> io::Result<bool> {
         let mode = metadata.mode() & 0o7777;
         let is_shared = mode & 0o020 != 0 && self.group == Some(metadata.gid());
         let keeps = if is_shared { 0o7770 } else { 0o7700 };
         if metadata.uid() != rustix::process::geteuid().as_raw() || mode & keeps == mode {
             return Ok(false);
         }
-        // By its name, since to close a file would drop what this process has locked in it.
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & keeps))?;
+        set(fs::Permissions::from_mode(mode & keeps))?;
         Ok(true)
     }
 }
@@ -218,6 +261,30 @@ pub fn shown_process(process: u32) -> String {
         }
         Ok(_) | Err(_) => format!("the process {process}"),
     }
+}
+
+/// Checks a directory with the state of a node, if it is there: it is this user's or root's, and nobody else could have put it there, or
+/// could put something into it or another one in its place. Root uses that of another user as [`Sharing::check`] says.
+///
+/// # Errors
+/// The reason, with whose it is and what to do.
+pub fn check_state_dir(path: &Path) -> Result<(), String> {
+    let alone = Sharing::default();
+    alone.check_links(path)?;
+    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+    let shown = path.display();
+    if !alone.trusts(&metadata, &directory_of(path, &metadata)) {
+        return Err(format!(
+            "the directory {shown} belongs to the user {}, who could change the state in it, and this is {}; chown it to this user, or \
+             name another one",
+            user_name(metadata.uid()),
+            user_name(rustix::process::geteuid().as_raw())
+        ));
+    }
+    if metadata.mode() & OTHERS_WRITE != 0 {
+        return Err(format!("everybody may write to the directory {shown}: chmod o-w {shown}"));
+    }
+    alone.check(path, &metadata)
 }
 
 /// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
@@ -283,6 +350,12 @@ fn make_empty(path: &Path) -> io::Result<()> {
 /// Returns whether everybody may make files in the directory of `path`.
 pub(crate) fn is_in_open_directory(path: &Path) -> bool {
     fs::metadata(parent(path)).is_ok_and(|directory| directory.mode() & OTHERS_WRITE != 0)
+}
+
+/// The directory of what is at a path: of the link itself, or of what a link leads to.
+fn directory_of(path: &Path, metadata: &Metadata) -> PathBuf {
+    let followed = if metadata.is_symlink() { None } else { path.canonicalize().ok() };
+    parent(followed.as_deref().unwrap_or(path))
 }
 
 fn parent(path: &Path) -> PathBuf {
@@ -367,6 +440,64 @@ mod tests {
             not_run();
         }
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn root_uses_what_one_other_user_alone_could_have_put_there() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("NOT RUN: what root uses, which takes root");
+        }
+        let base = std::env::temp_dir().join(format!("primacy-root-uses-{}", std::process::id()));
+        let make = |name: &str, mode: u32, user: u32| {
+            let path = base.join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&path, Some(user), None).unwrap();
+        };
+        for (name, mode, user) in [
+            ("home", 0o755, 60001),
+            ("home/st", 0o755, 60001),
+            ("home/root", 0o700, 0),
+            ("home/third", 0o755, 60002),
+            ("home/third/root", 0o755, 0),
+            ("sticky", 0o1777, 0),
+            ("sticky/root", 0o700, 0),
+            ("sticky/root/st", 0o700, 60001),
+            ("sticky/st", 0o755, 60001),
+            ("sticky/st/deep", 0o755, 60001),
+            ("sticky/st/root", 0o700, 0),
+            ("open", 0o777, 0),
+            ("open/root", 0o700, 0),
+            ("open/root/deep", 0o700, 0),
+            ("all", 0o777, 0),
+        ] {
+            make(name, mode, user);
+        }
+        std::os::unix::fs::symlink("sticky/st", base.join("link")).unwrap();
+        let alone = Sharing::default();
+        for used in ["home", "home/st", "home/root", "sticky/root", "sticky/root/st", "none"] {
+            check_state_dir(&base.join(used)).unwrap();
+        }
+        for (refused, why) in [
+            ("home/third", "belongs to the user 60002"),
+            ("home/third/root", "belongs to the user 600"),
+            ("sticky/st", "belongs to the user 60001"),
+            ("sticky/st/deep", "belongs to the user 60001"),
+            ("sticky/st/root", "everybody may write to the directory"),
+            ("link", "belongs to the user 60001"),
+            ("open/root", "everybody may write to the directory"),
+            ("open/root/deep", "everybody may write to the directory"),
+        ] {
+            let path = base.join(refused);
+            for said in [
+                check_state_dir(&path).unwrap_err(),
+                alone.check(&path, &fs::metadata(&path).unwrap()).unwrap_err(),
+            ] {
+                assert!(said.contains(why), "{refused}: {said}");
+            }
+        }
+        assert!(check_state_dir(&base.join("all")).unwrap_err().contains("chmod o-w"));
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

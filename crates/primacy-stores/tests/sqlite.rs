@@ -25,6 +25,8 @@ impl Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let path = std::env::temp_dir().join(format!("primacy-sqlite-{}-{number}", std::process::id()));
+        // Not where every user could have made it: root would not use another user's there.
+        let path = path.join("own");
         fs::create_dir_all(&path).expect("the temporary directory can be written");
         Self(path)
     }
@@ -36,7 +38,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(self.0.parent().expect("it has one"));
     }
 }
 
@@ -205,6 +207,13 @@ async fn a_database_of_another_user_or_open_to_others_is_refused_or_closed() {
         }
     };
     tokio::time::timeout(BOUND, closed).await.expect("the database is closed");
+    let others = directory.file("others");
+    fs::write(&others, "text").unwrap();
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o644)).unwrap();
+    std::os::unix::fs::symlink(&others, beside("-journal")).unwrap();
+    assert!(refusal(&path).await.to_string().contains("-journal is a symbolic link"));
+    assert_eq!((rights(&others).0, fs::read(&others).unwrap()), (0o644, b"text".to_vec()));
+    fs::remove_file(beside("-journal")).unwrap();
     if rustix::process::geteuid().is_root() {
         // Another user's journal, and database, in the directory of a third one.
         std::os::unix::fs::chown(&directory.0, Some(65532), None).unwrap();
@@ -227,6 +236,11 @@ async fn a_database_of_another_user_or_open_to_others_is_refused_or_closed() {
         // In a directory of that user's own, it is what root means.
         nobody(&directory.0);
         open(&path, "e").await.unwrap();
+        // But not where every user could have made it.
+        let above = directory.0.parent().unwrap();
+        fs::set_permissions(above, fs::Permissions::from_mode(0o1777)).unwrap();
+        let why = refusal(&path).await.to_string();
+        assert!(why.contains("election.db belongs to the user nobody (65534)"), "{why}");
     } else {
         // Not by a macro: what a test prints is not shown when it passes.
         let _ = std::io::stderr().write_all(b"NOT RUN: a database of another user takes root\n");

@@ -15,12 +15,13 @@
 
 mod file_id;
 mod format;
+mod opening;
 mod slot;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,12 +29,13 @@ use primacy_core::election::quorum::{HardState, Past};
 use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
-use primacy_stores::ownership::{self, Sharing};
+use primacy_stores::ownership;
 use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::handshake::{DiskId, PeerDisk};
 pub(crate) use file_id::FileId;
+pub(crate) use opening::{check_dir, check_dir_of_log, make_anew, open_existing};
 use slot::{Content, RECORD_LENGTH_MAX, Slot, SlotError, seal, unseal};
 
 /// The version of a record that says nothing of voters or of a log.
@@ -306,10 +308,8 @@ impl StateFile {
     ) -> Result<(Self, Stored), DiskError> {
         let name = file_name(election, node)?;
         let path = dir.join(format!("{name}.state"));
-        let links = Sharing::default().check_links(dir);
-        links
-            .map_err(|why| DiskError::io("use", dir, io::Error::new(io::ErrorKind::PermissionDenied, why)))?;
         make_dir(dir)?;
+        check_dir(dir)?;
         let lock = lock(&dir.join(format!("{name}.lock")), &path)?;
         let created = match open_existing(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -598,11 +598,8 @@ impl Drop for Lock {
 
 /// The lock is a file of its own, because it must be held before the state file exists.
 pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<Lock, DiskError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(lock_path).map_err(|error| DiskError::io("open", lock_path, error))?;
-    // Every user who can open it can lock it.
-    ownership::close_to_others(&file).map_err(|error| DiskError::io("close to others", lock_path, error))?;
+    let mut file =
+        opening::open_or_make(lock_path).map_err(|error| DiskError::io("open", lock_path, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -620,26 +617,13 @@ pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<Lock, DiskErro
     Ok(Lock(file))
 }
 
-pub(crate) fn open_existing(path: &Path) -> io::Result<File> {
-    // Opening something else than a file, a pipe for example, must not wait for anyone.
-    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;
-    ownership::close_to_others(&file)?;
-    Ok(file)
-}
-
 /// Makes the file under another name first, so that under its own name it is always whole. The lock is held,
 /// so nobody else makes it, and a leftover of an earlier attempt may be overwritten.
 fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
     let new = path.with_extension("state.new");
     let second = Record { sequence: record.sequence + 1, ..record.clone() };
     let bytes = [record.encode(path)?, second.encode(path)?].concat();
-    let made = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
+    let made = make_anew(&new)
         .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&new, path));
     if let Err(error) = made {

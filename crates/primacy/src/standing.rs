@@ -1,13 +1,12 @@
 //! Whether this node may lead, as its operator has said. It is kept over restarts.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use primacy_core::NodeId;
 
-use crate::disk::{DiskError, file_name, make_dir, sync_dir};
+use crate::disk::{DiskError, check_dir, file_name, make_anew, make_dir, sync_dir};
 use crate::operator::AskError;
 
 /// The operator's word: a file beside the node's state while the node is withdrawn, and none while it may lead.
@@ -22,6 +21,7 @@ impl Standing {
     /// What was said last.
     pub(crate) fn load(dir: Option<&Path>, election: &str, node: NodeId) -> Result<Self, DiskError> {
         let Some(dir) = dir else { return Ok(Self { path: None, withdrawn: false }) };
+        check_dir(dir)?;
         let path = dir.join(format!("{}.withdrawn", file_name(election, node)?));
         match path.symlink_metadata() {
             Ok(_) => Ok(Self { path: Some(path), withdrawn: true }),
@@ -50,7 +50,7 @@ impl Standing {
             return Ok(());
         }
         if let Some(path) = &self.path {
-            let kept = if may_lead { remove(path) } else { create(path) };
+            let kept = if may_lead { remove(path) } else { create(path, write) };
             kept.map_err(|source| AskError::NotKept { path: path.clone(), source })?;
         }
         self.withdrawn = !may_lead;
@@ -58,10 +58,10 @@ impl Standing {
     }
 }
 
-fn create(path: &Path) -> io::Result<()> {
+fn create(path: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new(""));
     make_dir(dir).map_err(io::Error::other)?;
-    let written = write(path).and_then(|()| sync_dir(dir).map_err(io::Error::other));
+    let written = make_anew(path).and_then(write).and_then(|()| sync_dir(dir).map_err(io::Error::other));
     if written.is_err() {
         // Without its text, too, it would withdraw the node at its next start.
         let _ = std::fs::remove_file(path);
@@ -69,8 +69,7 @@ fn create(path: &Path) -> io::Result<()> {
     written
 }
 
-fn write(path: &Path) -> io::Result<()> {
-    let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+fn write(mut file: File) -> io::Result<()> {
     file.write_all(
         b"This node was withdrawn: it votes and does not lead, until `primacy stand` says otherwise.\n",
     )?;
@@ -114,11 +113,14 @@ mod tests {
         let load = || Standing::load(Some(&dir), "billing", node).unwrap();
         let mut standing = load();
         // The disk has room for the name of the file, and none for its text.
-        std::fs::create_dir(&dir).unwrap();
-        std::os::unix::fs::symlink("/dev/full", dir.join("billing@a.withdrawn")).unwrap();
+        let path = dir.join("billing@a.withdrawn");
+        create(&path, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert!(load().may_lead());
+        // And it has none for the name.
+        std::fs::create_dir_all(path.join("in the way")).unwrap();
         let why = standing.set(false).unwrap_err().to_string();
-        assert!(why.contains("nothing has changed") && why.contains("No space left"), "{why}");
-        assert!(standing.may_lead() && load().may_lead());
+        assert!(why.contains("nothing has changed"), "{why}");
+        assert!(standing.may_lead());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

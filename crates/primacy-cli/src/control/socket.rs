@@ -7,13 +7,13 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use primacy::NodeId;
-use primacy::stores::ownership::{self, Sharing};
+use primacy::stores::ownership::{self, Sharing, check_state_dir};
 use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchown, flock, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -26,6 +26,8 @@ pub(crate) const SUFFIX: &str = ".control";
 
 /// Locked by a node while it makes its socket. It stays, since one that waits for it has it open already.
 const LOCK: &str = ".control-lock";
+/// The name of a socket that is being made.
+const NEW: &str = ".new-control";
 /// How long it may be locked, by whom nothing but a pause can hold up; and how often is looked.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -76,7 +78,7 @@ impl Dir {
     /// Opens it, and makes it if it does not exist.
     ///
     /// # Errors
-    /// [`Exit::NotPermitted`] if others may write it; [`Exit::State`] if it cannot be used.
+    /// [`Exit::NotPermitted`] if others may write it or have made it; [`Exit::State`] if it cannot be used.
     pub(super) fn make(path: &Path) -> Result<Self, Failure> {
         let unusable = |error: io::Error| {
             let message = format!(
@@ -89,6 +91,7 @@ impl Dir {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
         let dir = Self::open(path).map_err(unusable)?;
         dir.check()?;
+        check_state_dir(path).map_err(|why| Failure::new(Exit::NotPermitted, why))?;
         Ok(dir)
     }
 
@@ -188,14 +191,22 @@ impl Dir {
             )
         };
         // Under another name until nobody else may use it; renaming puts it in its place in one step.
-        let new = self.through_descriptor(".new-control");
+        let new = self.through_descriptor(NEW);
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
         let listener = UnixListener::bind(&new).map_err(failed)?;
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        let inode = fs::symlink_metadata(&new).map_err(failed)?.ino();
+        // By a descriptor of the socket, since a link could have its name by now.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = fs::File::from(openat(&self.fd, NEW, flags, Mode::empty())?);
+        let found = made.metadata()?;
+        if !found.file_type().is_socket() {
+            return Err(failed(io::Error::other("something else was put in its place")));
+        }
+        let made = format!("/proc/self/fd/{}", made.as_raw_fd());
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let inode = found.ino();
         fs::rename(&new, self.through_descriptor(name)).map_err(failed)?;
         listener.set_nonblocking(true)?;
         Ok((listener, inode))

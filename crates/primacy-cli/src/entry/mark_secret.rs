@@ -1,11 +1,12 @@
 //! The secret of a state directory, by which marks in environments name a store without giving its URL away.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use primacy::stores::ownership::close_to_others;
+use primacy::stores::ownership::{check_state_dir, close_to_others};
+use rustix::fs::OFlags;
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::OkmBlock;
 
@@ -29,6 +30,7 @@ pub(super) fn draw() -> Secret {
 /// # Errors
 /// What the system says; also if there is something else under its name.
 pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
+    check_state_dir(dir).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
     let path = dir.join(FILE);
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -37,7 +39,9 @@ pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let secret = draw();
     let new = dir.join(format!("{FILE}.{}", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    // A process of the same number may have left one; a link that has its name is not followed.
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let made =
         file.write_all(&secret).and_then(|()| file.sync_all()).and_then(|()| fs::hard_link(&new, &path));
     let _ = fs::remove_file(&new);
@@ -49,11 +53,15 @@ pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
 }
 
 fn read(path: &Path) -> io::Result<Secret> {
-    let mut file = File::open(path)?;
-    close_to_others(&file)?;
+    // Not through a link, and not waiting for a pipe.
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    bytes.try_into().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it has another length"))
+    let secret = bytes.try_into();
+    let secret = secret.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it has another length"))?;
+    close_to_others(&file)?;
+    Ok(secret)
 }
 
 /// What stands for a text in public, and tells nothing of it to those who have not the secret: HMAC with SHA-256, which TLS has anyway.

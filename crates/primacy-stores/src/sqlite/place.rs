@@ -117,6 +117,12 @@ pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), Ope
         let path = beside_of(path, beside);
         if let Ok(metadata) = path.symlink_metadata() {
             sharing.check(&path, &metadata).map_err(refused)?;
+            if metadata.is_symlink() {
+                let path = path.display();
+                return Err(refused(format!(
+                    "{path} is a symbolic link, which SQLite would write through; remove it"
+                )));
+            }
         }
     }
     Ok(())
@@ -126,7 +132,7 @@ pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), Ope
 pub(super) fn tighten(path: &Path, sharing: Sharing) {
     let paths = std::iter::once(path.to_owned()).chain(BESIDE.map(|beside| beside_of(path, beside)));
     for path in paths {
-        let Ok(metadata) = path.metadata() else { continue };
+        let Ok(metadata) = path.symlink_metadata() else { continue };
         match sharing.tighten(&path, &metadata) {
             Ok(false) => {}
             Ok(true) => tracing::warn!(

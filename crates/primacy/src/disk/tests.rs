@@ -2,7 +2,7 @@
 
 mod fuzz;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -653,4 +653,49 @@ fn as_many_voters_fit_as_is_said_with_their_disks_and_the_longest_vote_and_no_mo
         let (_state, stored) = StateFile::open(&dir.0, &election, me).unwrap();
         assert_eq!((stored.voters, stored.hard_state), (Some(fits), hard));
     }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_is_not_written_through() {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    let dir = Dir::new();
+    let victim = dir.0.join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let mode = fs::metadata(&victim).unwrap().mode();
+    for end in ["lock", "state", "state.new"] {
+        let link = dir.0.join(format!("main@a.{end}"));
+        symlink(&victim, &link).unwrap();
+        match dir.open() {
+            // It was removed, as what an earlier attempt has left.
+            Ok(_) => assert_eq!(end, "state.new"),
+            Err(error) => {
+                assert!(error.to_string().contains("is a symbolic link"), "{end}: {error}");
+                fs::remove_file(&link).unwrap();
+            }
+        }
+        let kept = (fs::read(&victim).unwrap(), fs::metadata(&victim).unwrap().mode());
+        assert_eq!(kept, (b"precious".to_vec(), mode), "{end}");
+    }
+    dir.open().unwrap();
+}
+
+#[test]
+fn the_state_directory_of_another_user_is_refused_where_every_user_could_have_made_it() {
+    use std::os::unix::fs::chown;
+    let dir = Dir::new();
+    fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o777)).unwrap();
+    let why = dir.open().unwrap_err().to_string();
+    assert!(why.contains("everybody may write to the directory"), "{why}");
+    fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o755)).unwrap();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("NOT RUN: a directory of another user, which takes root");
+    }
+    let theirs = dir.0.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    chown(&theirs, Some(60001), Some(60001)).unwrap();
+    let open = || StateFile::open(&theirs, "main", a());
+    open().expect("only root has put it there");
+    fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o1777)).unwrap();
+    let why = open().unwrap_err().to_string();
+    assert!(why.contains("belongs to the user 60001"), "{why}");
 }

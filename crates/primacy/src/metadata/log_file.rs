@@ -40,9 +40,9 @@ mod segment;
 mod snapshot_file;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -452,7 +452,7 @@ impl LogFile {
         bounds: &Bounds,
     ) -> Result<(Self, Stored, Vec<Found>), LogError> {
         let parent = dir;
-        let dir = parent.join(format!("{}.log", disk::file_name(election, node)?));
+        let dir = log_dir(parent, election, node)?;
         disk::make_dir(&dir)?;
         let lock = disk::lock(&dir.join("lock"), &dir)?;
         let owner = Owner { election: election.to_owned(), node };
@@ -510,7 +510,7 @@ impl LogFile {
     /// # Errors
     /// [`LogError`] if that cannot be seen.
     pub(crate) fn exists(dir: &Path, election: &str, node: NodeId) -> Result<bool, LogError> {
-        let dir = dir.join(format!("{}.log", disk::file_name(election, node)?));
+        let dir = log_dir(dir, election, node)?;
         let listed = |error| LogError::io("list", &dir, error);
         let entries = match fs::read_dir(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -637,7 +637,7 @@ impl LogFile {
         let length = segment::length_for(bytes.len() as u64, step);
         bytes.resize(usize::try_from(length).unwrap_or(PAGE_LENGTH), 0);
         let new = self.dir.join(NEW_SEGMENT);
-        let made = create(&new)
+        let made = disk::make_anew(&new)
             .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()).map(|()| file))
             .and_then(|file| fs::rename(&new, &path).map(|()| file));
         let file = made.map_err(|error| LogError::io("make", &path, error))?;
@@ -800,7 +800,7 @@ fn make_snapshot(
     id: snapshot_file::SnapshotId,
     snapshot: &Snapshot,
 ) -> io::Result<()> {
-    let mut file = BufWriter::new(Paced { file: create(new)?, unflushed: 0 });
+    let mut file = BufWriter::new(Paced { file: disk::make_anew(new)?, unflushed: 0 });
     snapshot_file::write(&mut file, owner, id, snapshot)?;
     file.into_inner().map_err(io::IntoInnerError::into_error)?.file.sync_all()
 }
@@ -828,9 +828,11 @@ impl io::Write for Paced {
     }
 }
 
-/// A file for what is made under another name first. The lock is held, so what may be there is a leftover.
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
+/// Returns the directory of a log, whether it is there or not.
+fn log_dir(parent: &Path, election: &str, node: NodeId) -> Result<PathBuf, LogError> {
+    let dir = parent.join(format!("{}.log", disk::file_name(election, node)?));
+    disk::check_dir_of_log(&dir)?;
+    Ok(dir)
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ pub enum Repair {
 /// [`LogError`] if there is one that cannot be looked at.
 pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<Orphan>, LogError> {
     let name = disk::file_name(election, node)?;
+    disk::check_dir(dir)?;
     let state = fs::metadata(dir.join(format!("{name}.state")));
     let is_missing = state.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     if !is_missing || !LogFile::exists(dir, election, node)? {

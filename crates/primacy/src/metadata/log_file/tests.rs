@@ -7,6 +7,7 @@ mod fuzz;
 mod random;
 mod torn;
 
+use std::fs::OpenOptions;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -591,4 +592,28 @@ fn the_bytes_of_a_snapshot_are_these() {
     assert_eq!(hex(pieces), golden);
     let (of, read) = snapshot_file::read(&mut bytes.as_slice()).unwrap();
     assert_eq!((of, &read), (owner, &*snapshot));
+}
+
+#[test]
+fn a_link_in_the_place_of_a_log_or_of_a_file_in_it_is_not_written_through() {
+    use std::os::unix::fs::symlink;
+    let dir = Dir::new();
+    let elsewhere = dir.0.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("lock"), "precious").unwrap();
+    symlink(&elsewhere, dir.log()).unwrap();
+    let why = dir.open().unwrap_err().to_string();
+    assert!(why.contains("main@a.log") && why.contains("is a symbolic link"), "{why}");
+    fs::remove_file(dir.log()).unwrap();
+    fs::create_dir(dir.log()).unwrap();
+    let link = |name: &str| symlink(elsewhere.join("lock"), dir.log().join(name)).unwrap();
+    link("lock");
+    let why = dir.open().unwrap_err().to_string();
+    assert!(why.contains("is a symbolic link"), "{why}");
+    fs::remove_file(dir.log().join("lock")).unwrap();
+    link(NEW_SEGMENT);
+    link(NEW_SNAPSHOT);
+    drop(dir.open().unwrap());
+    assert_eq!(fs::read(elsewhere.join("lock")).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
 }

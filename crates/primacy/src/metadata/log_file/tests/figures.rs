@@ -60,7 +60,7 @@ struct Bare {
 impl Bare {
     fn new(room: &Room, whole: usize) -> Self {
         let dir = Dir::new();
-        let file = create(&dir.0.join("bare")).unwrap();
+        let file = disk::make_anew(&dir.0.join("bare")).unwrap();
         match room {
             Room::None => {}
             Room::Places => {

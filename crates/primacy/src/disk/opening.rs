@@ -1,0 +1,86 @@
+//! Opening what is in a state directory. Another user may have had a hand in it, and may have left a link there, which would lead to any
+//! file of this user's, or a pipe, which nothing must wait for.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use primacy_stores::ownership::{check_state_dir, close_to_others, user_name};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::DiskError;
+
+/// Checks that nobody but this user and root could have put the directory there, or something into it; see [`check_state_dir`].
+///
+/// # Errors
+/// [`DiskError::Forbidden`], with whose it is and what to do.
+pub(crate) fn check_dir(dir: &Path) -> Result<(), DiskError> {
+    check_state_dir(dir).map_err(|why| refused(dir, why))
+}
+
+/// Checks the directory of a log in a state directory, which no link may stand for.
+///
+/// # Errors
+/// As of [`check_dir`].
+pub(crate) fn check_dir_of_log(dir: &Path) -> Result<(), DiskError> {
+    if dir.is_symlink() {
+        return Err(DiskError::io("use", dir, link()));
+    }
+    check_dir(dir)
+}
+
+/// Opens a file to read and write it.
+///
+/// # Errors
+/// The system's, and that it is a link or another user's.
+pub(crate) fn open_existing(path: &Path) -> io::Result<File> {
+    open(path, false)
+}
+
+/// Opens a file to read and write it, and makes it if it is not there.
+///
+/// # Errors
+/// As of [`open_existing`].
+pub(crate) fn open_or_make(path: &Path) -> io::Result<File> {
+    open(path, true)
+}
+
+/// Makes a file in the place of what an earlier attempt may have left.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn make_anew(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn open(path: &Path, create: bool) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(create).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(number) if number == Errno::LOOP.raw_os_error() => link(),
+        Some(_) | None => error,
+    })?;
+    let (me, owner) = (rustix::process::geteuid(), file.metadata()?.uid());
+    if owner != me.as_raw() && owner != 0 && !me.is_root() {
+        let why = format!("it belongs to the user {}", user_name(owner));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    // Every user who can open it can lock it.
+    close_to_others(&file)?;
+    Ok(file)
+}
+
+fn link() -> io::Error {
+    io::Error::other("it is a symbolic link, and none is followed there: remove it")
+}
+
+fn refused(dir: &Path, why: String) -> DiskError {
+    DiskError::io("use", dir, io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
