@@ -132,7 +132,7 @@ impl DurableFence {
         Ok(fence)
     }
 
-    /// Opens the fence without a look at what is in it, which would wait for whoever holds it.
+    /// Opens the fence, and does not wait for whoever holds it: that it is one is not known before it was read under the lock.
     pub(super) fn open_unread(
         path: &Path,
         election: &str,
@@ -152,13 +152,17 @@ impl DurableFence {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         sharing.check(path, &metadata).map_err(untrusted)?;
-        if sharing.tighten(path, &metadata).map_err(failed)? {
+        let fence = Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) };
+        let file = fence.file();
+        // Another file, which the path may name by mistake, keeps its rights. Whether it is refused is judged under the lock.
+        if fence.read(&file).is_ok() && sharing.tighten_open(&file).map_err(failed)? {
             tracing::warn!(
                 "the fence {} could be opened, and so kept locked, by other users; it is for its owner now",
                 path.display()
             );
         }
-        Ok(Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) })
+        drop(file);
+        Ok(fence)
     }
 
     /// Makes a fence that has seen `highest` already. It is an error if there is a file.
@@ -493,8 +497,13 @@ mod tests {
 
     #[test]
     fn what_is_no_whole_fence_is_refused_and_left_as_it_is() {
+        use std::os::unix::fs::PermissionsExt as _;
         let directory = Directory::new();
         let path = directory.file();
+        // What a path names by mistake may be another program's, which others read.
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         let copy = encode("e", FencingToken(9));
         let mut rng = Rng::new(3);
         for round in 0..2_000_u64 {
@@ -513,7 +522,7 @@ mod tests {
             fs::write(&path, &bytes).unwrap();
             let error = DurableFence::open_or_create(&path, "e").expect_err("a damaged fence");
             assert!(matches!(error, DurableFenceError::NotAFence { .. }), "{round}: {error}");
-            assert_eq!(fs::read(&path).unwrap(), bytes);
+            assert_eq!((fs::read(&path).unwrap(), mode()), (bytes, 0o644));
         }
         let in_a_directory = DurableFence::open_or_create(&directory.0, "e").expect_err("a directory");
         assert!(matches!(in_a_directory, DurableFenceError::NotAFence { .. }));
