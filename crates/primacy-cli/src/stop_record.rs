@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use primacy::stores::ownership::read_trusted;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
@@ -31,9 +32,10 @@ impl StopRecord {
     /// # Errors
     /// [`Exit::State`] if it cannot be read: what is to be ended may go on.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
-        let record = match fs::read(path) {
+        // It is run: so nobody else may have written it, also where root uses the directory of another user.
+        let record = match read_trusted(path, 0o022) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.and_then(|text| Ok(serde_json::from_slice(&text)?)),
+            read => read.and_then(|text| Ok(serde_json::from_str(&text)?)),
         };
         record.map(Some).map_err(|error| {
             let message = format!(
@@ -51,7 +53,9 @@ impl StopRecord {
     /// What the system says.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        // Not through what has its name: a part that an earlier process has left, or a link.
+        let _ = fs::remove_file(&new);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         file.sync_all()?;
         fs::rename(&new, path)?;
