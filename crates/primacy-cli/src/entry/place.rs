@@ -3,7 +3,6 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,7 @@ use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
 use primacy::metadata::LogError;
 
-use primacy::stores::login::has_login;
+use primacy::stores::login::{has_login, without_logins};
 use primacy::stores::{OpenError, ReadError, SessionError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
@@ -171,19 +170,18 @@ impl Place {
         Some(dir.join(mark.file_name(stop_record::SUFFIX)))
     }
 
-    /// The mark by which what this node has started is recognised. Environments can be read, and the URL of a store may have a
-    /// password: so such a place is told by a secret of the state directory, without which nothing can be tried. Where there is no
-    /// such directory, the mark is of this process, and no later one knows it.
+    /// The mark by which what this node has started is recognised. It goes by a secret of the state directory, which stays the same
+    /// however the directory is named and wherever it is moved, and without which nobody can try what the URL of a store is: everybody
+    /// may read environments. Where there is no such directory, the mark is of this process, and no later one knows it.
     pub(crate) fn mark(&self, election: &str, node: NodeId) -> NodeMark {
-        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let place = match self {
-            Self::Store { url, dir, .. } => {
-                let secret = dir.as_deref().and_then(|dir| mark_secret::of_directory(dir).ok());
-                mark_secret::sign(&secret.unwrap_or_else(mark_secret::draw), &with_absolute_path(url))
-            }
-            Self::Local(dir) | Self::Peers(_, dir) => absolute(dir).as_os_str().as_bytes().to_vec(),
+        let (dir, url) = match self {
+            // A password that was changed makes no other store.
+            Self::Store { url, dir, .. } => (dir.as_deref(), without_logins(url).into_owned()),
+            Self::Local(dir) | Self::Peers(_, dir) => (Some(dir.as_path()), String::new()),
         };
-        NodeMark::new(election, node.as_str(), &place)
+        let secret =
+            dir.and_then(|dir| mark_secret::of_directory(dir).ok()).unwrap_or_else(mark_secret::draw);
+        NodeMark::new(election, node.as_str(), &mark_secret::sign(&secret, &with_absolute_path(&url)))
     }
 }
 
@@ -349,5 +347,28 @@ mod tests {
         for url in ["sqlite:/x/e.db", "file:///x/e", "etcd://h/x", "postgres://h/d"] {
             assert_eq!(with_absolute_path(url), url);
         }
+    }
+
+    /// What an earlier run has left is looked for by the mark.
+    #[test]
+    fn a_node_has_one_mark_however_its_directory_or_its_store_is_written() {
+        let dir = env::temp_dir().join(format!("primacy-mark-{}", std::process::id()));
+        let (there, link, moved) = (dir.join("there"), dir.join("link"), dir.join("moved"));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&there).unwrap();
+        std::os::unix::fs::symlink(&there, &link).unwrap();
+        let mark = |place: Place| place.mark("e", "a".parse().unwrap());
+        let local = |dir: &Path| mark(Place::Local(dir.to_owned()));
+        let over =
+            |url: &str| mark(Place::Store { url: url.to_owned(), dir: Some(there.clone()), asked_for: true });
+        let known = local(&there);
+        let store = over("postgres://app:old@host/orders");
+        assert_eq!(local(Path::new(&format!("{}/", there.display()))), known);
+        assert_eq!(local(&link), known);
+        assert_eq!(over("postgres://app:new@host/orders"), store);
+        assert_ne!(over("postgres://app:old@host/other"), store);
+        assert_ne!(store, known);
+        fs::rename(&there, &moved).unwrap();
+        assert_eq!(local(&moved), known);
+        fs::remove_dir_all(&dir).unwrap();
     }
 }
