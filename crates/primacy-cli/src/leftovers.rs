@@ -54,10 +54,9 @@ struct Leftover {
 const OTHER_USERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl NodeMark {
-    /// For `node` in `election`; `place` tells apart elections of the same name that are held elsewhere, and can be
-    /// guessed from the mark.
+    /// For `node` in `election`; `place` tells apart nodes of the same name that have another state directory.
     pub(crate) fn new(election: &str, node: &str, place: &[u8]) -> Self {
-        // It may be long, and may have any bytes: its hash (FNV-1a) is shown.
+        // Its hash (FNV-1a) is shown.
         let hash = place.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });

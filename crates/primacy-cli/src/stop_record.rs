@@ -35,6 +35,13 @@ impl StopRecord {
         // It is run: so nobody else may have written it, also where root uses the directory of another user.
         let record = match read_trusted(path, 0o022) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // There is no directory that this user may use. Where the node needs it, it is refused for that.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
+                    && !is_readable(path.parent()) =>
+            {
+                return Ok(None);
+            }
             read => read.and_then(|text| Ok(serde_json::from_str(&text)?)),
         };
         record.map(Some).map_err(|error| {
@@ -61,6 +68,10 @@ impl StopRecord {
         fs::rename(&new, path)?;
         path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
     }
+}
+
+fn is_readable(dir: Option<&Path>) -> bool {
+    dir.is_some_and(|dir| fs::read_dir(dir).is_ok())
 }
 
 /// Removes the record: the command has succeeded, or nothing was started. Where the machine fails before that is on the disk, the

@@ -1,4 +1,4 @@
-//! The secret of a state directory, by which marks in environments name a store without giving its URL away.
+//! The number that is drawn for a state directory, by which marks in environments name it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -7,8 +7,6 @@ use std::path::Path;
 
 use primacy::stores::ownership::{check_state_dir, close_to_others};
 use rustix::fs::OFlags;
-use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-use tokio_rustls::rustls::crypto::tls13::OkmBlock;
 
 /// The file, which only its owner may read.
 const FILE: &str = "mark-secret";
@@ -18,14 +16,14 @@ const LENGTH: usize = 32;
 
 type Secret = [u8; LENGTH];
 
-/// A secret that nobody else has.
+/// One that nobody else has.
 pub(super) fn draw() -> Secret {
     let mut secret = [0; LENGTH];
     getrandom::fill(&mut secret).expect("the system has random numbers");
     secret
 }
 
-/// The secret of a directory, which is made with it if need be.
+/// That of a directory, which is made with it if need be.
 ///
 /// # Errors
 /// What the system says; also if there is something else under its name.
@@ -64,12 +62,6 @@ fn read(path: &Path) -> io::Result<Secret> {
     Ok(secret)
 }
 
-/// What stands for a text in public, and tells nothing of it to those who have not the secret: HMAC with SHA-256, which TLS has anyway.
-pub(super) fn sign(secret: &Secret, text: &str) -> Vec<u8> {
-    let hmac = TLS13_AES_128_GCM_SHA256.tls13().expect("it is one of version 1.3").hkdf_provider;
-    hmac.hmac_sign(&OkmBlock::new(secret), text.as_bytes()).as_ref().to_vec()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -86,7 +78,6 @@ mod tests {
         assert_eq!(of_directory(&dirs[0]).unwrap(), first);
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "one of a copy");
         assert_ne!(first, second);
-        assert_ne!(sign(&first, "postgres://u:p@h"), sign(&second, "postgres://u:p@h"));
         assert_eq!(fs::read_dir(&dirs[0]).unwrap().count(), 1, "nothing else is left");
         dirs.iter().for_each(|dir| fs::remove_dir_all(dir).unwrap());
     }

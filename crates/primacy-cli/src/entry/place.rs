@@ -10,7 +10,7 @@ use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
 use primacy::metadata::LogError;
 
-use primacy::stores::login::{has_login, without_logins};
+use primacy::stores::login::has_login;
 use primacy::stores::{OpenError, ReadError, SessionError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
@@ -170,29 +170,17 @@ impl Place {
         Some(dir.join(mark.file_name(stop_record::SUFFIX)))
     }
 
-    /// The mark by which what this node has started is recognised. It goes by a secret of the state directory, which stays the same
-    /// however the directory is named and wherever it is moved, and without which nobody can try what the URL of a store is: everybody
-    /// may read environments. Where there is no such directory, the mark is of this process, and no later one knows it.
+    /// The mark by which what this node has started is recognised. It goes by the state directory, as all else does that is kept of a node:
+    /// by what was drawn for it, which stays the same however the directory is named, wherever it is moved, and however the URL of a
+    /// store is written. Where there is no such directory, the mark is of this process, and no later one knows it.
     pub(crate) fn mark(&self, election: &str, node: NodeId) -> NodeMark {
-        let (dir, url) = match self {
-            // A password that was changed makes no other store.
-            Self::Store { url, dir, .. } => (dir.as_deref(), without_logins(url).into_owned()),
-            Self::Local(dir) | Self::Peers(_, dir) => (Some(dir.as_path()), String::new()),
+        let dir = match self {
+            Self::Store { dir, .. } => dir.as_deref(),
+            Self::Local(dir) | Self::Peers(_, dir) => Some(dir.as_path()),
         };
-        let secret =
-            dir.and_then(|dir| mark_secret::of_directory(dir).ok()).unwrap_or_else(mark_secret::draw);
-        NodeMark::new(election, node.as_str(), &mark_secret::sign(&secret, &with_absolute_path(&url)))
+        let drawn = dir.and_then(|dir| mark_secret::of_directory(dir).ok()).unwrap_or_else(mark_secret::draw);
+        NodeMark::new(election, node.as_str(), &drawn)
     }
-}
-
-/// The URL of a store in a file, with a path that names the same file wherever this process was started; any other URL as it is.
-fn with_absolute_path(url: &str) -> String {
-    let of_a_file =
-        ["sqlite:", "file:"].into_iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
-    let relative = of_a_file.filter(|(_, path)| !path.starts_with('/'));
-    let absolute = relative
-        .and_then(|(scheme, path)| Some(format!("{scheme}{}", std::path::absolute(path).ok()?.to_str()?)));
-    absolute.unwrap_or_else(|| url.to_owned())
 }
 
 /// The URL itself that this setting gives, wherever it comes from. That it names a store has been checked.
@@ -336,37 +324,21 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_same_relative_path_in_two_directories_marks_two_jobs() {
-        let here = env::current_dir().expect("this process has one");
-        assert_eq!(
-            with_absolute_path("sqlite:e.db?group=x"),
-            format!("sqlite:{}/e.db?group=x", here.display())
-        );
-        assert_eq!(with_absolute_path("file:e"), format!("file:{}/e", here.display()));
-        for url in ["sqlite:/x/e.db", "file:///x/e", "etcd://h/x", "postgres://h/d"] {
-            assert_eq!(with_absolute_path(url), url);
-        }
-    }
-
     /// What an earlier run has left is looked for by the mark.
     #[test]
-    fn a_node_has_one_mark_however_its_directory_or_its_store_is_written() {
+    fn a_node_has_one_mark_however_its_directory_is_named_and_wherever_it_is_moved() {
         let dir = env::temp_dir().join(format!("primacy-mark-{}", std::process::id()));
         let (there, link, moved) = (dir.join("there"), dir.join("link"), dir.join("moved"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&there).unwrap();
         std::os::unix::fs::symlink(&there, &link).unwrap();
         let mark = |place: Place| place.mark("e", "a".parse().unwrap());
         let local = |dir: &Path| mark(Place::Local(dir.to_owned()));
-        let over =
-            |url: &str| mark(Place::Store { url: url.to_owned(), dir: Some(there.clone()), asked_for: true });
         let known = local(&there);
-        let store = over("postgres://app:old@host/orders");
         assert_eq!(local(Path::new(&format!("{}/", there.display()))), known);
         assert_eq!(local(&link), known);
-        assert_eq!(over("postgres://app:new@host/orders"), store);
-        assert_ne!(over("postgres://app:old@host/other"), store);
-        assert_ne!(store, known);
+        let url = "postgres://app:secret@host/orders".to_owned();
+        assert_eq!(mark(Place::Store { url, dir: Some(there.clone()), asked_for: true }), known);
+        assert_ne!(local(&dir.join("other")), known);
         fs::rename(&there, &moved).unwrap();
         assert_eq!(local(&moved), known);
         fs::remove_dir_all(&dir).unwrap();

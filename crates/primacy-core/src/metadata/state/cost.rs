@@ -7,7 +7,7 @@
 //! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more, and its answer
 //! takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers, counts like an entry: whatever looks
 //! at a range of keys steps over it. Where values are compared or sorted, each [`COMPARED_BYTES`] of them count like one more. A write
-//! that keeps a value [shares](Entry::rewritten) it, so it costs no more than its request is long.
+//! that keeps a value shares it, so it costs no more than its request is long.
 //!
 //! Every node applies an operation that is replicated, on the thread that keeps the lead, and applies it again from its log after a
 //! restart. So the comparisons and reads of such a one look at no more than [`LOOKS_MAX`], and its deletions at twice all entries and
