@@ -16,6 +16,8 @@ use rustix::fs::{CWD, Gid, Mode};
 const OTHERS_WRITE: u32 = 0o002;
 /// In a directory with this bit, everybody may make files, and replace and remove only their own.
 const STICKY: u32 = 0o1000;
+/// What is made in the directory has its group.
+const SET_GROUP: u32 = 0o2000;
 /// The most symbolic links that are followed on the way to a file, as by Linux.
 const LINKS_MAX: usize = 40;
 
@@ -190,11 +192,15 @@ impl Sharing {
     }
 
     /// Takes away the rights by which others could lock or change a file, if this user owns it; whether there were any. The members of the
-    /// group that is named keep theirs.
+    /// group that is named keep theirs, or have them again. So do those of a directory that was made for a group: a look at it by a user
+    /// who does not name the group must not shut them out.
     ///
     /// # Errors
     /// The system's.
     pub fn tighten(self, path: &Path, metadata: &Metadata) -> io::Result<bool> {
+        if self.is_kept_from_group(metadata) && self.give(path).is_ok() {
+            return Ok(false);
+        }
         // By its name, since to close a file would drop what this process has locked in it.
         self.tighten_by(metadata, |permissions| fs::set_permissions(path, permissions))
     }
@@ -204,7 +210,19 @@ impl Sharing {
     /// # Errors
     /// The system's.
     pub fn tighten_open(self, file: &File) -> io::Result<bool> {
+        if let (Some(group), true) = (self.group, self.is_kept_from_group(&file.metadata()?))
+            && rustix::fs::fchown(file, None, Some(Gid::from_raw(group))).is_ok()
+        {
+            return file.set_permissions(fs::Permissions::from_mode(self.file_mode())).map(|()| false);
+        }
         self.tighten_by(&file.metadata()?, |permissions| file.set_permissions(permissions))
+    }
+
+    /// Returns whether this user owns it, and the members of the group that is named may not write to it.
+    fn is_kept_from_group(self, metadata: &Metadata) -> bool {
+        let has_it = |group| metadata.gid() == group && metadata.mode() & 0o020 != 0;
+        metadata.uid() == rustix::process::geteuid().as_raw()
+            && self.group.is_some_and(|group| !has_it(group))
     }
 
     fn tighten_by(
@@ -213,7 +231,8 @@ impl Sharing {
         set: impl FnOnce(fs::Permissions) -> io::Result<()>,
     ) -> io::Result<bool> {
         let mode = metadata.mode() & 0o7777;
-        let is_shared = mode & 0o020 != 0 && self.group == Some(metadata.gid());
+        let was_made_for_group = self.group.is_none() && metadata.is_dir() && mode & SET_GROUP != 0;
+        let is_shared = mode & 0o020 != 0 && (was_made_for_group || self.group == Some(metadata.gid()));
         let keeps = if is_shared { 0o7770 } else { 0o7700 };
         if metadata.uid() != rustix::process::geteuid().as_raw() || mode & keeps == mode {
             return Ok(false);
@@ -415,11 +434,20 @@ mod tests {
             assert_eq!(mode(), after, "{before:o}");
         }
         let shared = Sharing { group: Some(fs::metadata(&path).unwrap().gid()) };
-        let other = Sharing { group: shared.group.map(|group| group + 1) };
-        for (sharing, after) in [(shared, 0o660), (other, 0o600)] {
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
-            assert!(sharing.tighten(&path, &fs::metadata(&path).unwrap()).unwrap());
-            assert_eq!(mode(), after);
+        // What was closed to the group is open to it again when it is named.
+        for (before, is_taken) in [(0o664, true), (0o600, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            assert_eq!(shared.tighten(&path, &fs::metadata(&path).unwrap()).unwrap(), is_taken);
+            assert_eq!(mode(), 0o660);
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            assert_eq!(shared.tighten_open(&File::open(&path).unwrap()).unwrap(), is_taken);
+            assert_eq!(mode(), 0o660);
+        }
+        // A directory that was made for a group stays so, whether it is named or not.
+        for (before, after) in [(0o2770, 0o2770), (0o2775, 0o2770), (0o770, 0o700)] {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(before)).unwrap();
+            alone.tighten(&directory, &fs::metadata(&directory).unwrap()).unwrap();
+            assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, after, "{before:o}");
         }
         alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
