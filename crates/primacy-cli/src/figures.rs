@@ -44,7 +44,7 @@ const CONNECTION_TIME: Duration = Duration::from_secs(300);
 const HEADER_LENGTH_MAX: usize = 8192;
 /// How long the election may take to answer before it counts as hanging.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// How often the figures are rendered at once, and a second beyond that. More requests are answered with the last text.
+/// The renderings of the figures at once, and each second beyond that. More requests are answered with the last text.
 const RENDERINGS: (u32, u32) = (20, 4);
 /// Requests that are answered, and connections that are accepted, likewise. More wait. While all places are taken, a connection that
 /// waits for its turn is closed after as many others were accepted; all that wait are answered before that.
@@ -111,7 +111,7 @@ impl Drop for Serving {
     }
 }
 
-/// What requests are answered from.
+/// The source of the answers.
 #[derive(Debug)]
 struct Source {
     registry: Registry,

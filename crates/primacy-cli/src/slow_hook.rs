@@ -6,7 +6,7 @@
 
 use primacy::core::{Duration, Instant};
 
-/// How long the hook may run, if ten leases are no longer.
+/// The time that the hook may run, if ten leases are no longer.
 const TIME_MAX: Duration = Duration::from_secs(90);
 const LEASES_MAX: u64 = 10;
 
@@ -15,7 +15,7 @@ const LEASES_MAX: u64 = 10;
 pub(crate) struct SlowHook {
     began: Instant,
     time_max: Duration,
-    /// How long it has run when it is told next.
+    /// The time that it has run when it is told next.
     told_after: Duration,
 }
 
@@ -39,7 +39,7 @@ impl SlowHook {
         self.began.after(self.told_after.min(self.time_max))
     }
 
-    /// What there is to tell, if it is due.
+    /// Returns the warning that is due, if any.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Late> {
         if now < self.due() {
             return None;

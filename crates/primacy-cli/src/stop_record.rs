@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
-/// What the file's name ends with.
+/// The end of the file's name.
 pub(crate) const SUFFIX: &str = ".stop-command";
 
 /// A stop command, and the lead that it belongs to.
@@ -22,7 +22,7 @@ pub(crate) struct StopRecord {
     pub(crate) command: String,
     /// The number of the lead.
     pub(crate) term: u64,
-    /// Whether that is a token, too.
+    /// The number is a token, too.
     pub(crate) fenced: bool,
 }
 

@@ -117,7 +117,7 @@ fn request_head() -> Vec<u8> {
     [&[0x83, 0x86, 0x04, length], path, &literal(b"content-type", b"application/grpc")].concat()
 }
 
-/// What a connection begins with.
+/// The first bytes of a connection.
 fn start_of_connection() -> Vec<u8> {
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat()
 }
@@ -459,7 +459,7 @@ async fn the_operations_of_a_transaction_are_counted_before_they_are_decoded() {
     served.grew_by_less_than(before, 48 * MIB);
 }
 
-/// What the budgets do not count, as the table of limits in `docs/guide/door.md` has it: some 60 KiB for the head of a request without an end.
+/// The memory that the budgets do not count, as the table of limits in `docs/guide/door.md` has it: some 60 KiB for the head of a request without an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_without_a_token_holds_as_much_as_the_table_says() {
     const CONNECTIONS: u64 = 600;

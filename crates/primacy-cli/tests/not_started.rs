@@ -26,7 +26,7 @@ fn run(place: &Place, name: &str, options: &[&str], command: &[&str]) -> Vec<Str
 
 const WORK: &[&str] = &["sleep", "1000"];
 
-/// What starting another process needs, and a process may be short of.
+/// The resources that starting another process needs, and that a process may be short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shortage {
     Descriptors,
@@ -55,7 +55,7 @@ impl Shortage {
         assert!(status.success(), "{status}");
     }
 
-    /// What begins the commands of a user who can be short of it: root is never short of processes.
+    /// The first words of the commands of a user who can be short of it: root is never short of processes.
     fn within(self) -> Vec<String> {
         if self == Self::Descriptors || !rustix::process::geteuid().is_root() {
             return Vec::new();

@@ -16,7 +16,7 @@ use rustix::fs::{CWD, Gid, Mode};
 const OTHERS_WRITE: u32 = 0o002;
 /// In a directory with this bit, everybody may make files, and replace and remove only their own.
 const STICKY: u32 = 0o1000;
-/// What is made in the directory has its group.
+/// The bit by which all that is made in a directory has its group.
 const SET_GROUP: u32 = 0o2000;
 /// The most symbolic links that are followed on the way to a file, as by Linux.
 const LINKS_MAX: usize = 40;
@@ -170,7 +170,7 @@ impl Sharing {
     /// could have made it otherwise, and waited for root to use it.
     ///
     /// # Errors
-    /// Who else could have.
+    /// The other user who could have.
     fn check_above(self, directory: &Path, metadata: &Metadata) -> Result<(), String> {
         let is_ours = |found: &Metadata| found.uid() == 0 || self.group == Some(found.gid());
         let mut other = (!is_ours(metadata)).then(|| metadata.uid());

@@ -64,7 +64,7 @@ use crate::tls;
 /// new holder, a release and a request to resign are told at once, unless a pooler is in between.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// How often [`run`] tries, and how long it waits in between.
+/// The tries of [`run`], and the time between them.
 const RUN_TRIES: u32 = 4;
 const RUN_PAUSE: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one connection has read since an answer last ended, and how many are waited for.
+/// The bytes that one connection has read since an answer last ended, and the answers that are waited for.
 #[derive(Debug)]
 pub(crate) struct ReadLimit {
     /// The most that is read for one answer, in bytes.

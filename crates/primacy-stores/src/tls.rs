@@ -233,7 +233,7 @@ mod tests {
         assert!(files.client().unwrap_err().to_string().contains("/no/such/ca.pem"));
     }
 
-    /// Who can add an authority can answer as the store.
+    /// A user who can add an authority can answer as the store.
     #[test]
     fn authorities_and_certificates_that_others_can_change_are_not_used() {
         let path = std::env::temp_dir().join(format!("primacy-tls-{}.pem", std::process::id()));

@@ -250,7 +250,7 @@ pub enum Disagreement {
         presented: DiskId,
         /// Whether it had that one earlier, and came with another since.
         former: bool,
-        /// Whether it is one of the refuser's voters.
+        /// It is one of the refuser's voters.
         votes: bool,
     },
 }

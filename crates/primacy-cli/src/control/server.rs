@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the socket and its directory are looked for.
+/// The time between two looks for the socket and its directory.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The control socket of one node. It is removed when this is dropped, and every connection closed.
@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Server {
     socket: Arc<OwnSocket>,
     listener: std::os::unix::net::UnixListener,
-    /// Whether the node ends when the state directory is gone.
+    /// The node ends when the state directory is gone.
     needs_directory: bool,
     /// Why the node was closed from here.
     lost: Arc<Mutex<Option<Failure>>>,

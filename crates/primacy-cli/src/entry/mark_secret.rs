@@ -16,7 +16,7 @@ const LENGTH: usize = 32;
 
 type Secret = [u8; LENGTH];
 
-/// One that nobody else has.
+/// Draws one that nobody else has.
 pub(super) fn draw() -> Secret {
     let mut secret = [0; LENGTH];
     getrandom::fill(&mut secret).expect("the system has random numbers");

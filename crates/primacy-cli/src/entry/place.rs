@@ -324,7 +324,7 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
 mod tests {
     use super::*;
 
-    /// What an earlier run has left is looked for by the mark.
+    /// The mark is what the leftovers of an earlier run are looked for by.
     #[test]
     fn a_node_has_one_mark_however_its_directory_is_named_and_wherever_it_is_moved() {
         let dir = env::temp_dir().join(format!("primacy-mark-{}", std::process::id()));

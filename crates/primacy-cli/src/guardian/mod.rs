@@ -71,7 +71,7 @@ struct Charge {
     /// The most that was left of it when it was granted or renewed: a store may give shorter sessions than it is asked for.
     longest_left: Duration,
     stage: Stage,
-    /// How long it takes to kill all that was started, where it has to be searched for.
+    /// The time that it takes to kill all that was started, where it has to be searched for.
     kill_time: KillTime,
     /// The first process of the job, or the hook, until it was reaped.
     main: Option<Pid>,

@@ -27,7 +27,7 @@ pub(crate) struct WatchdogSpec {
     pub(crate) device: PathBuf,
     /// Where it cannot be used, this node does not lead.
     pub(crate) is_required: bool,
-    /// How long after the last feeding the reset may come where all promise for a whole lease, in nanoseconds.
+    /// The time after the last feeding at which the reset may come where all promise for a whole lease, in nanoseconds.
     pub(crate) longest: u64,
 }
 
@@ -174,7 +174,7 @@ fn disarm(mut device: &File) {
     let _ = device.write_all(MAGIC_CLOSE);
 }
 
-/// How long a lead lasts without renewal of which so much was seen to be left when it was renewed: a twentieth for what the drift and
+/// The time that a lead lasts without renewal of which so much was seen to be left when it was renewed: a twentieth for what the drift and
 /// the way of the news have taken.
 pub(crate) fn lasts(left: Duration) -> Duration {
     left.plus(left.divided_by(20))

@@ -13,7 +13,7 @@ use crate::report::{Event, Lead};
 use crate::stop_record::StopRecord;
 
 impl StopRecord {
-    /// What a guardian is told that is to run this command only.
+    /// The duty of a guardian that is to run this command only.
     pub(super) fn duty(&self, duty: &Duty) -> Duty {
         let stop_command = Some(self.command.clone());
         let (on_elected, on_deposed, witness, watchdog) = (None, None, None, None);

@@ -8,16 +8,16 @@ use std::time::Duration;
 use primacy_conformance::live::Ground;
 use primacy_stores::{OpenError, error_text, open_any};
 
-/// What a connection may take of an answer without end: far more than any store reads, for the kernel's buffers on both sides.
+/// The most that a connection may take of an answer without end: far more than any store reads, for the kernel's buffers on both sides.
 const TAKEN_MAX: u64 = 24 << 20;
 
-/// How long something is waited for that must come.
+/// The patience with something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that answers whatever it is asked with a beginning, and then with one piece after the other.
 struct Endless {
     port: u16,
-    /// How much each connection that has ended has taken.
+    /// The bytes that each connection has taken which has ended.
     taken: Arc<Mutex<Vec<u64>>>,
 }
 

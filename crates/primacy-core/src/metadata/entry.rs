@@ -211,7 +211,7 @@ impl Hash for Entry {
     }
 }
 
-/// How many bytes an entry has in one piece.
+/// The bytes of an entry in one piece.
 fn length(key: &[u8], numbers: &[u64; 4], value: &[u8]) -> usize {
     let key_length = u64::try_from(key.len()).expect("a length fits");
     let numbers = numbers.iter().map(|&number| number_length(number)).sum::<usize>();

@@ -55,7 +55,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// Whether other roles could keep the table locked, and whether a session does.
+/// Checks whether other roles could keep the table locked, and whether a session does.
 async fn judge_locks(link: &Link) -> Result<[Check; 2], OpenError> {
     const OTHERS: &str = "no other role may use the schema of the table";
     const FREE: &str = "no session keeps others waiting for the table";

@@ -16,7 +16,7 @@ use crate::read_limit::LimitedStream;
 /// notices, too, which follow no request; the connection that brings them is made anew then.
 const ANSWER_MAX: usize = 8 * 1024 * 1024;
 
-/// What connects as `T` does, over a limited stream.
+/// A connector that connects as `T` does, over a limited stream.
 #[derive(Clone)]
 pub(super) struct Limited<T>(pub(super) T);
 

@@ -12,7 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::link::{Inner, connect};
 
-/// How long a request may be without an answer before it is looked up what it waits for, and how long that may take.
+/// The time that a request may be without an answer before the blockers are looked up, and the time that this may take.
 const LOOK_AFTER: Duration = Duration::from_millis(400);
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -47,7 +47,7 @@ fn is_undone(error: &DbError) -> bool {
         && (!is_doubtful || *error.code() == SqlState::QUERY_CANCELED)
 }
 
-/// What the server says where somebody else's lock kept statements out, which may succeed later.
+/// The codes of the server where the lock of another session kept statements out, which may succeed later.
 pub(super) const LOCKED: [SqlState; 2] = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
 
 /// Whether another server may do what this one refuses: it has become a standby, or is ending.

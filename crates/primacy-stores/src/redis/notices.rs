@@ -27,10 +27,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Before another subscription follows one that has ended.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What has been heard of an election.
+/// The notices of an election that were heard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
-    /// How often something was.
+    /// A count.
     pub(super) count: u64,
     /// The version that was named last.
     pub(super) version: u64,

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use super::fence::until_waiting;
 use super::server;
 
-/// How long something is waited for that must come.
+/// The patience with something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn guard(schema: &str) -> Guard {

@@ -11,14 +11,14 @@ use primacy_stores::open;
 
 use super::{record, server};
 
-/// How long something is waited for that must come.
+/// The patience with something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// So many notices are published at once, and then again after so long: 50,000 a second.
 const BURST: usize = 500;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How often the record is renewed meanwhile, and at what pace.
+/// The renewals of the record meanwhile, and their pace.
 const RENEWALS: u64 = 100;
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 

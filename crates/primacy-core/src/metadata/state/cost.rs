@@ -205,7 +205,7 @@ fn bytes_of(entry: &Entry) -> u64 {
     entry_bytes(entry.key(), entry.value(), entry.session())
 }
 
-/// How long the answer of a read may be at most, and how many bytes of values are compared for it.
+/// The most bytes that the answer of a read may have, and the bytes of values that are compared for it.
 struct Sum<'a> {
     read: &'a Read,
     limit: u64,
