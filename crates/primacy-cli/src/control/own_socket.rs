@@ -37,7 +37,7 @@ impl OwnSocket {
     /// Makes the socket of this node.
     ///
     /// # Errors
-    /// Those of [`Dir::listen`]
+    /// As for [`Dir::listen`]
     pub(super) fn make(dir: Dir, election: &str, node: NodeId) -> Result<(Self, UnixListener), Failure> {
         let name = socket::name(election, node.as_str());
         let (listener, inode) = dir.listen(&name, node)?;

@@ -63,7 +63,7 @@ pub fn others_in(schemas: &str, table: &str) -> String {
     )
 }
 
-/// What `primacy doctor` asks about the table named by the first parameter: which other roles may use its schema, and who keeps others
+/// The question of `primacy doctor` about the table named by the first parameter: which other roles may use its schema, and who keeps others
 /// waiting for it.
 pub(super) fn question() -> String {
     let table = "pg_catalog.to_regclass($1)::pg_catalog.oid";

@@ -20,7 +20,7 @@ use crate::open::OpenError;
 /// Between two moments at which elections are told of notices.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often it is seen whether the subscription still works. Between two such moments no more is read of it than
+/// The time between two looks whether the subscription still works. Between two such moments no more is read of it than
 /// of one answer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
