@@ -130,9 +130,18 @@ mod tests {
         };
         let (valid_until, granted) = (at(10_000), Duration::from_secs(4));
         let kill_time = KillTime::default();
-        let (stage, main, longest_left) = (Stage::Working, None, granted);
-        let mut charge =
-            Charge { term: 1, fenced: true, valid_until, granted, longest_left, stage, kill_time, main };
+        let (stage, main, longest_left, awaits_renewal) = (Stage::Working, None, granted, false);
+        let mut charge = Charge {
+            term: 1,
+            fenced: true,
+            valid_until,
+            granted,
+            longest_left,
+            awaits_renewal,
+            stage,
+            kill_time,
+            main,
+        };
         assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_400), at(9_900)));
         charge.kill_time.on_measured(at(0), Duration::from_millis(200), MARGIN);
         assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_400), at(9_600)));

@@ -70,6 +70,8 @@ struct Charge {
     granted: Duration,
     /// The most that was left of it when it was granted or renewed: a store may give shorter sessions than it is asked for.
     longest_left: Duration,
+    /// Nothing is started before the lead is renewed.
+    awaits_renewal: bool,
     stage: Stage,
     /// The time that it takes to kill all that was started, where it has to be searched for.
     kill_time: KillTime,
@@ -117,6 +119,9 @@ struct Guardian {
     feed_at: Option<Instant>,
     /// It cannot be used for the lead as it is, which goes on without it.
     is_unwatched: bool,
+    /// The latest lead was given up because its promises were too short for it. They are known only from the first renewal, so the
+    /// next lead waits for that before it starts anything.
+    was_too_short: bool,
     warnings: Warnings,
     charge: Option<Charge>,
     /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go on: no death is told
@@ -209,6 +214,7 @@ fn guard_by(
         watchdog: None,
         feed_at: None,
         is_unwatched: false,
+        was_too_short: false,
         charge: None,
         stop: StopAttempts::default(),
         supervisor_lost: false,
@@ -340,9 +346,18 @@ impl Guardian {
         self.stop = StopAttempts::default();
         let kill_time = KillTime::default();
         let longest_left = valid_until.since(clock::now());
-        let main = None;
-        self.charge =
-            Some(Charge { term, fenced, valid_until, granted, longest_left, stage, kill_time, main });
+        let (awaits_renewal, main) = (self.was_too_short, None);
+        self.charge = Some(Charge {
+            term,
+            fenced,
+            valid_until,
+            granted,
+            longest_left,
+            awaits_renewal,
+            stage,
+            kill_time,
+            main,
+        });
     }
 
     fn charge_of(&mut self, term: u64) -> Option<&mut Charge> {
@@ -354,6 +369,7 @@ impl Guardian {
             charge.granted = granted;
             charge.valid_until = charge.valid_until.max(valid_until);
             charge.longest_left = charge.longest_left.max(valid_until.since(clock::now()));
+            charge.awaits_renewal = false;
             let valid_until = charge.valid_until.as_nanos();
             self.wire.say(&Report::Extended { term, valid_until });
             self.fit_watchdog();
@@ -374,6 +390,7 @@ impl Guardian {
         match seconds.and_then(|seconds| spec.arm(seconds)) {
             Ok(watchdog) => {
                 self.watchdog = Some(watchdog);
+                self.was_too_short = false;
                 self.feed();
                 Ok(())
             }
@@ -398,9 +415,11 @@ impl Guardian {
             return;
         };
         let reset_by = charge.reset_by(&self.duty);
+        let is_too_short = seconds.is_err();
         let fitted = seconds.and_then(|seconds| watchdog.set(seconds, reset_by, clock::now()));
         let Err(error) = fitted else { return };
         let why = spec.explain(&error);
+        self.was_too_short = is_too_short;
         if !spec.is_required {
             self.is_unwatched = true;
             self.disarm();
@@ -546,7 +565,8 @@ impl Guardian {
     }
 
     fn start_if_due(&mut self) {
-        let Some(charge) = self.charge.as_ref().filter(|charge| charge.stage == Stage::Due) else { return };
+        let is_due = |charge: &&Charge| charge.stage == Stage::Due && !charge.awaits_renewal;
+        let Some(charge) = self.charge.as_ref().filter(is_due) else { return };
         let term = charge.term;
         if let Err(error) = self.record_stop_command(charge) {
             self.warnings.warn(&format!(
@@ -690,6 +710,7 @@ impl Guardian {
     /// When something is to be done for the leadership if nothing happens before.
     fn deadline(&self, charge: &Charge) -> Option<Instant> {
         Some(match charge.stage {
+            Stage::Due if charge.awaits_renewal => charge.stop_at(&self.duty),
             Stage::Due => return None,
             Stage::Preparing | Stage::Working => charge.stop_at(&self.duty),
             Stage::Draining { kill_at } | Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => {

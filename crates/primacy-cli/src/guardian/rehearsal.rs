@@ -82,6 +82,7 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         watchdog: None,
         feed_at: None,
         is_unwatched: false,
+        was_too_short: false,
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
