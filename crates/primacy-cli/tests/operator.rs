@@ -31,6 +31,8 @@ struct Story {
     nodes: Vec<Node>,
     /// The terms and nodes that the commands have named, in order.
     named: Vec<(u64, String)>,
+    /// How many transfers made another node lead than the one that was asked for, which exit code 2 says.
+    missed: u32,
 }
 
 impl Story {
@@ -38,7 +40,7 @@ impl Story {
         let (place, peers) = (Place::new("operator"), peers(&["a", "b", "c"]));
         let authority = Authority::new();
         replace(&place, "ca.pem", &authority.pem);
-        let mut story = Self { place, authority, peers, nodes: Vec::new(), named: Vec::new() };
+        let mut story = Self { place, authority, peers, nodes: Vec::new(), named: Vec::new(), missed: 0 };
         for name in ["a", "b", "c"] {
             story.authority.issue(&story.place, name, name, ONE_HOUR);
             let args = story.run_args(name, &story.peers);
@@ -130,9 +132,16 @@ impl Story {
             }
             said.code != 75
         });
+        let leader = said.lines[0]["leader"].clone();
+        let elected = leader["node"].as_str().unwrap().to_owned();
+        self.named.push((leader["term"].as_u64().unwrap(), elected.clone()));
+        if said.code == 2 && self.missed == 0 {
+            // The note to the named node can be late on a busy machine, and giving up is final.
+            self.missed += 1;
+            return self.transfer(&elected, to);
+        }
         assert_eq!(said.code, 0, "{from} to {to}: {} {:?}", said.stderr, said.lines);
-        assert_eq!(said.lines[0]["leader"]["node"], to);
-        self.named.push((said.lines[0]["leader"]["term"].as_u64().unwrap(), to.to_owned()));
+        assert_eq!(elected, to);
     }
 
     fn stop(&mut self, name: &str) {
