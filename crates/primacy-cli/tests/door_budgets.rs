@@ -23,6 +23,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use primacy_stores::etcd::api::{self, method};
 use prost::Message;
+use serde_json::Value;
 use support::{Node, PATIENCE, Place, peers, strings};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -182,7 +183,15 @@ impl Served {
 }
 
 async fn log_in(asked: &Asked, password: &str) -> Result<api::AuthenticateResponse, (Code, String)> {
-    let login = api::AuthenticateRequest { name: "u".into(), password: password.into() };
+    log_in_as(asked, "u", password).await
+}
+
+async fn log_in_as(
+    asked: &Asked,
+    name: &str,
+    password: &str,
+) -> Result<api::AuthenticateResponse, (Code, String)> {
+    let login = api::AuthenticateRequest { name: name.into(), password: password.into() };
     asked.ask(method::AUTHENTICATE, &login).await
 }
 
@@ -221,7 +230,9 @@ async fn passwords_are_tried_a_few_at_a_time() {
         if guess % 50 == 0 {
             asked = served.ask().await;
         }
-        match log_in(&asked, &format!("guess{guess}")).await.unwrap_err() {
+        // Half of them are at one name, the others at another name each.
+        let name = if guess % 2 == 0 { "u".to_owned() } else { format!("u{guess}") };
+        match log_in_as(&asked, &name, &format!("guess{guess}")).await.unwrap_err() {
             (Code::InvalidArgument, _) => tried += 1,
             (Code::ResourceExhausted, _) => throttled += 1,
             other => panic!("{other:?}"),
@@ -236,6 +247,30 @@ async fn passwords_are_tried_a_few_at_a_time() {
         }
     };
     tokio::time::timeout(PATIENCE, let_in).await.expect("the right password is accepted");
+}
+
+/// A client of etcd in Go goes on to log in as a user that was removed, and so refused the right passwords of its whole address.
+#[tokio::test(flavor = "multi_thread")]
+async fn logins_of_a_removed_user_keep_no_other_user_out() {
+    let served = Served::start("budget-removed", true);
+    for _ in 0..4 {
+        let asked = served.ask().await;
+        for _ in 0..20 {
+            let (code, why) = log_in_as(&asked, "removed\n", "as before").await.unwrap_err();
+            assert_eq!(code, Code::InvalidArgument, "{why}");
+        }
+        log_in(&asked, "right").await.unwrap();
+    }
+    let is_failure =
+        |line: &Value| (line["event"] == "log" && line["user"] == "removed\n").then(|| line.clone());
+    let told = served.node.told.wait_for("a line about the user", is_failure);
+    assert_eq!(told["address"], "127.0.0.1", "{told}");
+    // One that has logged in before is not kept out by guesses at other names either.
+    let asked = served.ask().await;
+    for guess in 0..40 {
+        log_in_as(&asked, &format!("u{guess}"), "guess").await.unwrap_err();
+    }
+    log_in(&asked, "right").await.unwrap();
 }
 
 /// `stores/grow.py` of the review: 300 answers of 4 MB that are not read took 1.2 GB.

@@ -25,6 +25,7 @@ use tonic::Status;
 
 use super::backend::Backend;
 use super::errors::Known;
+use super::throttle::Login;
 use super::{Services, kv};
 
 /// How long a token is accepted.
@@ -214,8 +215,8 @@ pub(super) async fn authenticate(
     let users = services.users.as_ref().ok_or(Known::AUTHENTICATION_NOT_ENABLED)?.current();
     let secret = shared_secret(services.backend()).await?;
     let attempt = || users.log_in(&secret, &request.name, &request.password);
-    let token =
-        services.throttle.attempt(services.client.address, attempt).ok_or(Known::TOO_MANY_REQUESTS)??;
+    let login = Login { address: services.client.address, name: &request.name, password: &request.password };
+    let token = services.throttle.attempt(&login, attempt).ok_or(Known::TOO_MANY_REQUESTS)??;
     Ok(api::AuthenticateResponse { header: Some(services.header_now()), token })
 }
 

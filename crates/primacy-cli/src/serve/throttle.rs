@@ -1,19 +1,26 @@
-//! A limit on how fast passwords may be guessed: for each address, and for all together.
+//! A limit on how fast passwords may be guessed: for each address, for all together, and apart from both for each user at an address from
+//! which that user has logged in before.
 //!
-//! Only failures count. An address that has used up its tries is refused before its password is looked at, and gets them back one by
-//! one. The table has a fixed size: addresses that fall into the same row share it, and since rows are found by a keyed hash, a
-//! client cannot choose whose row it shares.
+//! Only failures count, and one that repeats an earlier failure does not: it tells a guesser nothing. Clients whose user was removed, or
+//! has another password by now, log in again and again for as long as they run, and would leave no try to the others of their address.
+//! An address that has used up its tries is refused before its password is looked at, and gets them back one by one. A user that has
+//! logged in from there has tries of its own, so that guesses at other names do not keep that user out.
+//!
+//! Names of users and others are treated alike, so that nobody learns which names are users. All tables have a fixed size. What falls
+//! into the same row shares it or takes the other's place; since rows are found by a keyed hash, a client cannot choose whose.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use primacy::stores::error_text::shortened;
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::idle_connections::network;
 
-/// How many tries an address may have failed at once, and how often it gets one back.
+/// How many tries an address may have failed at once, and how often it gets one back. The same of a user at an address.
 const ADDRESS_TRIES: u32 = 10;
 const ADDRESS_REFILL: Duration = Duration::from_secs(2);
 
@@ -21,9 +28,15 @@ const ADDRESS_REFILL: Duration = Duration::from_secs(2);
 const TOTAL_TRIES: u32 = 200;
 const TOTAL_REFILL: Duration = Duration::from_millis(50);
 
-/// How many rows the table has.
-const ROWS: usize = 1 << ROWS_BITS;
-const ROWS_BITS: u32 = 10;
+/// How many lines the log may get at once of failures and refusals, and how often one more.
+const LOG_LINES: u32 = 20;
+const LOG_REFILL: Duration = Duration::from_secs(5);
+
+/// How many rows each table has.
+const ROWS: usize = 1 << 10;
+
+/// How many failures are remembered in a row.
+const FAILURES: usize = 4;
 
 /// Tries that come back one by one: until when all of them are back.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,81 +55,232 @@ impl Bucket {
     }
 }
 
+/// A login that a client asks for.
+pub(super) struct Login<'a> {
+    pub(super) address: IpAddr,
+    pub(super) name: &'a str,
+    pub(super) password: &'a str,
+}
+
 /// How many tries there are left.
 #[derive(Debug)]
 pub(super) struct Throttle {
     hasher: RandomState,
-    buckets: Mutex<Buckets>,
+    tables: Mutex<Tables>,
 }
 
 #[derive(Debug)]
-struct Buckets {
-    total: Bucket,
-    rows: Box<[Bucket; ROWS]>,
+struct Tables {
+    total: Tries,
+    addresses: Box<[Tries]>,
+    /// Of users at addresses from which they have logged in, with the hash of both.
+    users: Box<[Option<(u64, Tries)>]>,
+    /// The hashes of logins that have failed, the last one first.
+    failures: Box<[[u64; FAILURES]]>,
+    log: Bucket,
+}
+
+/// The tries of one address or user, and whether the log has been told that none is left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tries {
+    bucket: Bucket,
+    is_refusal_told: bool,
+}
+
+impl Tries {
+    fn is_spent(self, now: Instant) -> bool {
+        self.bucket.is_spent(now, ADDRESS_TRIES, ADDRESS_REFILL)
+    }
+
+    fn spend(&mut self, now: Instant, refill: Duration) {
+        self.is_refusal_told &= self.bucket.full_at.is_some_and(|full_at| now < full_at);
+        self.bucket.spend(now, refill);
+    }
+
+    /// Returns true once, until all tries have been back.
+    fn is_news(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_refusal_told, true)
+    }
 }
 
 impl Default for Throttle {
     fn default() -> Self {
-        let buckets = Buckets { total: Bucket::default(), rows: Box::new([Bucket::default(); ROWS]) };
-        Self { hasher: RandomState::new(), buckets: Mutex::new(buckets) }
+        let tables = Tables {
+            total: Tries::default(),
+            addresses: vec![Tries::default(); ROWS].into(),
+            users: vec![None; ROWS].into(),
+            failures: vec![[0; FAILURES]; ROWS].into(),
+            log: Bucket::default(),
+        };
+        Self { hasher: RandomState::new(), tables: Mutex::new(tables) }
     }
 }
 
 impl Throttle {
-    /// Tries a password on behalf of an address: `None`, and it is not tried, if there have been too many failures.
+    /// Tries a login: `None`, and its password is not looked at, if there have been too many failures.
     pub(super) fn attempt<T, E>(
         &self,
-        address: IpAddr,
+        login: &Login<'_>,
         attempt: impl FnOnce() -> Result<T, E>,
     ) -> Option<Result<T, E>> {
-        let hash = self.hasher.hash_one(network(address)) % (1 << ROWS_BITS);
-        let row = usize::try_from(hash).expect("it is below the number of rows");
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let network = network(login.address);
+        let address = self.hasher.hash_one(network);
+        let user = self.hasher.hash_one((network, login.name));
+        let failure = self.hasher.hash_one((network, login.name, login.password));
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if buckets.total.is_spent(now, TOTAL_TRIES, TOTAL_REFILL)
-            || buckets.rows[row].is_spent(now, ADDRESS_TRIES, ADDRESS_REFILL)
-        {
+        let is_repeated = tables.failures[row(failure)].contains(&failure);
+        if !is_repeated && let Err(is_news) = tables.is_refused(now, address, user) {
+            if is_news {
+                tables.tell(
+                    now,
+                    login,
+                    "logins are refused before their password is looked at: too many have failed",
+                );
+            }
             return None;
         }
         let result = attempt();
-        if result.is_err() {
-            buckets.total.spend(now, TOTAL_REFILL);
-            buckets.rows[row].spend(now, ADDRESS_REFILL);
+        match &result {
+            Ok(_) => tables.admit(user),
+            Err(_) if is_repeated => {}
+            Err(_) => {
+                tables.fail(now, address, user, failure);
+                tables.tell(now, login, "a login failed: no user has this name and password");
+            }
         }
         Some(result)
     }
+}
+
+impl Tables {
+    /// Checks that there is a try left.
+    ///
+    /// # Errors
+    /// Whether the log does not know yet that there is none.
+    fn is_refused(&mut self, now: Instant, address: u64, user: u64) -> Result<(), bool> {
+        let is_total_spent = self.total.bucket.is_spent(now, TOTAL_TRIES, TOTAL_REFILL);
+        let own = match &mut self.users[row(user)] {
+            Some((of, own)) if *of == user => own,
+            Some(_) | None if is_total_spent => return Err(self.total.is_news()),
+            Some(_) | None => &mut self.addresses[row(address)],
+        };
+        if own.is_spent(now) { Err(own.is_news()) } else { Ok(()) }
+    }
+
+    fn fail(&mut self, now: Instant, address: u64, user: u64, failure: u64) {
+        let failures = &mut self.failures[row(failure)];
+        failures.rotate_right(1);
+        failures[0] = failure;
+        match &mut self.users[row(user)] {
+            Some((of, own)) if *of == user => own.spend(now, ADDRESS_REFILL),
+            Some(_) | None => {
+                self.total.spend(now, TOTAL_REFILL);
+                self.addresses[row(address)].spend(now, ADDRESS_REFILL);
+            }
+        }
+    }
+
+    /// Gives tries of its own to a user who has logged in from an address.
+    fn admit(&mut self, user: u64) {
+        let own = &mut self.users[row(user)];
+        if own.is_none_or(|(of, _)| of != user) {
+            *own = Some((user, Tries::default()));
+        }
+    }
+
+    fn tell(&mut self, now: Instant, login: &Login<'_>, what: &str) {
+        if self.log.is_spent(now, LOG_LINES, LOG_REFILL) {
+            return;
+        }
+        self.log.spend(now, LOG_REFILL);
+        warn!(address = %login.address.to_canonical(), user = &*shortened(login.name), "{what}");
+    }
+}
+
+/// The row of a hash.
+fn row(hash: u64) -> usize {
+    usize::try_from(hash % ROWS as u64).expect("it is below the number of rows")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn failures(throttle: &Throttle, address: IpAddr, tries: u32) -> u32 {
-        let fail = |_| throttle.attempt(address, || Err::<(), ()>(())).is_some();
-        (0..tries).map(fail).map(u32::from).sum()
+    fn attempt(throttle: &Throttle, address: IpAddr, name: &str, password: &str) -> Option<Result<(), ()>> {
+        let is_right = password == format!("right-{name}");
+        throttle.attempt(&Login { address, name, password }, || is_right.then_some(()).ok_or(()))
+    }
+
+    /// Logs in so many times as this name with another wrong password each; how many of them were looked at.
+    fn guesses_at(throttle: &Throttle, address: IpAddr, name: &str, tries: u32) -> u32 {
+        let guess = |_| attempt(throttle, address, name, &format!("{:x}", super::super::auth::random()));
+        (0..tries).map(guess).map(|looked_at| u32::from(looked_at.is_some())).sum()
+    }
+
+    fn guesses(throttle: &Throttle, address: IpAddr, tries: u32) -> u32 {
+        (0..tries).map(|number| guesses_at(throttle, address, &format!("user-{number}"), 1)).sum()
+    }
+
+    fn host(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_are_limited_for_each_address_and_in_total_and_come_back() {
         let throttle = Throttle::default();
-        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-        assert_eq!(failures(&throttle, address(1), 1000), ADDRESS_TRIES);
+        // With another name each, which helps nothing.
+        assert_eq!(guesses(&throttle, host(1), 1000), ADDRESS_TRIES);
         // The right password is refused, too, until a try has come back.
-        assert!(throttle.attempt(address(1), || Ok::<(), ()>(())).is_none());
+        assert!(attempt(&throttle, host(1), "a", "right-a").is_none());
         tokio::time::advance(ADDRESS_REFILL * 3).await;
-        assert_eq!(failures(&throttle, address(1), 1000), 3);
+        assert_eq!(guesses(&throttle, host(1), 1000), 3);
         // Success costs nothing.
         tokio::time::advance(ADDRESS_REFILL).await;
         for _ in 0..1000 {
-            assert!(throttle.attempt(address(1), || Ok::<(), ()>(())).is_some());
+            assert_eq!(attempt(&throttle, host(1), "a", "right-a"), Some(Ok(())));
         }
         tokio::time::advance(Duration::from_secs(3600)).await;
-        let all: u32 = (0..=255).map(|last| failures(&throttle, address(last), 1000)).sum();
+        let all: u32 = (0..=255).map(|last| guesses(&throttle, host(last), 1000)).sum();
         assert_eq!(all, TOTAL_TRIES);
         // One network of IPv6 counts as one address.
         tokio::time::advance(Duration::from_secs(3600)).await;
         let within = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
-        let all: u32 = (0..100).map(|last| failures(&throttle, within(last), 1)).sum();
+        let all: u32 = (0..100).map(|last| guesses(&throttle, within(last), 1)).sum();
         assert_eq!(all, ADDRESS_TRIES);
+    }
+
+    /// A client whose user was removed repeats its login for as long as it runs.
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_is_repeated_leaves_their_tries_to_others() {
+        let throttle = Throttle::default();
+        for address in 0..100 {
+            tokio::time::advance(ADDRESS_REFILL).await;
+            for _ in 0..1000 {
+                assert_eq!(attempt(&throttle, host(address), "removed", "once right"), Some(Err(())));
+            }
+            assert_eq!(attempt(&throttle, host(address), "a", "right-a"), Some(Ok(())));
+        }
+        // It is answered as before also where no try is left, and learns nothing new.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(guesses(&throttle, host(1), 1000), ADDRESS_TRIES);
+        assert_eq!(attempt(&throttle, host(1), "removed", "once right"), Some(Err(())));
+        assert_eq!(attempt(&throttle, host(1), "removed", "another"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_that_has_logged_in_from_an_address_has_tries_of_its_own_there() {
+        let throttle = Throttle::default();
+        assert_eq!(attempt(&throttle, host(1), "a", "right-a"), Some(Ok(())));
+        let others: u32 = (2..=255).map(|last| guesses(&throttle, host(last), 1000)).sum();
+        assert_eq!(others + guesses(&throttle, host(1), 1000), TOTAL_TRIES);
+        assert_eq!(attempt(&throttle, host(1), "a", "right-a"), Some(Ok(())));
+        assert_eq!(attempt(&throttle, host(1), "b", "right-b"), None);
+        // Guesses at its password are limited as well, and leave theirs to the others.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(guesses_at(&throttle, host(1), "a", 1000), ADDRESS_TRIES);
+        assert_eq!(attempt(&throttle, host(1), "a", "right-a"), None);
+        assert_eq!(attempt(&throttle, host(1), "b", "right-b"), Some(Ok(())));
+        assert_eq!(guesses(&throttle, host(1), 1000), ADDRESS_TRIES);
     }
 }
