@@ -105,6 +105,29 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
     }
 }
 
+/// Where a key stands in the URL of a service is for that service to say.
+#[test]
+fn a_services_key_and_login_are_taken_from_the_environment_only_and_not_printed() {
+    let place = Place::new("logins-service");
+    let on = format!("sqlite:{}", place.text("election.db"));
+    let doctor = ["doctor", "--election", "e", "--watch", "1s", "--on", &on, "--resource"];
+    for (url, shown) in [
+        ("http://QXZ7:9XQ3@127.0.0.1:1/x", "GET /x with"),
+        ("http://127.0.0.1:1/x?key=QXZ79XQ3", "GET /x with"),
+        ("http://127.0.0.1:1/x?t%6Fken=QXZ79XQ3", "GET /x with"),
+        ("http://127.0.0.1:1/x;jsessionid=QXZ79XQ3", "GET /x with"),
+    ] {
+        let refused = place.output(&[&doctor[..], &[url]].concat());
+        assert_eq!(refused.status.code(), Some(64), "{}", said(&refused));
+        let mut taken = place.command(&[&doctor[..], &["env:U"]].concat());
+        let taken = said(&taken.env("U", url).output().unwrap());
+        assert!(taken.contains(shown), "{url}: {taken}");
+        for said in [said(&refused), taken] {
+            assert!(!said.contains("QXZ7") && !said.contains("9XQ3"), "of {url} it says: {said}");
+        }
+    }
+}
+
 /// Whatever is logged, by this program or by what it is made of.
 #[test]
 fn no_part_of_a_login_is_in_the_log_of_a_node_that_waits_for_its_store() {

@@ -61,6 +61,13 @@ impl Resource {
             None => (text, None),
         };
         let url = resolve_resource(given)?;
+        // What names a key has there, and how it is written, is the service's own affair.
+        if text.starts_with("http") && text.contains(['?', ';']) {
+            return Err(usage(
+                "what stands behind `?` or `;` may be a key, and every user of this machine can read command lines: put the URL into \
+                 the environment, as RESOURCE_URL for example, and write --resource env:RESOURCE_URL",
+            ));
+        }
         match (url.split_once(':'), table) {
             (Some(("http" | "https", _)), None) => {
                 service::Service::parse(&url, method).map(Self::Service).map_err(|why| usage(&why))
@@ -128,6 +135,11 @@ mod tests {
             "https://h/x?a=b&X-Api-Key=p4ss#y",
             "https://h/x?access_token=p4ss",
             "https://h/x?X-Amz-Signature=p4ss",
+            "http://h/x?key=p4ss",
+            "http://h/x?subscription-key=p4ss",
+            "http://h/x?t%6Fken=p4ss",
+            "http://h/x?p4ss",
+            "https://h/x;jsessionid=p4ss",
         ] {
             let message = wrong(url).message;
             assert!(message.contains("--resource env:") && !message.contains("p4ss"), "{message}");
@@ -139,7 +151,7 @@ mod tests {
         let kind = |text: &str| format!("{:?}", Resource::parse(text, &Method::GET).unwrap());
         assert!(kind("postgres://u@h/d#app.ledger").starts_with("Table"));
         assert!(kind("sqlite:/tmp/x#ledger").starts_with("SqliteTable"));
-        assert!(kind("https://h:8443/orders?x=1").starts_with("Service"));
+        assert!(kind("https://h:8443/orders").starts_with("Service"));
         assert!(kind("s3://bucket/state/orders.json").starts_with("Object"));
     }
 }

@@ -4,12 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
-use hyper::header::HOST;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
 use primacy::fence::http::{FENCING_TOKEN, FENCING_TOKEN_HIGHEST};
 use primacy::stores::{Check, Verdict};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,8 +35,10 @@ pub(crate) struct Service {
     is_encrypted: bool,
     host: String,
     port: u16,
-    /// As it stands in the header.
+    /// As it stands in the header, without the login.
     authority: String,
+    /// What is shown as `Authorization`, which is not printed.
+    login: Option<HeaderValue>,
     path: String,
     method: Method,
 }
@@ -47,18 +52,20 @@ struct Answer {
 }
 
 impl Service {
+    /// A login in the URL is taken: a command line has none by now.
     pub(super) fn parse(url: &str, method: &Method) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|error| format!("this is no URL ({error})"))?;
         let authority = uri.authority().ok_or("it names no host")?;
-        if authority.as_str().contains('@') {
-            return Err("it names a user, which every user of this machine could read".to_owned());
-        }
+        let (login, place) = match authority.as_str().rsplit_once('@') {
+            Some((login, place)) => (Some(basic(login)?), place.to_owned()),
+            None => (None, authority.to_string()),
+        };
         let is_encrypted = uri.scheme_str() == Some("https");
         // Without the brackets that a URL puts around an IPv6 address.
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { is_encrypted, host, port, authority: authority.to_string(), path, method: method.clone() })
+        Ok(Self { is_encrypted, host, port, authority: place, login, path, method: method.clone() })
     }
 
     /// Sends one request without a body, which shows a token that is lower than every leader's.
@@ -86,7 +93,10 @@ impl Service {
     {
         let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let request = Request::builder().method(&self.method).uri(&self.path);
-        let request = request.header(HOST, &self.authority).header(FENCING_TOKEN, STALE);
+        let mut request = request.header(HOST, &self.authority).header(FENCING_TOKEN, STALE);
+        if let Some(login) = &self.login {
+            request = request.header(AUTHORIZATION, login);
+        }
         let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
         // Whoever has sent a request on it is told of the error.
         tokio::spawn(connection);
@@ -98,7 +108,7 @@ impl Service {
     fn judge(&self, answer: Result<Answer, String>) -> Check {
         let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
         // What stands behind it may be a secret.
-        let path = self.path.split('?').next().unwrap_or_default();
+        let path = self.path.split(['?', ';']).next().unwrap_or_default();
         let asked = format!("{} {path} with {FENCING_TOKEN}: {STALE}", self.method);
         let guard = "put `primacy fence proxy` in front of it, or the layer primacy::fence::http into it: docs/fencing.md";
         let answer = match answer {
@@ -130,6 +140,20 @@ impl Service {
             (_, _) => not(Verdict::Fail, format!("{asked} was let in, and answered {status}"), guard),
         }
     }
+}
+
+/// The login of a URL as `Basic` credentials (RFC 7617), which are left out of what is shown.
+///
+/// # Errors
+/// It is not written as a URL has it.
+fn basic(login: &str) -> Result<HeaderValue, String> {
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let decoded =
+        |text| percent_decode_str(text).decode_utf8().map_err(|_| "its login is no UTF-8".to_owned());
+    let credentials = BASE64_STANDARD.encode(format!("{}:{}", decoded(user)?, decoded(password)?));
+    let mut value = HeaderValue::try_from(format!("Basic {credentials}")).expect("it is base64");
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Whom the system trusts is trusted. Always with ring, whatever other provider the program has.
@@ -164,8 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_service_leaves_out_its_query() {
-        let service = Service::parse("http://h/orders?api_key=p4ss", &Method::PUT).unwrap();
+    fn what_is_said_of_a_service_leaves_out_its_login_and_query() {
+        let url = "http://u:p4ss@h/orders;jsessionid=p4ss?api_key=p4ss";
+        let service = Service::parse(url, &Method::PUT).unwrap();
+        assert_eq!(service.login.as_ref().unwrap(), "Basic dTpwNHNz");
+        let shown = format!("{service:?}").replace("orders;jsessionid=p4ss?api_key=p4ss", "");
+        assert!(!shown.contains("p4ss") && !shown.contains("dTpw"), "{shown}");
         let answers = [(200, None), (409, Some("7".to_owned())), (404, None)]
             .map(|(status, highest)| Ok(Answer { status: StatusCode::from_u16(status).unwrap(), highest }));
         for answer in answers.into_iter().chain([Err("refused".to_owned())]) {
@@ -181,6 +209,9 @@ mod tests {
         assert_eq!((service.host.as_str(), service.port, service.path.as_str()), ("::1", 443, "/a?b=c"));
         let plain = parse("http://h:8080").unwrap();
         assert_eq!((plain.port, plain.path.as_str(), plain.authority.as_str()), (8080, "/", "h:8080"));
-        assert!(parse("http://u:p@h/").is_err() && parse("http://").is_err());
+        let login = parse("http://u%40x:p%3a%C3%A9@h:8080/").unwrap();
+        assert_eq!((login.host.as_str(), login.port, login.authority.as_str()), ("h", 8080, "h:8080"));
+        assert_eq!(login.login.unwrap(), "Basic dUB4OnA6w6k=");
+        assert!(parse("http://u:%ff@h/").is_err() && parse("http://").is_err());
     }
 }
