@@ -333,6 +333,15 @@ fn what_is_no_token_is_refused_and_nothing_of_it_reaches_the_service() {
         let connect = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nFencing-Token: 7\r\nConnection: close\r\n\r\n";
         let answer = raw(proxy.address, connect);
         assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("not_supported"), "{answer}");
+        for (odd, answered) in [
+            ("Host: a\r\nHost: b\r\n", ("HTTP/1.1 400 ", "malformed_host")),
+            ("", ("HTTP/1.1 400 ", "malformed_host")),
+            ("Host: a\r\nTransfer-Encoding: gzip, chunked\r\n", ("HTTP/1.1 501 ", "not_supported")),
+        ] {
+            let head = "Fencing-Token: 7\r\nConnection: close\r\n";
+            let answer = raw(proxy.address, &format!("PUT / HTTP/1.1\r\n{odd}{head}\r\n0\r\n\r\n"));
+            assert!(answer.starts_with(answered.0) && answer.contains(answered.1), "{odd}: {answer}");
+        }
         assert!(raw(proxy.address, "\0\x01\x02 nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
         assert!(upstream.tokens().is_empty());
     });
@@ -576,6 +585,9 @@ fn what_goes_wrong_with_the_service_is_told_to_the_client() {
 
         let (status, body) = Client::connect(proxy.address).await.put("/upgrade", 7).await;
         assert_eq!((status, body.contains("\"upstream_failed\"")), (502, true), "{body}");
+
+        let (status, body) = Client::connect(proxy.address).await.put("/coded", 7).await;
+        assert_eq!((status, body.contains("transfer coding")), (502, true), "{body}");
 
         // It says that more follows than comes.
         let mut cut: Client = Client::connect(proxy.address).await;

@@ -146,6 +146,10 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
             response.headers_mut().insert("upgrade", "other".parse().unwrap());
             response.headers_mut().insert("connection", "upgrade".parse().unwrap());
         }
+        "/coded" => {
+            response.headers_mut().insert("transfer-encoding", "gzip, chunked".parse().unwrap());
+            *response.body_mut() = text("not gzip".to_owned());
+        }
         "/headers" => *response.body_mut() = text(format!("{:?}", request.headers())),
         path => *response.body_mut() = text(format!("{path} {:?}", request.headers().get("host").unwrap())),
     }

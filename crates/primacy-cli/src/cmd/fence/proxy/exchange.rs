@@ -48,6 +48,8 @@ pub(super) enum Failed {
     ClientStalled,
     /// The service changes to another protocol, which nobody has asked for.
     Upgraded,
+    /// The service's answer has a transfer coding that nobody has asked for, and that the client would not be told of.
+    Coded,
     /// Nothing moved for too long. What was sent may have been done.
     Stalled,
     /// A newer token came. The layer in front has said so.
@@ -132,6 +134,7 @@ impl Exchange {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(Failed::Upgraded);
                 }
+                Ok(response) if headers::has_coded_body(response.headers()) => return Err(Failed::Coded),
                 Ok(response) => return Ok(response),
                 Err(mut error) => match error.take_message() {
                     // The service had closed it meanwhile; nothing of the request was sent.

@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::body::{Progress, Relay, Upload};
 use super::exchange::{Exchange, Failed};
-use super::headers;
+use super::headers::{self, Unfit};
 use super::upstream::Upstream;
 use crate::idle_connections::Busy;
 
@@ -54,6 +54,18 @@ impl Forward {
             return refusal(StatusCode::NOT_IMPLEMENTED, "not_supported", message);
         }
         let (mut head, body) = request.into_parts();
+        match headers::check_request(&head) {
+            Ok(()) => {}
+            Err(Unfit::Host) => {
+                let message = "a request names its host once, in `Host: HOST` or `Host: HOST:PORT`; nothing was passed on";
+                return refusal(StatusCode::BAD_REQUEST, "malformed_host", message);
+            }
+            Err(Unfit::Coding) => {
+                let message = "the fence proxy passes on no transfer coding besides chunked; nothing was passed on: name the \
+                               coding of the content in Content-Encoding";
+                return refusal(StatusCode::NOT_IMPLEMENTED, "not_supported", message);
+            }
+        }
         headers::clean_request(&mut head, self.client, &self.upstream.authority().to_string());
         let (progress, upstream) = (Arc::new(Progress::default()), Arc::clone(&self.upstream));
         let upload = Upload::new(body, Arc::clone(&progress));
@@ -112,6 +124,11 @@ fn refuse(failed: &Failed, upstream: &Upstream) -> Response<Relay> {
         Failed::Upgraded => {
             let message = "the upstream changed to another protocol, which was not asked for; whether the request was \
                            done is not known";
+            refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
+        }
+        Failed::Coded => {
+            let message = "the upstream's answer has a transfer coding besides chunked, which was not asked for; whether the \
+                           request was done is not known";
             refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
         }
         Failed::Stalled => {

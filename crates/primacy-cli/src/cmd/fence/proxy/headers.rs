@@ -8,6 +8,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts as RequestParts;
 use hyper::http::response::Parts as ResponseParts;
+use hyper::http::uri::Authority;
 use hyper::{Uri, Version};
 use primacy::fence::http::FENCING_TOKEN;
 
@@ -26,6 +27,49 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
+
+/// Why a request is not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// Its `Host` is missing, repeated or malformed: the service could take it for one of another site than the client means.
+    Host,
+    /// Its body has another coding than `chunked`, which the next connection would not be told of.
+    Coding,
+}
+
+/// Checks that the head of a client's request can be passed on.
+///
+/// # Errors
+/// Why it cannot.
+pub(super) fn check_request(head: &RequestParts) -> Result<(), Unfit> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    // RFC 9112, section 3.2: one in each request of HTTP/1.1, of a host and a port at most, or empty.
+    let is_fit = match (hosts.next(), hosts.next()) {
+        (None, _) => head.version != Version::HTTP_11,
+        (Some(host), None) => host.is_empty() || is_authority(host),
+        (Some(_), Some(_)) => false,
+    };
+    if !is_fit {
+        return Err(Unfit::Host);
+    }
+    if has_coded_body(&head.headers) { Err(Unfit::Coding) } else { Ok(()) }
+}
+
+fn is_authority(host: &HeaderValue) -> bool {
+    host.to_str().is_ok_and(|host| !host.contains('@') && host.parse::<Authority>().is_ok())
+}
+
+/// Returns true if a body has a transfer coding besides `chunked`. It would be passed on as it is, and its coding is for one connection only.
+pub(super) fn has_coded_body(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(TRANSFER_ENCODING).iter().map(HeaderValue::to_str);
+    let codings: Vec<&str> =
+        codings.flat_map(|value| value.unwrap_or("?").split(',')).map(str::trim).collect();
+    match codings[..] {
+        [] => false,
+        [coding] => !coding.eq_ignore_ascii_case("chunked"),
+        [..] => true,
+    }
+}
 
 /// Makes the head of a client's request one of the proxy's own.
 pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &str) {
@@ -110,6 +154,32 @@ mod tests {
         assert_eq!(head.headers[VIA], "1.0 primacy");
         assert_eq!(head.headers.get_all(FORWARDED_FOR).iter().count(), 2);
         assert_eq!((head.uri.to_string().as_str(), head.version), ("/a?b=c", Version::HTTP_11));
+    }
+
+    #[test]
+    fn a_request_with_an_odd_host_or_coding_is_not_passed_on() {
+        let check = |version: Version, headers: &[(&str, &str)]| {
+            let request = Request::put("/").version(version);
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            check_request(&request.body(()).unwrap().into_parts().0)
+        };
+        let (http10, http11) = (Version::HTTP_10, Version::HTTP_11);
+        for host in ["", "a", "a:80", "[::1]:80", "a_b.example"] {
+            assert_eq!(check(http11, &[("Host", host)]), Ok(()), "{host}");
+        }
+        for host in ["a, b", "a b", "u@a", "a/b", "a\u{e9}"] {
+            assert_eq!(check(http11, &[("Host", host)]), Err(Unfit::Host), "{host}");
+        }
+        assert_eq!((check(http10, &[]), check(http11, &[])), (Ok(()), Err(Unfit::Host)));
+        assert_eq!(check(http10, &[("Host", "a"), ("Host", "a")]), Err(Unfit::Host));
+        assert_eq!(check(http11, &[("Host", "a"), ("Transfer-Encoding", "Chunked")]), Ok(()));
+        let coded: [&[&str]; 3] = [&["gzip, chunked"], &["gzip", "chunked"], &["gzip"]];
+        for codings in coded {
+            let codings = codings.iter().map(|coding| ("Transfer-Encoding", *coding));
+            let headers: Vec<(&str, &str)> = [("Host", "a")].into_iter().chain(codings).collect();
+            assert_eq!(check(http11, &headers), Err(Unfit::Coding), "{headers:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ const PASSED_ON: &str = "passed_on";
 /// The token is, or became, stale.
 const STALE: [&str; 2] = ["stale_fencing_token", "overtaken_fencing_token"];
 /// Every other way to be refused, as `error` names it.
-const REFUSED: [&str; 10] = [
+const REFUSED: [&str; 11] = [
     "missing_fencing_token",
     "malformed_fencing_token",
     "fence_busy",
@@ -22,6 +22,7 @@ const REFUSED: [&str; 10] = [
     "upstream_unreachable",
     "upstream_failed",
     "upstream_timeout",
+    "malformed_host",
     "malformed_body",
     "client_timeout",
     "not_supported",
