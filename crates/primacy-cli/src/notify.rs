@@ -1,5 +1,8 @@
 //! What systemd is told of this process, where it is there to hear it (`NOTIFY_SOCKET`).
 
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -58,10 +61,25 @@ fn starts_writer() -> bool {
 fn send(state: &[u8]) {
     let state = String::from_utf8_lossy(state);
     if !state.is_empty()
-        && let Err(error) = sd_notify::notify(&[NotifyState::Custom(&state)])
+        && let Err(error) = send_to_manager(&state)
     {
         tracing::warn!(%error, "systemd cannot be told how this node stands");
     }
+}
+
+/// Sends it to the socket in `NOTIFY_SOCKET`: a path, or, after an `@`, an abstract name, which the library takes for a path.
+fn send_to_manager(state: &str) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::linux::net::SocketAddrExt as _;
+
+        let socket = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+        if let Some(name) = socket.as_bytes().strip_prefix(b"@") {
+            let address = SocketAddr::from_abstract_name(name)?;
+            return UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop);
+        }
+    }
+    sd_notify::notify(&[NotifyState::Custom(state)])
 }
 
 fn tell(state: &[NotifyState<'_>]) {

@@ -139,9 +139,11 @@ fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
     assert!(said.contains("PRIMACY_ELECTION=outer"), "{said}");
     assert!(!said.contains("PRIMACY_LEASE="), "{said}");
     // Without a name of its own it is refused, other than taking part in the election that it works for.
-    let mut nested = place.command(&["config", "check"]);
-    let output = nested.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TERM", "7").output().unwrap();
-    assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    for told in ["PRIMACY_TERM", "PRIMACY_TOKEN", "PRIMACY_ID"] {
+        let mut nested = place.command(&["config", "check"]);
+        let output = nested.env("PRIMACY_ELECTION", "outer").env(told, "7").output().unwrap();
+        assert_eq!(output.status.code(), Some(78), "{told}: {}", stderr(&output));
+    }
     // Set to nothing, neither is set.
     let mut plain = place.command(&["config", "check"]);
     let output = plain.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TERM", "").output().unwrap();

@@ -20,6 +20,7 @@ mod layout;
 mod link;
 mod place;
 mod queue;
+mod rights;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -48,11 +49,12 @@ pub struct ZooKeeperSessions {
 /// Opens `zookeeper://…`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let Place { servers, login, directory, layout } = Place::parse(&address.rest, &address.election)?;
+        let Place { servers, login, owner, directory, layout } =
+            Place::parse(&address.rest, &address.election)?;
         let key = format!("{servers} {}", login.as_deref().unwrap_or_default());
         let open = || Ok::<_, Infallible>(Link::new(servers, login));
         let Ok(link) = SHARED.join(&key, &directory, open);
-        let queue = Arc::new(Queue::new(link, directory, layout));
+        let queue = Arc::new(Queue::new(link, directory, layout, owner));
         let probed = Arc::clone(&queue);
         let answer = background::run(async move {
             let answer = probed.probe().await;

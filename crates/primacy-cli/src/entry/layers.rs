@@ -197,7 +197,8 @@ fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
 
 /// What a job is told of its leadership is no setting of a `primacy` that the job runs.
 fn is_told_to_job(variable: &OsStr) -> bool {
-    variable == "PRIMACY_ELECTION" && env::var_os("PRIMACY_TERM").is_some_and(|term| !term.is_empty())
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    variable == "PRIMACY_ELECTION" && ["PRIMACY_TERM", "PRIMACY_TOKEN", "PRIMACY_ID"].into_iter().any(is_set)
 }
 
 fn of_environment(key: &Key<'_>) -> Result<Option<Given>, String> {

@@ -49,6 +49,7 @@ async fn zookeeper_keeps_its_word() {
     requests::different_layouts_refuse_each_other(&ensemble).await;
     requests::a_leader_ends_when_a_stranger_of_another_layout_comes(&ensemble).await;
     requests::entries_of_a_user_are_closed_to_others(&ensemble).await;
+    requests::a_znode_that_others_may_change_is_refused_to_a_login(&ensemble).await;
     requests::an_open_does_not_hang(&ensemble).await;
     fence::a_stale_token_is_refused_and_nothing_is_written(&ensemble).await;
     company::kazoo_and_primacy_take_over_from_each_other(&ensemble).await;

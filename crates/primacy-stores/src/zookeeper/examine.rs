@@ -1,9 +1,10 @@
 //! What an ensemble tells of itself: the znode of its configuration, which servers of 3.5 and later have.
 
-use zookeeper_client::Error;
+use zookeeper_client::{Acl, Error};
 
 use super::link::Link;
 use super::place::Place;
+use super::rights;
 use crate::background;
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
@@ -11,16 +12,52 @@ use crate::open::{Address, OpenError};
 /// Asks a server of the URL for its configuration.
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
-        let Place { servers, login, .. } = Place::parse(&address.rest, &address.election)?;
+        let Place { servers, login, owner, directory, .. } = Place::parse(&address.rest, &address.election)?;
         let named = servers.split(',').count();
+        let user = login.as_deref().and_then(|login| login.split_once(':')).map(|(user, _)| user.to_owned());
         let link = Link::new(servers, login);
         let asking = background::run(async move {
             let held = link.look().await.map_err(|error| super::refusal(&error))?;
-            Ok::<_, OpenError>(held.ask(async { held.client.get_config().await }).await)
+            let config = held.ask(async { held.client.get_config().await }).await;
+            let rights = match user {
+                Some(user) => {
+                    let rights = held.ask(async { held.client.get_acl(&directory).await }).await;
+                    is_closed(&directory, rights.map(|(acls, _)| acls), &user, owner.as_deref())
+                }
+                None => None,
+            };
+            Ok::<_, OpenError>((config, rights))
         });
-        let told = asking.await.map_err(|why| OpenError::Unavailable { why })??;
-        Ok(judge(told.map(|(text, _)| String::from_utf8_lossy(&text).into_owned()), named))
+        let (told, rights) = asking.await.map_err(|why| OpenError::Unavailable { why })??;
+        let mut checks = judge(told.map(|(text, _)| String::from_utf8_lossy(&text).into_owned()), named);
+        checks.extend(rights);
+        Ok(checks)
     })
+}
+
+/// Whether only this user may change the election's znode; `None` where there is none yet.
+fn is_closed(
+    directory: &str,
+    rights: Result<Vec<Acl>, Error>,
+    user: &str,
+    owner: Option<&str>,
+) -> Option<Check> {
+    const NAME: &str = "only this user may change the election's znode";
+    let why = "whoever may change it can end a lead, or take it";
+    match rights {
+        Err(Error::NoNode) => None,
+        Err(error) => {
+            let found = format!("its rights could not be read: {error}");
+            Some(Check::not(Verdict::Unknown, NAME, found, why, "let this user read the znode"))
+        }
+        Ok(acls) => Some(match rights::of_others_than(&acls, user, owner) {
+            Some(acl) => {
+                let found = rights::advice(directory, acl);
+                Check::not(Verdict::Fail, NAME, found, why, "set its rights: setAcl PATH auth::cdrwa")
+            }
+            None => Check::pass(NAME, format!("rights on {directory}: {}", acls.len())),
+        }),
+    }
 }
 
 fn judge(told: Result<String, Error>, named: usize) -> Vec<Check> {

@@ -129,7 +129,12 @@ impl Link {
 
     /// Who may do what with what this process makes: whoever shows the same password, or everyone where there is none.
     pub(crate) fn rights(&self) -> Acls<'static> {
-        if self.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
+        if self.has_login() { Acls::creator_all() } else { Acls::anyone_all() }
+    }
+
+    /// Returns whether this process shows a user and a password.
+    pub(crate) fn has_login(&self) -> bool {
+        self.login.is_some()
     }
 
     /// Begins a session for `user`, or joins one that has begun with the same timeout.

@@ -17,6 +17,8 @@ pub(crate) struct Place {
     pub(crate) servers: String,
     /// `user:password`, for the scheme `digest`.
     pub(crate) login: Option<String>,
+    /// An identity, `SCHEME:ID`, that may have rights on the election's znode, beside this login.
+    pub(crate) owner: Option<String>,
     /// The znode whose children are the election's entries.
     pub(crate) directory: String,
     /// How entries are named.
@@ -32,6 +34,7 @@ impl Place {
             Some(name) => Layout::named(&name)
                 .ok_or_else(|| location.malformed("the setting `layout` is `curator` or `kazoo`"))?,
         };
+        let owner = location.take("owner").filter(|owner| !owner.is_empty());
         if ["ca", "cert", "key", "tls"].iter().any(|name| location.take(name).is_some()) {
             return Err(OpenError::Refused {
                 why: "zookeeper: has no TLS in this version; use a network that is protected otherwise"
@@ -60,7 +63,7 @@ impl Place {
             .chain([escape(election).as_str()])
             .fold(String::new(), |path, part| path + "/" + part);
         let servers: Vec<String> = location.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
-        Ok(Self { servers: servers.join(","), login, directory, layout })
+        Ok(Self { servers: servers.join(","), login, owner, directory, layout })
     }
 }
 
@@ -95,11 +98,13 @@ mod tests {
 
     #[test]
     fn the_election_is_the_last_part_of_the_path() {
-        let place = Place::parse("//us:p%3Aw@a,[::1]:7,c:9/some/path?layout=kazoo", "jobs").unwrap();
+        let place =
+            Place::parse("//us:p%3Aw@a,[::1]:7,c:9/some/path?layout=kazoo&owner=world:anyone", "jobs")
+                .unwrap();
         assert_eq!(place.servers, "a:2181,[::1]:7,c:9");
         assert_eq!(place.login.as_deref(), Some("us:p:w"));
         assert_eq!(place.directory, "/some/path/jobs");
-        assert_eq!(place.layout, Layout::Kazoo);
+        assert_eq!((place.layout, place.owner.as_deref()), (Layout::Kazoo, Some("world:anyone")));
         let least = Place::parse("//a", "a/b%é\u{e000}").unwrap();
         assert_eq!(least.directory, "/a%2Fb%25é%EE%80%80");
         assert_eq!((least.login, least.layout), (None, Layout::Curator));

@@ -13,6 +13,7 @@ use zookeeper_client::{CreateMode, Error, OneshotWatcher, Stat};
 use super::entry::{self, Data, Request};
 use super::layout::{self, Guid, Layout, Named};
 use super::link::{Held, Link, guid, told};
+use super::rights;
 use crate::background::{self, Aborted};
 use crate::sessions::SessionError;
 use crate::shared::Share;
@@ -29,6 +30,8 @@ pub(crate) struct Queue {
     link: Share<Link>,
     directory: String,
     layout: Layout,
+    /// An identity that may have rights on the znode, beside the login of this process.
+    owner: Option<String>,
     state: Mutex<State>,
     /// What was said last may no longer be so.
     stale: watch::Sender<bool>,
@@ -64,8 +67,8 @@ struct Watched {
 }
 
 impl Queue {
-    pub(crate) fn new(link: Share<Link>, directory: String, layout: Layout) -> Self {
-        Self { link, directory, layout, state: Mutex::default(), stale: watch::Sender::new(false) }
+    pub(crate) fn new(link: Share<Link>, directory: String, layout: Layout, owner: Option<String>) -> Self {
+        Self { link, directory, layout, owner, state: Mutex::default(), stale: watch::Sender::new(false) }
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -134,6 +137,7 @@ impl Queue {
             && let Some((name, stat)) = self.find(held, own.guid).await?
         {
             held.check_owner(stat.ephemeral_owner)?;
+            self.check_rights(held, &name).await?;
             return Ok(own.made.insert((name, token_of(&stat))).clone());
         }
         let others = self.children(held).await.map_err(|error| told(&error))?.unwrap_or_default();
@@ -156,7 +160,26 @@ impl Queue {
         };
         let (stat, sequence) = created.map_err(|error| told(&error))?;
         held.check_owner(stat.ephemeral_owner)?;
-        Ok(own.made.insert((format!("{prefix}{sequence}"), token_of(&stat))).clone())
+        let name = format!("{prefix}{sequence}");
+        self.check_rights(held, &name).await?;
+        Ok(own.made.insert((name, token_of(&stat))).clone())
+    }
+
+    /// Refuses a znode in which others may change entries, where this process has a login, and removes its entry then. The entry shows the
+    /// identities of this process; and while it is there, nobody can put another znode in the place of this one.
+    async fn check_rights(&self, held: &Held, name: &str) -> Result<(), SessionError> {
+        if !self.link.has_login() {
+            return Ok(());
+        }
+        let path = self.path(name);
+        let read = held.ask(async {
+            let (own, all) = (held.client.get_acl(&path), held.client.get_acl(&self.directory));
+            Ok((own.await?.0, all.await?.0))
+        });
+        let (own, all) = read.await.map_err(|error| told(&error))?;
+        let Some(acl) = rights::of_others(&all, &own, self.owner.as_deref()) else { return Ok(()) };
+        present(held.ask(async { held.client.delete(&path, None).await }).await)?;
+        Err(SessionError::Refused { why: rights::advice(&self.directory, acl) })
     }
 
     /// Where the own entry is the first one; `None` if it is not there any more.

@@ -248,6 +248,30 @@ pub(crate) async fn entries_of_a_user_are_closed_to_others(ensemble: &ZooKeeper)
     }
 }
 
+pub(crate) async fn a_znode_that_others_may_change_is_refused_to_a_login(ensemble: &ZooKeeper) {
+    let with = |login: &str, more: &str| format!("zookeeper://{login}{}/open{more}", ensemble.addresses());
+    let stranger = open_url(&with("", ""), "e").await;
+    let of_stranger = begin(&*stranger).await;
+    let kept = Kept::new(&stranger, &of_stranger);
+    become_first(&*stranger, &of_stranger, &holder("z")).await.expect("it is first");
+    let ann = open_url(&with("ann:top-secret@", ""), "e").await;
+    let of_ann = begin(&*ann).await;
+    let refused = ann.stand(&of_ann, &holder("a")).await;
+    assert!(
+        matches!(&refused, Err(SessionError::Refused { why }) if why.contains("gives world:anyone the right")),
+        "{refused:?}"
+    );
+    drop(kept);
+    stranger.end(&of_stranger).await.expect("it is gone");
+    // It leaves no entry of its own.
+    assert_eq!(ann.first().await.expect("an answer"), None);
+    ann.end(&of_ann).await.expect("it is gone");
+    let trusting = open_url(&with("ann:top-secret@", "?owner=world:anyone"), "e").await;
+    let session = begin(&*trusting).await;
+    become_first(&*trusting, &session, &holder("a")).await.expect("it is first");
+    trusting.end(&session).await.expect("it is gone");
+}
+
 pub(crate) async fn an_open_does_not_hang(ensemble: &ZooKeeper) {
     let nobody = primacy_conformance::live::free_port();
     let refused = soon(open_any(&format!("zookeeper://127.0.0.1:{nobody}"), "e")).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
-use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
 
 use super::super::settings::Settings;
@@ -134,16 +134,36 @@ pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<
     Ok(())
 }
 
+/// Returns the setting by which a bucket loses records, or takes none.
+fn fault(config: &Config) -> Option<&'static str> {
+    let is_limited = config.max_messages > 0 || config.max_bytes > 0;
+    let faults = [
+        (config.max_age != Duration::ZERO, "lets its entries expire (`--ttl`)"),
+        (config.mirror.is_some(), "is a mirror, which nobody can write"),
+        (
+            config.sources.as_ref().is_some_and(|sources| !sources.is_empty()),
+            "takes entries from other streams",
+        ),
+        (
+            config.retention != RetentionPolicy::Limits,
+            "does not keep what is written (its retention is not `limits`)",
+        ),
+        (
+            config.discard == DiscardPolicy::Old && is_limited,
+            "discards old entries for new ones of other keys (`discard: old`)",
+        ),
+        (config.no_ack, "acknowledges no write (`no_ack`)"),
+        (config.sealed, "is sealed, and takes no write"),
+    ];
+    faults.into_iter().find_map(|(is_there, fault)| is_there.then_some(fault))
+}
+
 /// What speaks against a bucket.
 fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
     let name = &settings.bucket;
-    if config.max_age != Duration::ZERO {
-        let why = format!("the bucket {name} lets its entries expire (`--ttl`); name one that does not");
-        return Err(OpenError::Refused { why });
-    }
-    if config.mirror.is_some() {
+    if let Some(fault) = fault(config) {
         let why =
-            format!("the bucket {name} is a mirror, which nobody can write; name the one that it mirrors");
+            format!("the bucket {name} {fault}; name another one, or change its stream {}", config.name);
         return Err(OpenError::Refused { why });
     }
     judge_server(name, config.num_replicas, server).map_err(|why| OpenError::Refused { why })?;
@@ -179,6 +199,8 @@ fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<Strin
 
 #[cfg(test)]
 mod tests {
+    use async_nats::jetstream::stream::Source;
+
     use super::*;
 
     #[test]
@@ -199,7 +221,26 @@ mod tests {
         for old in ["2.9.10", "1.99", "", "x"] {
             assert!(matches!(judge(&safe, old), Err(OpenError::Refused { .. })), "{old}");
         }
-        let expiring = Config { max_age: Duration::from_secs(1), ..safe };
-        assert!(matches!(judge(&expiring, "2.11.0"), Err(OpenError::Refused { .. })));
+        // With a limit that is reached, one that discards new entries refuses to write, and keeps what it has.
+        let full = Config { max_bytes: 1, discard: DiscardPolicy::New, ..safe.clone() };
+        assert_eq!(judge(&full, "2.11.0"), Ok(Vec::new()));
+        let source = || Source { name: "other".to_owned(), ..Source::default() };
+        for (config, word) in [
+            (Config { max_age: Duration::from_secs(1), ..safe.clone() }, "expire"),
+            (Config { mirror: Some(source()), ..safe.clone() }, "mirror"),
+            (Config { sources: Some(vec![source()]), ..safe.clone() }, "other streams"),
+            (Config { retention: RetentionPolicy::Interest, ..safe.clone() }, "retention"),
+            (Config { retention: RetentionPolicy::WorkQueue, ..safe.clone() }, "retention"),
+            (Config { discard: DiscardPolicy::Old, max_messages: 9, ..safe.clone() }, "discard: old"),
+            (Config { discard: DiscardPolicy::Old, max_bytes: 9, ..safe.clone() }, "discard: old"),
+            (Config { no_ack: true, ..safe.clone() }, "no_ack"),
+            (Config { sealed: true, ..safe.clone() }, "sealed"),
+        ] {
+            let refused = judge(&config, "2.11.0");
+            assert!(
+                matches!(&refused, Err(OpenError::Refused { why }) if why.contains(word)),
+                "{word}: {refused:?}"
+            );
+        }
     }
 }
