@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use primacy::stores::ownership::read_trusted;
+use primacy::stores::ownership::read_in_state_dir;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
@@ -33,7 +33,7 @@ impl StopRecord {
     /// [`Exit::State`] if it cannot be read: what is to be ended may go on.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
         // It is run: so nobody else may have written it, also where root uses the directory of another user.
-        let record = match read_trusted(path, 0o022) {
+        let record = match read_in_state_dir(path, 0o022) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // There is no directory that this user may use. Where the node needs it, it is refused for that.
             Err(error)

@@ -4,13 +4,13 @@
 //! And whoever owns a file, or may write to it, can put anything into it. So what is made here is for this user alone, or
 //! for a group that is named, and what others have made is refused with whose it is.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Gid, Mode};
+use rustix::fs::{CWD, Gid, Mode, OFlags};
 
 /// Everybody may write.
 const OTHERS_WRITE: u32 = 0o002;
@@ -322,9 +322,61 @@ pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
 /// # Errors
 /// As of [`read_trusted`].
 pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
+    open_trusted_by(path, exposed, |path| File::open(path))
+}
+
+/// Reads a text as [`read_trusted`] does, from a file in a directory with the state of a node; see [`open_in_state_dir`].
+///
+/// # Errors
+/// As of both.
+pub fn read_in_state_dir(path: &Path, exposed: u32) -> io::Result<String> {
+    let mut text = String::new();
+    let open = |path: &Path| open_in_state_dir(path, OpenOptions::new().read(true));
+    open_trusted_by(path, exposed, open)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Opens a regular file in a directory with the state of a node. Another user may have had a hand in the directory, and may have left a
+/// link there, which would lead to any file of this user's, or a pipe, which nothing must wait for.
+///
+/// # Errors
+/// The system's, and what else than a regular file it is.
+pub fn open_in_state_dir(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let opened = options.custom_flags(flags).open(path);
+    let found = match &opened {
+        Ok(file) => file.metadata(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return opened,
+        Err(_) => path.symlink_metadata(),
+    };
+    match found.map(|found| found.file_type()) {
+        Ok(kind) if kind.is_symlink() => {
+            Err(io::Error::other("it is a symbolic link, and none is followed there: remove it"))
+        }
+        Ok(kind) if !kind.is_file() => {
+            let what = if kind.is_dir() {
+                "directory"
+            } else if kind.is_fifo() {
+                "named pipe"
+            } else if kind.is_socket() {
+                "socket"
+            } else {
+                "device"
+            };
+            Err(io::Error::other(format!("it is a {what}, and a regular file belongs there")))
+        }
+        Ok(_) | Err(_) => opened,
+    }
+}
+
+fn open_trusted_by(
+    path: &Path,
+    exposed: u32,
+    open: impl FnOnce(&Path) -> io::Result<File>,
+) -> io::Result<File> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     Sharing::default().check_links(path).map_err(refused)?;
-    let file = File::open(path)?;
+    let file = open(path)?;
     // Of the very file that is read.
     let metadata = file.metadata()?;
     let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
@@ -362,8 +414,7 @@ fn make_empty(path: &Path) -> io::Result<()> {
 /// Where a file cannot be made without being opened.
 #[cfg(not(target_os = "linux"))]
 fn make_empty(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
 /// Returns whether everybody may make files in the directory of `path`.
@@ -410,6 +461,31 @@ mod tests {
         assert_eq!(number_of("root:x:0:\nops:x:27:a,b\n", "op"), None);
         assert_eq!(Sharing::with_group("4711"), Some(Sharing { group: Some(4711) }));
         assert_eq!(Sharing::with_group("no such group"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_a_regular_file_is_opened_in_a_state_directory_and_nothing_is_waited_for() {
+        let dir = std::env::temp_dir().join(format!("primacy-state-dir-{}", std::process::id()));
+        fs::create_dir_all(dir.join("directory")).unwrap();
+        fs::write(dir.join("file"), "text").unwrap();
+        fs::set_permissions(dir.join("file"), fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("file", dir.join("symbolic link")).unwrap();
+        let _listens = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+        let pipe = dir.join("named pipe");
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(read_in_state_dir(&dir.join("file"), 0o022).unwrap(), "text");
+        let missing = read_in_state_dir(&dir.join("none"), 0o022).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        for what in ["directory", "named pipe", "socket", "symbolic link"] {
+            for writes in [false, true] {
+                let mut options = OpenOptions::new();
+                let opened = open_in_state_dir(&dir.join(what), options.read(true).write(writes));
+                let why = opened.unwrap_err().to_string();
+                assert!(why.starts_with(&format!("it is a {what}, ")), "{why}");
+            }
+        }
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     /// Not by a macro: what a test prints is not shown when it passes.

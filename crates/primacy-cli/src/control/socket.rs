@@ -133,7 +133,7 @@ impl Dir {
             let path = self.path.join(LOCK);
             Failure::new(Exit::State, format!("{} cannot be locked: {error}", path.display()))
         };
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR);
         let lock = lock.map_err(|error| failed(error.into()))?;
         if geteuid().is_root() {

@@ -5,8 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use primacy::stores::ownership::{check_state_dir, close_to_others};
-use rustix::fs::OFlags;
+use primacy::stores::ownership::{check_state_dir, close_to_others, open_in_state_dir};
 
 /// The file, which only its owner may read.
 const FILE: &str = "mark-secret";
@@ -51,9 +50,7 @@ pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
 }
 
 fn read(path: &Path) -> io::Result<Secret> {
-    // Not through a link, and not waiting for a pipe.
-    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let mut file = open_in_state_dir(path, OpenOptions::new().read(true))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let secret = bytes.try_into();

@@ -6,9 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use primacy_stores::ownership::{check_state_dir, close_to_others, user_name};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
+use primacy_stores::ownership::{check_state_dir, close_to_others, open_in_state_dir, user_name};
 
 use super::DiskError;
 
@@ -26,7 +24,8 @@ pub(crate) fn check_dir(dir: &Path) -> Result<(), DiskError> {
 /// As of [`check_dir`].
 pub(crate) fn check_dir_of_log(dir: &Path) -> Result<(), DiskError> {
     if dir.is_symlink() {
-        return Err(DiskError::io("use", dir, link()));
+        let link = io::Error::other("it is a symbolic link, and none is followed there: remove it");
+        return Err(DiskError::io("use", dir, link));
     }
     check_dir(dir)
 }
@@ -60,13 +59,9 @@ pub(crate) fn make_anew(path: &Path) -> io::Result<File> {
 }
 
 fn open(path: &Path, create: bool) -> io::Result<File> {
-    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(create).truncate(false).mode(0o600).custom_flags(flags);
-    let file = options.open(path).map_err(|error| match error.raw_os_error() {
-        Some(number) if number == Errno::LOOP.raw_os_error() => link(),
-        Some(_) | None => error,
-    })?;
+    options.read(true).write(true).create(create).truncate(false).mode(0o600);
+    let file = open_in_state_dir(path, &mut options)?;
     let (me, owner) = (rustix::process::geteuid(), file.metadata()?.uid());
     if owner != me.as_raw() && owner != 0 && !me.is_root() {
         let why = format!("it belongs to the user {}", user_name(owner));
@@ -75,10 +70,6 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
     // Every user who can open it can lock it.
     close_to_others(&file)?;
     Ok(file)
-}
-
-fn link() -> io::Error {
-    io::Error::other("it is a symbolic link, and none is followed there: remove it")
 }
 
 fn refused(dir: &Path, why: String) -> DiskError {
