@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::descriptors;
+
 /// Why `primacy` itself ends; a job's own exit code is passed on as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -90,7 +92,7 @@ Exit codes:
   0       nothing failed; read what is to be mended, and what is not known
   1       something failed; what to do stands beside it
   64      the command line is wrong
-  71      the system refused a process or a thread
+  71      the system refused a process, a thread or a file descriptor
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM during the drill, after everything that it had started was ended";
 
 /// What `primacy config check --help` and `primacy config print --help` say about exit codes.
@@ -182,6 +184,7 @@ Exit codes:
   2       done, and another node was elected than the one that was named
   64      the command line is wrong, or what is asked can never be done
   69      no such node runs here, it does not answer, or the store cannot be used
+  71      the system refused a thread or a file descriptor
   74      the state directory, or the record in the store, cannot be used
   75      nobody leads; or it cannot be done as things stand now, and nothing has
           changed; or it was asked for, and not done within --wait: it may be yet
@@ -189,6 +192,11 @@ Exit codes:
   77      others may write the control socket or its directory, or it is not yours";
 
 impl Exit {
+    /// What a file in a state directory that cannot be used leads to.
+    pub(crate) fn of_state(error: &std::io::Error) -> Self {
+        if descriptors::is_shortage(error) { Self::System } else { Self::State }
+    }
+
     /// The number.
     pub(crate) fn code(self) -> u8 {
         match self {

@@ -5,6 +5,7 @@ mod cgroup;
 mod cmd;
 mod control;
 mod delegated_work;
+mod descriptors;
 mod duration;
 mod entry;
 mod exit;
@@ -160,6 +161,14 @@ fn wants_json(args: &[OsString]) -> bool {
 }
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
+    // Of these, each opens one file at most.
+    let opens_little = matches!(
+        verb,
+        Verb::Config(_) | Verb::Completions(_) | Verb::Sim(_) | Verb::Replay(_) | Verb::Compare(_)
+    );
+    if !opens_little {
+        descriptors::check()?;
+    }
     match verb {
         Verb::Run(args) => cmd::run::run(args, sources),
         Verb::Node(args) => cmd::node::node(args, sources),

@@ -54,6 +54,44 @@ fn too_few_descriptors_cost_the_lead_and_not_the_node() {
     });
 }
 
+/// A runtime that cannot have them says so with a panic.
+#[test]
+fn a_command_that_can_have_too_few_descriptors_says_so() {
+    let place = Place::new("shortage-limit");
+    let store = "file:store";
+    let run = ["run", "--election", "e", "--node", "a", "--state-dir", "state"];
+    let commands = [
+        [&run[..], &["--on", store, "--", "true"]].concat(),
+        vec!["node", "--election", "e", "--node", "a", "--state-dir", "state", "--on", store],
+        vec!["fence", "exec", "--state", "fence", "--election", "e", "--token", "1", "--", "true"],
+        vec![
+            "fence",
+            "proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            "http://127.0.0.1:1",
+            "--state",
+            "p",
+            "--election",
+            "e",
+        ],
+        vec!["who", "--election", "e", "--on", store],
+        vec!["doctor", "--on", store],
+    ];
+    for command in &commands {
+        for limit in ["5", "6", "7", "8", "10", "16"] {
+            let mut limited = std::process::Command::new("sh");
+            place.prepare(&mut limited);
+            limited.args(["-c", r#"ulimit -n "$0" && exec "$@""#, limit, support::primacy()]).args(command);
+            let output = limited.output().unwrap();
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(71), "{command:?} with {limit}: {said}");
+            assert!(said.contains("file descriptors") && said.contains("ulimit -n"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_node_that_waits_for_its_store_says_so_to_who_asks() {
     let place = Place::new("shortage-waits");

@@ -93,7 +93,10 @@ fn open(dir: &Path) -> Result<Option<Dir>, Failure> {
 }
 
 fn unusable(dir: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::State, format!("the state directory {} cannot be read: {error}", dir.display()))
+    Failure::new(
+        Exit::of_state(error),
+        format!("the state directory {} cannot be read: {error}", dir.display()),
+    )
 }
 
 impl Node {

@@ -131,7 +131,7 @@ impl Dir {
     fn lock(&self) -> Result<OwnedFd, Failure> {
         let failed = |error: io::Error| {
             let path = self.path.join(LOCK);
-            Failure::new(Exit::State, format!("{} cannot be locked: {error}", path.display()))
+            Failure::new(Exit::of_state(&error), format!("{} cannot be locked: {error}", path.display()))
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR);

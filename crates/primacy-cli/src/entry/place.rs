@@ -307,6 +307,7 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
             | OpenError::Election { .. },
         ) => Exit::Usage,
         ConnectError::Disk(DiskError::Locked { .. }) => Exit::InUse,
+        ConnectError::Disk(DiskError::Io { source, .. }) => Exit::of_state(source),
         ConnectError::Disk(_) | ConnectError::LaterLog(_) => Exit::State,
         ConnectError::Log(LogError::Locked { .. }) => Exit::InUse,
         ConnectError::Log(_) => Exit::State,

@@ -123,8 +123,8 @@ fn failure(error: &DurableFenceError, in_use: Exit) -> Failure {
         DurableFenceError::Stale(_) => Exit::Stale,
         DurableFenceError::InUse { .. } => in_use,
         DurableFenceError::Election => Exit::Usage,
-        DurableFenceError::Io { .. }
-        | DurableFenceError::NotAFence { .. }
+        DurableFenceError::Io { error, .. } => Exit::of_state(error),
+        DurableFenceError::NotAFence { .. }
         | DurableFenceError::OtherElection { .. }
         | DurableFenceError::Untrusted { .. }
         | DurableFenceError::Replaced { .. } => Exit::State,
