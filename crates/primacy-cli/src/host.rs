@@ -19,6 +19,7 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use crate::control::{Desk, Server};
 use crate::entry::layers::Sources;
 use crate::entry::opening::{Opening, Waiting};
+use crate::entry::place::Records;
 use crate::entry::{Entrance, Entry};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
@@ -99,9 +100,10 @@ async fn take_part(
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let Entrance { election, node, place, builder, watchdog } = entrance;
-    let mark = place.mark(&election, node);
+    let records = Records { named: entry.node.is_some(), stops: entry.stop_command.is_some() };
+    let mark = place.mark(&election, node, records)?;
     end_leftovers(entry, &mark, node, reporter)?;
-    let stop_record = place.stop_record(&mark, entry.node.is_some());
+    let stop_record = place.stop_record(&mark, records.named);
     let owed = stop_record.as_deref().map(StopRecord::read).transpose()?.flatten();
     if owed.is_none() {
         try_watchdog(watchdog.as_ref(), reporter)?;

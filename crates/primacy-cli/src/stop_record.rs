@@ -57,16 +57,26 @@ impl StopRecord {
     /// Writes it to the disk. Only its owner may read it, for a command may have a secret.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's, with the file that it is about.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let about = |path: &Path| {
+            let path = path.display().to_string();
+            move |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"))
+        };
         let new = path.with_extension("new");
         // Not through what has its name: a part that an earlier process has left, or a link.
-        let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(about(&new)(error)),
+            Ok(()) | Err(_) => {}
+        }
+        let text = serde_json::to_vec(self)?;
+        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+        let written = written.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()));
+        if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
+            let _ = fs::remove_file(&new);
+            return Err(about(path)(error));
+        }
+        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all()).map_err(about(path))
     }
 }
 

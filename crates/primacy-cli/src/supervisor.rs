@@ -133,7 +133,8 @@ enum JobEnd {
         ended: Ended,
         too_soon: bool,
     },
-    /// The system refused, and may do so again; or the watchdog cannot guard the job that runs.
+    /// The system refused, and may do so again; or the stop command cannot be put on record; or the watchdog cannot guard the job
+    /// that runs.
     NotStarted {
         /// With what to end; nothing if the refusal may pass.
         exit: Option<Exit>,
@@ -779,7 +780,7 @@ impl Course {
                 return message.to_owned();
             }
             NotStarted::Hook => return self.on_hook_failed("the hook --on-elected failed".to_owned()),
-            NotStarted::Watchdog(why) => {
+            NotStarted::Watchdog(why) | NotStarted::Record(why) => {
                 (JobEnd::NotStarted { exit: None, message: why.clone() }, why.clone())
             }
             NotStarted::System(errno, message) => {

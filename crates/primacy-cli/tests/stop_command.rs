@@ -232,6 +232,73 @@ fn the_next_start_runs_the_command_where_supervisor_and_guardian_were_killed_tog
     assert!(left.into_iter().all(|name| !name.to_string_lossy().contains(".stop-command")));
 }
 
+/// It could not be run by the next start of a node that is killed with its guardian.
+#[test]
+fn a_job_whose_stop_command_cannot_be_put_on_record_is_not_started() {
+    let mut places = vec![("stop-record-peers", format!("--peers={}", peers(&["a"])))];
+    if cfg!(feature = "sqlite") {
+        places.push(("stop-record-store", "--on=sqlite:e.db".to_owned()));
+    }
+    for (name, election) in places {
+        let place = Place::new(name);
+        let args =
+            ["run", "--json", "--restart", "--election", "e", "--node", "a", "--lease", "4s", &election];
+        let job = ["--state-dir", "state", "--stop-command", "echo stop >>log", "--", "sh", "-c", JOB];
+        let mut node = Node::start(&place, "a", &strings(&[&args[..], &job].concat()));
+        wait_until("the job's line", || log(&place).len() == 1);
+        let files = fs::read_dir(place.path("state")).unwrap().map(|entry| entry.unwrap().path());
+        let mut records = files.filter(|file| file.extension().is_some_and(|end| end == "stop-command"));
+        let record = records.next().unwrap();
+        assert_eq!(records.next(), None);
+        // What must be written first cannot be.
+        let new = record.with_extension("new");
+        fs::create_dir(&new).unwrap();
+        let asked = ["--election", "e", "--state-dir", "state"];
+        let resigned = place.output(&[&["resign"], &asked[..]].concat());
+        assert!(resigned.status.success(), "{}", stderr(&resigned));
+        let refused = node.told.wait_for_event("not_started");
+        let why = refused["reason"].as_str().unwrap();
+        assert!(why.contains("cannot be put on record") && why.contains("Is a directory"), "{why}");
+        let released = node.told.wait_for_another("released", 1);
+        assert!(released["reason"].as_str().unwrap().contains(why), "{released}");
+        node.told.wait_for_event("backoff");
+        node.told.wait_for_another("not_started", 1);
+        assert_eq!(log(&place), ["start a", "stop"]);
+        fs::remove_dir(&new).unwrap();
+        wait_until("the job's next line", || log(&place).len() == 3);
+        assert!(record.exists());
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait().code(), Some(143));
+        assert!(!record.exists());
+    }
+}
+
+/// It would be read for ever, or run from wherever it leads.
+#[test]
+fn a_record_that_is_no_file_keeps_the_node_from_starting_and_says_so() {
+    let place = Place::new("stop-record-pipe");
+    let election = format!("--peers={}", peers(&["a"]));
+    let args = ["run", "--json", "--election", "e", "--node", "a", "--state-dir", "state", &election];
+    let job = ["--stop-command", "true", "--", "sh", "-c", "ls state/*.stop-command >name"];
+    assert!(place.output(&[&args[..], &job].concat()).status.success());
+    let record = place.path(fs::read_to_string(place.path("name")).unwrap().trim());
+    for (file, code) in [(&record, 74), (&place.path("state/mark-secret"), 74)] {
+        let before = fs::read(file);
+        let _ = fs::remove_file(file);
+        let pipe = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(file).status().unwrap();
+        assert!(pipe.success());
+        let refused = place.output(&[&args[..], &job].concat());
+        assert_eq!(refused.status.code(), Some(code), "{}", stderr(&refused));
+        let told = stderr(&refused);
+        assert!(
+            told.contains("it is a named pipe") && told.contains(file.file_name().unwrap().to_str().unwrap()),
+            "{told}"
+        );
+        fs::remove_file(file).unwrap();
+        before.into_iter().for_each(|text| fs::write(file, text).unwrap());
+    }
+}
+
 #[test]
 fn a_stop_command_of_an_earlier_run_that_fails_can_be_given_up_by_a_signal() {
     let place = Place::new("stop-both-signal");

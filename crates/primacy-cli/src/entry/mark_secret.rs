@@ -8,7 +8,7 @@ use std::path::Path;
 use primacy::stores::ownership::{check_state_dir, close_to_others, open_in_state_dir};
 
 /// The file, which only its owner may read.
-const FILE: &str = "mark-secret";
+pub(super) const FILE: &str = "mark-secret";
 
 /// How many bytes it has.
 const LENGTH: usize = 32;

@@ -11,6 +11,7 @@ use primacy::disk::DiskError;
 use primacy::metadata::LogError;
 
 use primacy::stores::login::has_login;
+use primacy::stores::ownership::check_state_dir;
 use primacy::stores::{OpenError, ReadError, SessionError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
@@ -160,10 +161,15 @@ impl Place {
     }
 
     /// The file with the stop command that is still to be run. A node that was given no name has none: no later process is the same
-    /// node.
+    /// node. Nor has one whose default state directory cannot be used.
     pub(crate) fn stop_record(&self, mark: &NodeMark, named: bool) -> Option<PathBuf> {
         let dir = match self {
             Self::Peers(_, dir) => dir,
+            Self::Store { dir: Some(dir), asked_for: false, .. }
+                if !dir.is_dir() || check_state_dir(dir).is_err() =>
+            {
+                return None;
+            }
             Self::Local(dir) | Self::Store { dir: Some(dir), .. } if named => dir,
             Self::Local(_) | Self::Store { .. } => return None,
         };
@@ -173,14 +179,45 @@ impl Place {
     /// The mark by which what this node has started is recognised. It goes by the state directory, as all else does that is kept of a node:
     /// by what was drawn for it, which stays the same however the directory is named, wherever it is moved, and however the URL of a
     /// store is written. Where there is no such directory, the mark is of this process, and no later one knows it.
-    pub(crate) fn mark(&self, election: &str, node: NodeId) -> NodeMark {
+    ///
+    /// # Errors
+    /// [`Exit::State`] for a node that is told by its name, where what was drawn is in a directory that may be used and cannot be read, or
+    /// cannot be kept though a stop command is to be put on record by it.
+    pub(crate) fn mark(&self, election: &str, node: NodeId, records: Records) -> Result<NodeMark, Failure> {
         let dir = match self {
             Self::Store { dir, .. } => dir.as_deref(),
             Self::Local(dir) | Self::Peers(_, dir) => Some(dir.as_path()),
         };
-        let drawn = dir.and_then(|dir| mark_secret::of_directory(dir).ok()).unwrap_or_else(mark_secret::draw);
-        NodeMark::new(election, node.as_str(), &drawn)
+        let drawn = dir.map(|dir| (dir, mark_secret::of_directory(dir)));
+        let mark = |drawn: &_| NodeMark::new(election, node.as_str(), drawn);
+        let (dir, error) = match drawn {
+            Some((_, Ok(drawn))) => return Ok(mark(&drawn)),
+            Some((dir, Err(error))) => (dir, error),
+            None => return Ok(mark(&mark_secret::draw())),
+        };
+        let own = mark(&mark_secret::draw());
+        let file = dir.join(mark_secret::FILE);
+        let is_needed = records.stops || file.symlink_metadata().is_ok();
+        let may_be_used = dir.is_dir() && check_state_dir(dir).is_ok();
+        if !is_needed || !may_be_used || self.stop_record(&own, records.named).is_none() {
+            return Ok(own);
+        }
+        let message = format!(
+            "{}, by which this node knows what an earlier run of it has left, cannot be used: {error}; make room, or mend the directory; if \
+             the file itself is at fault, make sure that nothing of an earlier run goes on, and remove it",
+            file.display()
+        );
+        Err(Failure::new(Exit::of_state(&error), message))
     }
+}
+
+/// The need of a node for records that a later process finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Records {
+    /// It was given a name, so a later process can be the same node.
+    pub(crate) named: bool,
+    /// It has a stop command.
+    pub(crate) stops: bool,
 }
 
 /// The URL itself that this setting gives, wherever it comes from. That it names a store has been checked.
@@ -332,7 +369,8 @@ mod tests {
         let (there, link, moved) = (dir.join("there"), dir.join("link"), dir.join("moved"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&there).unwrap();
         std::os::unix::fs::symlink(&there, &link).unwrap();
-        let mark = |place: Place| place.mark("e", "a".parse().unwrap());
+        let records = Records { named: true, stops: true };
+        let mark = |place: Place| place.mark("e", "a".parse().unwrap(), records).unwrap();
         let local = |dir: &Path| mark(Place::Local(dir.to_owned()));
         let known = local(&there);
         assert_eq!(local(Path::new(&format!("{}/", there.display()))), known);

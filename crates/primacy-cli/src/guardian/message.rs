@@ -195,6 +195,8 @@ pub(crate) enum NotStarted {
     Hook,
     /// The watchdog could not be armed, for this reason.
     Watchdog(String),
+    /// The stop command could not be put on record, for this reason.
+    Record(String),
     /// The system refused, with this error number and message.
     System(i32, String),
 }

@@ -568,14 +568,9 @@ impl Guardian {
         let is_due = |charge: &&Charge| charge.stage == Stage::Due && !charge.awaits_renewal;
         let Some(charge) = self.charge.as_ref().filter(is_due) else { return };
         let term = charge.term;
-        if let Err(error) = self.record_stop_command(charge) {
-            self.warnings.warn(&format!(
-                "the --stop-command cannot be kept on record, so nobody runs it if this node and its guardian are killed together: \
-                 {error}"
-            ));
-        }
-        if let Err(why) = self.arm() {
-            self.wire.say(&Report::NotStarted { term, reason: NotStarted::Watchdog(why) });
+        let recorded = self.record_stop_command(charge).map_err(NotStarted::Record);
+        if let Err(reason) = recorded.and_then(|()| self.arm().map_err(NotStarted::Watchdog)) {
+            self.wire.say(&Report::NotStarted { term, reason });
             return self.drain(Stopping::Leftovers);
         }
         let Some(script) = self.duty.on_elected.clone() else { return self.start_job() };
@@ -584,12 +579,18 @@ impl Guardian {
         }
     }
 
-    /// From before anything is started, so that the next start of this node runs the command if nobody else does.
-    fn record_stop_command(&self, charge: &Charge) -> io::Result<()> {
+    /// Puts the stop command on record before anything is started, so that the next start of this node runs it if nobody else does.
+    fn record_stop_command(&self, charge: &Charge) -> Result<(), String> {
         let (Some(path), Some(command)) = (&self.duty.stop_record, self.duty.stop_command.clone()) else {
             return Ok(());
         };
-        StopRecord { command, term: charge.term, fenced: charge.fenced }.write(path)
+        let written = StopRecord { command, term: charge.term, fenced: charge.fenced }.write(path);
+        written.map_err(|error| {
+            format!(
+                "the --stop-command cannot be put on record, and would not be run if this node and its guardian were killed together: \
+                 {error}"
+            )
+        })
     }
 
     fn start_job(&mut self) {
