@@ -19,6 +19,7 @@ use crate::disk::{DiskError, entropy};
 use crate::driver::drive_alone;
 use crate::over_sessions::SessionsWorld;
 use crate::over_store::StoreWorld;
+use crate::status::NEW_RECORD;
 
 /// Why an errand was not done, or is not known to be.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,9 @@ pub enum ErrandError {
     /// Nobody holds the record, or stands.
     #[error("nobody leads: the record is released, and there is nobody to ask")]
     NobodyLeads,
+    /// The holder of the record does not lead yet, and could not be asked to stop.
+    #[error("nobody leads: {NEW_RECORD}; ask again when it leads")]
+    NotYet,
     /// There is no record.
     #[error("the store has no record of this election; nobody has led in it yet")]
     NoRecord,
@@ -103,6 +107,9 @@ pub async fn ask_to_resign(
         Look::Asked(asked) => return Ok(asked),
     };
     let holder = record.holder.as_ref().ok_or(ErrandError::NobodyLeads)?;
+    if record.young {
+        return Err(ErrandError::NotYet);
+    }
     let asked = Asked { holder: holder.identity.node, token: record.token };
     if record.is_asked_to_resign() {
         return Ok(asked);
@@ -248,6 +255,26 @@ mod tests {
         register.compare_and_set(Some(&version), &Record { holder, ..record }).await.unwrap();
         let ended = running.await.unwrap();
         assert!(matches!(ended, Ok(Ending::Done)), "{ended:?}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// To write the request would change nothing of its lead, which has not begun.
+    #[tokio::test]
+    async fn the_holder_of_a_young_record_does_not_lead_and_is_not_asked() {
+        let directory = std::env::temp_dir().join(format!("primacy-errand-young-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let url = format!("sqlite:{}", directory.join("election.db").display());
+        init(&url, "test", Duration::from_secs(10)).await.unwrap();
+        let Opened::Register(register) = open_existing_any(&url, "test").await.unwrap() else { panic!() };
+        let (record, version) = register.read().await.unwrap().unwrap();
+        let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
+        let holder = Some(Holder { identity, address: String::new() });
+        let young = Record { holder, young: true, ..record };
+        register.compare_and_set(Some(&version), &young).await.unwrap();
+        let error = ask_to_resign(&url, "test", "ops", PATIENCE).await.unwrap_err();
+        assert!(matches!(error, ErrandError::NotYet), "{error}");
+        let (record, _) = register.read().await.unwrap().unwrap();
+        assert_eq!(record, young);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

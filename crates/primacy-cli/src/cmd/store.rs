@@ -308,9 +308,8 @@ impl From<ErrandError> for Failure {
             ErrandError::Open(error) => return error.into(),
             ErrandError::Read(error) => return error.into(),
             ErrandError::Session(error) => return error.into(),
-            ErrandError::NobodyLeads | ErrandError::NoRecord | ErrandError::CannotBeAsked { .. } => {
-                Exit::NotElected
-            }
+            ErrandError::NobodyLeads | ErrandError::NotYet => Exit::NotElected,
+            ErrandError::NoRecord | ErrandError::CannotBeAsked { .. } => Exit::NotElected,
             ErrandError::Unknown | ErrandError::Unanswered => Exit::Unavailable,
             ErrandError::Thread(_) | ErrandError::Entropy(_) => Exit::System,
         };
