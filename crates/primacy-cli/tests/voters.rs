@@ -98,6 +98,11 @@ async fn a_voter_that_is_added_is_waited_for_and_then_has_what_was_written_befor
     keepers.all_vote(&["a", "b", "c", "d"]);
     assert_eq!(keepers.keys("d").await, keys);
     keepers.verb("c", &["voters", "add", &d]).is(0, &["d votes"]);
+    // A command that waits asks again and again, and is told of once.
+    for asked in ["a", "b", "c"] {
+        let told = keepers.node(asked).told.events();
+        assert_eq!(told.iter().filter(|told| told["event"] == "asked").count(), 1, "{told:?}");
+    }
     // Of four, three are a majority; without `c` that takes `d`.
     keepers.kill("c");
     keepers.write("a", "by the vote of d").await;

@@ -1,6 +1,6 @@
 //! `primacy voters`: who votes, where nodes keep metadata together; added, removed and replaced while they run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
@@ -163,7 +163,7 @@ fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure>
     }
     let mut nodes = target.nodes()?;
     nodes.sort_by_key(|node| node.node == new);
-    let (node, answer) = first_answer(nodes, &What::Voters)?;
+    let (node, answer) = first_answer(nodes, |_| What::Voters)?;
     let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
     // Before it is added, a new node knows no more than its own configuration, in which it is one of them.
     let is_configured = node.node == new && (*term, *number) == (0, 0);
@@ -213,8 +213,10 @@ fn change(
     not_over_a_store(target)?;
     let until = Instant::now() + patience.wait.unwrap_or(WAIT);
     let (mut told, mut leaderless_since, mut kept_by) = (None, None, None);
+    let mut known = BTreeSet::new();
     loop {
-        let (asked, answer) = ask(target, node, address)?;
+        let (asked, answer) = ask(target, node, address, &known)?;
+        known.insert(asked.node.clone());
         let Answer::Revising { progress } = &answer else { return Err(unexpected(&asked, answer)) };
         if told.as_ref() != Some(progress) {
             tell(target.json, &Step { node, change, progress }, || match (change, progress, &told) {
@@ -271,19 +273,31 @@ fn rest(progress: &Progress) -> &'static str {
     }
 }
 
-/// Any node passes it on to the leader. One that is about to be removed should not be the one that is asked.
-fn ask(target: &Target, about: &str, address: Option<&str>) -> Result<(control::Node, Answer), Failure> {
+/// Any node passes it on to the leader. One that is about to be removed should not be the one that is asked. Those that are `known` have
+/// answered before.
+fn ask(
+    target: &Target,
+    about: &str,
+    address: Option<&str>,
+    known: &BTreeSet<String>,
+) -> Result<(control::Node, Answer), Failure> {
     let mut nodes = target.nodes()?;
     nodes.sort_by_key(|node| node.node == about);
-    let what = What::Revise { node: about.to_owned(), address: address.map(ToOwned::to_owned) };
-    first_answer(nodes, &what)
+    first_answer(nodes, |node| What::Revise {
+        node: about.to_owned(),
+        address: address.map(ToOwned::to_owned),
+        again: known.contains(&node.node),
+    })
 }
 
 /// The answer of the first one that gives any.
-fn first_answer(nodes: Vec<control::Node>, what: &What) -> Result<(control::Node, Answer), Failure> {
+fn first_answer(
+    nodes: Vec<control::Node>,
+    what: impl Fn(&control::Node) -> What,
+) -> Result<(control::Node, Answer), Failure> {
     let mut first = None;
     for node in nodes {
-        match node.ask(what.clone()) {
+        match node.ask(what(&node)) {
             Ok(answer) => return Ok((node, answer)),
             Err(failure) => first = first.or(Some(failure)),
         }

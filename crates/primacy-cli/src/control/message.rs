@@ -54,8 +54,14 @@ pub(crate) enum What {
     },
     /// Who votes, where metadata is kept.
     Voters,
-    /// To have this node vote, or vote no more if it has no address, as far as that can be done now.
-    Revise { node: String, address: Option<String> },
+    /// To have this node vote, or vote no more if it has no address, as far as that can be done now; `again` if the same operator has asked
+    /// this node before and waits for it.
+    Revise {
+        node: String,
+        address: Option<String>,
+        #[serde(default)]
+        again: bool,
+    },
     /// To take its log for whole, which it has lost.
     AcceptLoss,
 }

@@ -339,8 +339,10 @@ impl Asked {
             }
             What::Voters => return,
             What::AcceptLoss => ("accept loss", None),
-            What::Revise { node, address: Some(_) } => ("add voter", Some(node.clone())),
-            What::Revise { node, address: None } => ("remove voter", Some(node.clone())),
+            // One who waits asks several times a second.
+            What::Revise { again: true, .. } => return,
+            What::Revise { node, address: Some(_), .. } => ("add voter", Some(node.clone())),
+            What::Revise { node, address: None, .. } => ("remove voter", Some(node.clone())),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
@@ -382,7 +384,7 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             let voters = members.iter().map(|(node, address)| (node.to_string(), address.to_string()));
             Answer::Voters { term: number.term.0, number: number.counter, voters: voters.collect() }
         }
-        What::Revise { node, address } => {
+        What::Revise { node, address, again: _ } => {
             let (node, adds) = (parse_node(&node)?, address.is_some());
             let wish = match address {
                 Some(address) => Wish::Add { node, address: address.into() },
