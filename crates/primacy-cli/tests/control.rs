@@ -405,6 +405,33 @@ fn another(nodes: &[Node], name: &str) -> String {
 }
 
 #[test]
+fn a_watch_over_a_store_begins_with_who_leads_and_says_when_the_store_fails_and_answers_again() {
+    let place = Place::new("control-watch-store");
+    let url = "sqlite:e.db";
+    let a = over_store(&place, "a", url);
+    a.told.wait_for_event("started");
+    let args = strings(&["watch", "--json", "--election", "e", "--on", url]);
+    let mut watch = Node::start(&place, "watch", &args);
+    watch.told.wait_for("a line", |_| Some(()));
+    let first = watch.told.events()[0].clone();
+    assert_eq!((first["event"].as_str(), first["leader"]["node"].as_str()), (Some("leader"), Some("a")));
+    // One that has told of a change has opened the store for good.
+    ends(&place, &["resign", "--election", "e", "--on", url], 0, &["a has given up the lead"]);
+    watch.told.wait_for("its next lead", |told| {
+        (told["leader"]["node"] == "a" && told["leader"]["token"] != first["leader"]["token"]).then_some(())
+    });
+    let (here, away) = (place.path("e.db"), place.path("away.db"));
+    fs::rename(&here, &away).unwrap();
+    let failed = watch.told.wait_for_event("store");
+    let troubles = failed["troubles"].as_array().unwrap();
+    assert!(troubles.iter().any(|why| why.as_str().unwrap().contains("e.db was there")), "{failed}");
+    fs::rename(&away, &here).unwrap();
+    watch.told.wait_for("its return", |told| (told["troubles"] == serde_json::json!([])).then_some(()));
+    watch.signal(Signal::INT);
+    watch.wait();
+}
+
+#[test]
 fn an_election_over_a_store_is_asked_through_the_store() {
     let place = Place::new("control-store");
     let url = "sqlite:e.db";

@@ -14,7 +14,7 @@ use primacy::status::NEW_RECORD;
 use primacy::stores::{OpenError, Opened, ReadError, Register, open_existing_any};
 use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
 use serde::Serialize;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use super::resign::Outcome;
 use super::target::{self, Target, tell};
@@ -148,8 +148,22 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
         let elector = builder.opened(opened).await;
         let elector = elector.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
         let mut observer = elector.observe();
-        let mut has_looked = false;
-        while let Some(change) = observer.changed().await {
+        let (mut has_looked, mut fails) = (false, false);
+        let mut looks = interval(elector.timers().poll_interval);
+        loop {
+            let change = tokio::select! {
+                biased;
+                change = observer.changed() => change,
+                _ = looks.tick() => {
+                    let troubles = troubles(&elector).await;
+                    if fails == troubles.is_empty() {
+                        fails = !fails;
+                        show(json, me.as_str(), Seen::Store { troubles })?;
+                    }
+                    continue;
+                }
+            };
+            let Some(change) = change else { return Ok(Exit::Unavailable) };
             let seen = match change {
                 Change::Leader(None) if !has_looked => {
                     has_looked = true;
@@ -165,8 +179,16 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
             };
             show(json, me.as_str(), seen)?;
         }
-        Ok(Exit::Unavailable)
     })
+}
+
+/// What fails now of the store that an elector holds its election in, as it has met it.
+async fn troubles(elector: &Elector) -> Vec<String> {
+    let status = elector.status().await;
+    status.map_or_else(
+        |_| Vec::new(), // It has ended, which is told next.
+        |status| status.store_troubles.iter().map(|trouble| trouble.text(status.at)).collect(),
+    )
 }
 
 /// Who leads, as one look at the store shows it.

@@ -22,7 +22,7 @@ use crate::printable::one_line;
 /// when the node ends; with --follow it waits for the node instead.
 ///
 /// With --on it watches the record in the store, and takes no part in the
-/// election.
+/// election. When the store fails, and when it answers again, a line says so.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Watch {
@@ -49,6 +49,8 @@ pub(super) enum Seen {
     Missed { changes: Option<u64> },
     /// Something that must never be.
     Violation { violation: String },
+    /// Over a store: what fails there now, a sentence each; none when it answers again.
+    Store { troubles: Vec<String> },
     /// The node has ended, and its view of the election with it.
     Ended,
 }
@@ -132,6 +134,10 @@ pub(super) fn show(json: bool, node: &str, seen: Seen) -> Result<(), Failure> {
         Seen::Missed { changes: None } => "… changes may be missing here …".to_owned(),
         Seen::Violation { violation } => {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}")
+        }
+        Seen::Store { troubles } if troubles.is_empty() => "the store answers again".to_owned(),
+        Seen::Store { troubles } => {
+            one_line(&format!("the store fails, and changes are not seen meanwhile: {}", troubles.join("; ")))
         }
         Seen::Ended => format!("the node {node} has ended"),
     })
