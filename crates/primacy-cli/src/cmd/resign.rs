@@ -150,7 +150,7 @@ impl GivingUp {
     pub(super) fn next_leader(&mut self) -> Result<Option<Leader>, Failure> {
         loop {
             let left = self.patient_until.saturating_duration_since(Instant::now());
-            self.changes.set_patience(left.min(LOOK_INTERVAL))?;
+            self.changes.set_patience(left.min(LOOK_INTERVAL));
             match self.changes.next()? {
                 Next::Answer(Answer::Leader { leader: Some(leader) }) if leader.term <= self.term => {}
                 Next::Answer(Answer::Leader { leader }) => return Ok(leader),

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::message::{Answer, Refused, Reply, Request, VERSION, What};
 use super::socket::{self, ConnectProblem, Dir};
@@ -42,6 +42,8 @@ pub(crate) struct Answers {
     node: String,
     lines: BufReader<io::Take<UnixStream>>,
     begun: Vec<u8>,
+    /// When the next answer must have come to its end; never, for one that is waited for without end.
+    due: Option<Instant>,
 }
 
 /// The nodes of an election that run here, by what is in the state directory.
@@ -131,7 +133,7 @@ impl Node {
             Err(ConnectProblem::Nobody(_)) => return Err(nobody()),
             connected => connected?,
         };
-        stream.set_read_timeout(patience)?;
+        let due = patience.map(|patience| Instant::now() + patience);
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut line = serde_json::to_vec(&Request { version: VERSION, what })
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
@@ -142,7 +144,8 @@ impl Node {
             written => written?,
         }
         let limit = if patience.is_some() { ANSWER_MAX } else { u64::MAX };
-        Ok(Answers { node: self.node.clone(), lines: BufReader::new(stream.take(limit)), begun: Vec::new() })
+        let lines = BufReader::new(stream.take(limit));
+        Ok(Answers { node: self.node.clone(), lines, begun: Vec::new(), due })
     }
 }
 
@@ -152,17 +155,16 @@ impl Answers {
     /// # Errors
     /// [`Exit::Protocol`] if it cannot be understood.
     pub(crate) fn next(&mut self) -> Result<Next, Failure> {
-        let node = &self.node;
-        // What has come of a line stays in `begun` if the rest is late.
-        match self.lines.read_until(b'\n', &mut self.begun) {
-            Ok(_) if self.begun.last() == Some(&b'\n') => {}
-            Ok(_) => return Ok(Next::Ended), // A line that was cut off says nothing.
+        match self.read_line() {
+            Ok(true) => {}
+            Ok(false) => return Ok(Next::Ended), // A line that was cut off says nothing.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 return Ok(Next::Late);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(Next::Ended),
             Err(error) => return Err(error.into()),
         }
+        let node = &self.node;
         let line = std::mem::take(&mut self.begun);
         let reply: Reply = serde_json::from_slice(&line).map_err(|error| {
             let message = format!(
@@ -173,12 +175,40 @@ impl Answers {
         Ok(Next::Answer(reply.answer))
     }
 
+    /// Reads up to the end of the line, and returns whether it came. What has come of it stays in `begun` if the rest is late: the time
+    /// is that of the whole line, however little comes at once.
+    fn read_line(&mut self) -> io::Result<bool> {
+        loop {
+            let left = self.due.map(|due| due.saturating_duration_since(Instant::now()));
+            // What has come already is read all the same.
+            let left = left.map(|left| left.max(LEAST_PATIENCE));
+            self.lines.get_ref().get_ref().set_read_timeout(left)?;
+            let come = match self.lines.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                come => come?,
+            };
+            if come.is_empty() {
+                return Ok(false);
+            }
+            let end = come.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+            let taken = end.unwrap_or(come.len());
+            self.begun.extend_from_slice(&come[..taken]);
+            self.lines.consume(taken);
+            if end.is_some() {
+                return Ok(true);
+            }
+            if self.due.is_some_and(|due| Instant::now() >= due) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
     /// The first answer, which a node that is asked gives at once.
     ///
     /// # Errors
     /// [`Exit::Unavailable`] if it does not come.
     pub(crate) fn first(&mut self) -> Result<Answer, Failure> {
-        self.set_patience(PATIENCE)?;
+        self.set_patience(PATIENCE);
         self.owed("it was asked nothing yet")
     }
 
@@ -193,9 +223,8 @@ impl Answers {
     }
 
     /// How long the next answer may take, from now on.
-    pub(crate) fn set_patience(&self, patience: Duration) -> Result<(), Failure> {
-        let patience = patience.max(LEAST_PATIENCE);
-        Ok(self.lines.get_ref().get_ref().set_read_timeout(Some(patience))?)
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.due = Some(Instant::now() + patience);
     }
 }
 
@@ -229,5 +258,26 @@ impl From<Refused> for Failure {
             Kind::Disk => Exit::State,
         };
         Self::new(exit, refused.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a time for each byte it would be waited for as long as one comes.
+    #[test]
+    fn an_answer_that_comes_byte_by_byte_is_late_when_its_time_is_over() {
+        let (asks, mut answers) = UnixStream::pair().unwrap();
+        let drips = std::thread::spawn(move || while answers.write_all(b" ").is_ok() {});
+        let lines = BufReader::new(asks.take(u64::MAX));
+        let mut asked = Answers { node: "a".to_owned(), lines, begun: Vec::new(), due: None };
+        for _ in 0..2 {
+            asked.set_patience(Duration::from_millis(50));
+            assert!(matches!(asked.next().unwrap(), Next::Late));
+        }
+        assert!(!asked.begun.is_empty(), "it goes on where it was");
+        drop(asked);
+        drips.join().unwrap();
     }
 }
