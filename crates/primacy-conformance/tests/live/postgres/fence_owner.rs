@@ -131,8 +131,48 @@ async fn default_privileges_give_no_rights_on_a_fence() {
         matches!(&granted[..], [Some(token)] if token.contains("app=X") && !token.contains("reader")),
         "{granted:?}"
     );
+    // Nor on the schema that is made for it, in which writers keep the right that they need.
+    dba.batch_execute(
+        "ALTER DEFAULT PRIVILEGES GRANT USAGE, CREATE ON SCHEMAS TO reader, app; \
+         ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO PUBLIC; DROP TRIGGER primacy_guard ON ledger",
+    )
+    .await
+    .unwrap();
+    for _ in 0..2 {
+        install(&url_of(&server, "dba"), &guard("kept")).await.expect("in a schema of its own");
+        let granted = server.run_sql("SELECT nspacl FROM pg_namespace WHERE nspname = 'kept'").await;
+        assert_eq!(granted, [Some("{dba=UC/dba,app=U/dba}".to_owned())]);
+        // It is made so again.
+        dba.batch_execute("REVOKE ALL ON SCHEMA kept FROM app; GRANT ALL ON SCHEMA kept TO reader")
+            .await
+            .unwrap();
+    }
     let reader = connect(&server.config("reader")).await.unwrap();
     let refused =
         reader.batch_execute("SELECT primacy_token('orders', 9223372036854775807)").await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "42501");
+}
+
+/// Every role can keep the lock that installations take, and then they meet in the catalog.
+#[tokio::test(flavor = "multi_thread")]
+async fn installations_at_once_all_succeed_also_while_a_stranger_keeps_their_lock() {
+    let Some((server, _dba)) = prepared().await else { return };
+    let stranger = connect(&server.config("reader")).await.unwrap();
+    stranger.batch_execute("SELECT pg_advisory_lock(1347571033, 0)").await.unwrap();
+    let url = url_of(&server, "dba");
+    let installing = (0..3).map(|_| {
+        let url = url.clone();
+        tokio::spawn(async move { install(&url, &guard("kept")).await })
+    });
+    let installing: Vec<_> = installing.collect();
+    // It gives the lock back when the first one has waited long enough.
+    let made = "SELECT 1 FROM pg_namespace WHERE nspname = 'kept'";
+    while server.run_sql(made).await.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    drop(stranger);
+    for installed in installing {
+        installed.await.unwrap().expect("it is installed");
+    }
+    assert_eq!(attempt(&url, "ledger").await.unwrap().without, Answer::Refused);
 }

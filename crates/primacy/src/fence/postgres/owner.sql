@@ -1,4 +1,68 @@
 
+-- What default privileges have granted on what was made is taken back, before it is looked at who else has rights on it. Nobody's
+-- triggers run for that.
+DO $primacy$
+DECLARE
+    own pg_catalog.oid := pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid;
+    made pg_catalog.record;
+BEGIN
+    -- Rights on the other functions are for their owner alone.
+    FOR made IN
+        SELECT pg_catalog.format('FUNCTION %s', pg_proc.oid::pg_catalog.regprocedure) AS shown, granted.grantee
+            FROM pg_catalog.pg_proc, pg_catalog.aclexplode(proacl) AS granted
+            WHERE granted.grantee OPERATOR(pg_catalog.<>) proowner AND pg_catalog.pg_has_role(proowner, 'USAGE') AND proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+            AND (proname OPERATOR(pg_catalog.<>) 'primacy_token' OR granted.grantee OPERATOR(pg_catalog.=) 0 OR EXISTS (
+                SELECT FROM pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given WHERE defaclrole OPERATOR(pg_catalog.=) proowner
+                AND defaclobjtype OPERATOR(pg_catalog.=) 'f' AND given.grantee OPERATOR(pg_catalog.=) granted.grantee))
+        UNION SELECT pg_catalog.format('TABLE %s', pg_class.oid::pg_catalog.regclass), granted.grantee
+            FROM pg_catalog.pg_class, pg_catalog.aclexplode(relacl) AS granted, pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given
+            WHERE granted.grantee OPERATOR(pg_catalog.<>) relowner AND granted.grantee OPERATOR(pg_catalog.<>) 0
+            AND pg_catalog.pg_has_role(relowner, 'USAGE')
+            AND relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+            AND defaclrole OPERATOR(pg_catalog.=) relowner AND defaclobjtype OPERATOR(pg_catalog.=) 'r'
+            AND given.grantee OPERATOR(pg_catalog.=) granted.grantee
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s', made.shown,
+            CASE WHEN made.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(made.grantee)) END);
+    END LOOP;
+    -- Until version 4 everybody could use the schema that was made, and default privileges may say so. Where there is nothing in it but
+    -- the fence, only those who may call primacy_token need that, and nobody else makes anything there.
+    IF own OPERATOR(pg_catalog.=) 'public'::pg_catalog.regnamespace::pg_catalog.oid
+        OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) own
+            AND relkind OPERATOR(pg_catalog.<>) 'i' AND relname OPERATOR(pg_catalog.<>) ALL (ARRAY['primacy_fence', 'primacy_fence_hold']))
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace OPERATOR(pg_catalog.=) own
+            AND proname OPERATOR(pg_catalog.<>) ALL (ARRAY[:functions]))
+        OR EXISTS (SELECT FROM pg_catalog.pg_type WHERE typnamespace OPERATOR(pg_catalog.=) own
+            AND typrelid OPERATOR(pg_catalog.=) 0 AND typelem OPERATOR(pg_catalog.=) 0) THEN
+        RETURN;
+    END IF;
+    FOR made IN
+        WITH granted AS (
+            SELECT nspowner, acl.grantee, acl.privilege_type AS may
+                FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(coalesce(nspacl, pg_catalog.acldefault('n', nspowner))) AS acl
+                WHERE pg_namespace.oid OPERATOR(pg_catalog.=) own AND pg_catalog.pg_has_role(nspowner, 'USAGE')
+        ), callers AS (
+            SELECT acl.grantee FROM pg_catalog.pg_proc, pg_catalog.aclexplode(proacl) AS acl
+                WHERE pronamespace OPERATOR(pg_catalog.=) own AND proname OPERATOR(pg_catalog.=) 'primacy_token'
+                AND acl.grantee OPERATOR(pg_catalog.<>) 0
+        )
+        SELECT pg_catalog.format('GRANT USAGE ON SCHEMA %s TO %I', :schema_text, pg_catalog.pg_get_userbyid(callers.grantee)) AS change
+            FROM callers WHERE EXISTS (SELECT FROM granted) AND NOT EXISTS (SELECT FROM granted
+                WHERE granted.grantee OPERATOR(pg_catalog.=) callers.grantee AND may OPERATOR(pg_catalog.=) 'USAGE')
+        UNION ALL SELECT pg_catalog.format('REVOKE %s ON SCHEMA %s FROM %s', may, :schema_text,
+                CASE WHEN grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(grantee)) END)
+            FROM granted WHERE grantee OPERATOR(pg_catalog.<>) nspowner
+            AND NOT (may OPERATOR(pg_catalog.=) 'USAGE' AND EXISTS (SELECT FROM callers WHERE callers.grantee OPERATOR(pg_catalog.=) granted.grantee))
+            AND (grantee OPERATOR(pg_catalog.=) 0 OR EXISTS (
+                SELECT FROM pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given WHERE defaclrole OPERATOR(pg_catalog.=) nspowner
+                AND defaclobjtype OPERATOR(pg_catalog.=) 'n' AND given.grantee OPERATOR(pg_catalog.=) granted.grantee))
+    LOOP
+        EXECUTE made.change;
+    END LOOP;
+END $primacy$;
+
 -- What stands under these names may have been there before, made by somebody else: a table that others write to, or a function that
 -- they can replace. Nothing is written before this, for a trigger of theirs would run with our rights.
 DO $primacy$
@@ -27,26 +91,6 @@ BEGIN
                         'or have that one given to you: ALTER SCHEMA %s OWNER TO %I.', :schema_text, current_user)
                     ELSE 'Install as that role if it is to be trusted with the fence (SET ROLE), have it removed, or name another --schema.' END;
         END IF;
-    END LOOP;
-    -- What default privileges have granted on what was made. Rights on the other functions are for their owner alone.
-    FOR made IN
-        SELECT pg_catalog.format('FUNCTION %s', pg_proc.oid::pg_catalog.regprocedure) AS shown, granted.grantee
-            FROM pg_catalog.pg_proc, pg_catalog.aclexplode(proacl) AS granted
-            WHERE granted.grantee OPERATOR(pg_catalog.<>) proowner AND proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
-            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
-            AND (proname OPERATOR(pg_catalog.<>) 'primacy_token' OR granted.grantee OPERATOR(pg_catalog.=) 0 OR EXISTS (
-                SELECT FROM pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given WHERE defaclrole OPERATOR(pg_catalog.=) proowner
-                AND defaclobjtype OPERATOR(pg_catalog.=) 'f' AND given.grantee OPERATOR(pg_catalog.=) granted.grantee))
-        UNION SELECT pg_catalog.format('TABLE %s', pg_class.oid::pg_catalog.regclass), granted.grantee
-            FROM pg_catalog.pg_class, pg_catalog.aclexplode(relacl) AS granted, pg_catalog.pg_default_acl, pg_catalog.aclexplode(defaclacl) AS given
-            WHERE granted.grantee OPERATOR(pg_catalog.<>) relowner AND granted.grantee OPERATOR(pg_catalog.<>) 0
-            AND relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
-            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
-            AND defaclrole OPERATOR(pg_catalog.=) relowner AND defaclobjtype OPERATOR(pg_catalog.=) 'r'
-            AND given.grantee OPERATOR(pg_catalog.=) granted.grantee
-    LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s', made.shown,
-            CASE WHEN made.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(made.grantee)) END);
     END LOOP;
     FOR made IN
         SELECT pg_class.*, pg_class.oid AS relation FROM pg_catalog.pg_class
@@ -89,33 +133,6 @@ BEGIN
                 HINT = 'Find out who has made it. Have it changed or removed, or name another --schema.';
         END IF;
     END LOOP;
-END $primacy$;
-
--- Until version 4 everybody could use the schema that was made, and default privileges may say so. Where there is nothing in it but
--- the fence, only those who may call primacy_token need that.
-DO $primacy$
-DECLARE
-    own pg_catalog.oid := pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid;
-    caller pg_catalog.oid;
-BEGIN
-    IF own OPERATOR(pg_catalog.<>) 'public'::pg_catalog.regnamespace::pg_catalog.oid
-        AND EXISTS (SELECT FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS granted
-            WHERE pg_namespace.oid OPERATOR(pg_catalog.=) own AND pg_catalog.pg_has_role(nspowner, 'USAGE') AND granted.grantee OPERATOR(pg_catalog.=) 0)
-        AND NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) own
-            AND relkind OPERATOR(pg_catalog.<>) 'i' AND relname OPERATOR(pg_catalog.<>) ALL (ARRAY['primacy_fence', 'primacy_fence_hold']))
-        AND NOT EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace OPERATOR(pg_catalog.=) own
-            AND proname OPERATOR(pg_catalog.<>) ALL (ARRAY[:functions]))
-        AND NOT EXISTS (SELECT FROM pg_catalog.pg_type WHERE typnamespace OPERATOR(pg_catalog.=) own
-            AND typrelid OPERATOR(pg_catalog.=) 0 AND typelem OPERATOR(pg_catalog.=) 0) THEN
-        FOR caller IN
-            SELECT granted.grantee FROM pg_catalog.pg_proc, pg_catalog.aclexplode(proacl) AS granted
-                WHERE pronamespace OPERATOR(pg_catalog.=) own AND proname OPERATOR(pg_catalog.=) 'primacy_token'
-                AND granted.grantee OPERATOR(pg_catalog.<>) 0
-        LOOP
-            EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA %s TO %I', :schema_text, pg_catalog.pg_get_userbyid(caller));
-        END LOOP;
-        REVOKE USAGE ON SCHEMA :schema FROM PUBLIC;
-    END IF;
 END $primacy$;
 
 DO $primacy$
