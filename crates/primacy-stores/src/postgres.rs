@@ -123,18 +123,20 @@ impl Postgres {
 }
 
 /// Runs statements over a connection of its own to the server of a URL `postgres:…`: what is no part of an election, as the
-/// making of a fence. They are one transaction. One that is undone because others keep a table locked is tried again, some times, with
-/// pauses in which those who have queued behind it go on.
+/// making of a fence. They are one transaction. One that is undone because others keep a table locked, or were making the same, is tried again,
+/// some times, with pauses in which those who have queued behind it go on.
 ///
 /// # Errors
 /// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached, none answered
 /// in time, or a table stays locked, [`OpenError::Refused`] for what else the server says to the statements.
 pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
-    let is_locked =
-        |why: &str| refusal::LOCKED.iter().any(|state| why.contains(&format!("({})", state.code())));
+    let is_passing = |why: &str| {
+        why.starts_with(refusal::COLLISION)
+            || refusal::LOCKED.iter().any(|state| why.contains(&format!("({})", state.code())))
+    };
     for _ in 1..RUN_TRIES {
         match ask(url, statements).await {
-            Err(OpenError::Unavailable { why }) if is_locked(&why) => {
+            Err(OpenError::Unavailable { why }) if is_passing(&why) => {
                 let pause = background::run(tokio::time::sleep(RUN_PAUSE)).await;
                 pause.map_err(|why| OpenError::Unavailable { why })?;
             }

@@ -198,6 +198,9 @@ impl Link {
                 Some(refused) if refusal::LOCKED.contains(refused.code()) => {
                     unavailable(refusal::told(&error))
                 }
+                Some(_) if refusal::is_collision(&error) => {
+                    unavailable(format!("{}: {}", refusal::COLLISION, refusal::told(&error)))
+                }
                 Some(_) => OpenError::Refused { why: refusal::told(&error) },
                 None => unavailable(refusal::told(&error)),
             })?;

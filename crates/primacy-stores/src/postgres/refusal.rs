@@ -50,6 +50,27 @@ fn is_undone(error: &DbError) -> bool {
 /// The codes of the server where the lock of another session kept statements out, which may succeed later.
 pub(super) const LOCKED: [SqlState; 2] = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
 
+/// What is said of statements that met the same of another session.
+pub(super) const COLLISION: &str =
+    "another session was making the same at the same time, and nothing was changed; run it again";
+
+/// Returns true if a statement met the same of another session: both were making one object, or changing one entry of the catalog. The one
+/// that comes second is undone, and finds what the first one has made when it tries again.
+pub(super) fn is_collision(error: &Error) -> bool {
+    let codes = [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::DUPLICATE_SCHEMA,
+        SqlState::DUPLICATE_TABLE,
+        SqlState::DUPLICATE_OBJECT,
+        SqlState::DUPLICATE_FUNCTION,
+    ];
+    error.as_db_error().is_some_and(|refused| {
+        codes.contains(refused.code())
+            // Of the catalog, where it has no code of its own.
+            || *refused.code() == SqlState::INTERNAL_ERROR && refused.message().contains("concurrently")
+    })
+}
+
 /// Whether another server may do what this one refuses: it has become a standby, or is ending.
 pub(super) fn is_elsewhere(error: &Error) -> bool {
     let codes = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::ADMIN_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
