@@ -19,6 +19,7 @@ mod fence_owner;
 mod hostile;
 mod locks;
 mod many;
+mod reached;
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_POSTGRES_RIVAL";

@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::advisory::LockStatements;
 use super::refusal;
-use super::trust::is_trusted;
+use super::trust::{is_trusted, reached};
 use crate::open::OpenError;
 use crate::record;
 
@@ -191,8 +191,9 @@ pub(super) async fn ensure(
 
 /// The name of the table with its schema, its owner, its columns, and what is wrong with it; no row if there is none.
 fn question() -> String {
-    let (table_is_trusted, schema_is_trusted, function_is_trusted) =
-        (is_trusted("relowner"), is_trusted("nspowner"), is_trusted("proowner"));
+    let (table_is_trusted, schema_is_trusted, part_is_trusted) =
+        (is_trusted("relowner"), is_trusted("nspowner"), is_trusted("part.owner"));
+    let parts = reached("ARRAY[pg_catalog.to_regclass($1)::pg_catalog.oid]");
     format!(
         "SELECT pg_catalog.format('%I.%I', nspname, relname), pg_catalog.pg_get_userbyid(relowner)::pg_catalog.text, \
          (SELECT pg_catalog.string_agg(pg_catalog.concat(attname, ' ', CASE WHEN typnamespace OPERATOR(pg_catalog.<>) \
@@ -211,26 +212,16 @@ fn question() -> String {
          THEN 'has rules, which can do anything in the place of a write' \
          WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhrelid OPERATOR(pg_catalog.=) pg_class.oid \
          OR inhparent OPERATOR(pg_catalog.=) pg_class.oid) THEN 'inherits, or is inherited from' \
-         WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) tgfoid \
-         WHERE tgrelid OPERATOR(pg_catalog.=) pg_class.oid AND NOT tgisinternal AND NOT {function_is_trusted} \
-         AND pg_catalog.pg_get_userbyid(proowner) OPERATOR(pg_catalog.<>) coalesce($2, '')) \
-         THEN 'has a trigger whose function belongs to another role' \
-         WHEN EXISTS (SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) ANY (ARRAY[\
-         'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid, 'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid, \
-         'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid, 'pg_catalog.pg_opclass'::pg_catalog.regclass::pg_catalog.oid]) AND EXISTS (\
-         SELECT 1 FROM pg_catalog.pg_constraint WHERE conrelid OPERATOR(pg_catalog.=) pg_class.oid AND pg_constraint.oid OPERATOR(pg_catalog.=) objid \
-         AND classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_constraint'::pg_catalog.regclass::pg_catalog.oid \
-         UNION ALL SELECT 1 FROM pg_catalog.pg_attrdef WHERE adrelid OPERATOR(pg_catalog.=) pg_class.oid AND pg_attrdef.oid OPERATOR(pg_catalog.=) objid \
-         AND classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass::pg_catalog.oid \
-         UNION ALL SELECT 1 FROM pg_catalog.pg_index WHERE indrelid OPERATOR(pg_catalog.=) pg_class.oid AND indexrelid OPERATOR(pg_catalog.=) objid \
-         AND classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid)) \
-         THEN 'has a constraint, a default or an index that calls a function which is not of the system' \
+         WHEN untrusted.shown IS NOT NULL THEN pg_catalog.format('depends on %s, which %I can change at any time', \
+         untrusted.shown, pg_catalog.pg_get_userbyid(untrusted.owner)) \
          WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(relacl) AS granted WHERE granted.grantee OPERATOR(pg_catalog.=) 0 \
          AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') \
          OR EXISTS (SELECT FROM pg_catalog.pg_attribute, pg_catalog.aclexplode(attacl) AS granted WHERE attrelid OPERATOR(pg_catalog.=) pg_class.oid \
          AND granted.grantee OPERATOR(pg_catalog.=) 0 AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') \
          THEN 'may be written to by everybody (PUBLIC)' END \
          FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) relnamespace \
+         LEFT JOIN (SELECT part.shown, part.owner FROM {parts} AS part WHERE NOT {part_is_trusted} \
+         AND pg_catalog.pg_get_userbyid(part.owner) OPERATOR(pg_catalog.<>) coalesce($2, '') LIMIT 1) AS untrusted ON true \
          WHERE pg_class.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1)::pg_catalog.oid"
     )
 }

@@ -18,3 +18,13 @@ pub fn is_trusted(role: &str) -> String {
          AND (owner.oid OPERATOR(pg_catalog.=) {owner_of_database} OR pg_catalog.pg_has_role(owner.oid, 'USAGE'))))))"
     )
 }
+
+/// A subquery of SQL: what PostgreSQL may run for a statement on the relations of the array `relations`, as far as the catalog shows: the tables,
+/// functions and domains that these depend on, directly or by another object (a trigger, rule, policy, constraint, default, index, partition key,
+/// extended statistics, type, operator). The columns: `shown`, `kind` (`table`, `function`, `domain`) and `owner`.
+///
+/// The planner runs functions too: those of constant arguments, wherever an expression of the table has one.
+#[must_use]
+pub fn reached(relations: &str) -> String {
+    include_str!("reached.sql").trim_end().replace(":relations", relations)
+}

@@ -26,7 +26,7 @@
 
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;
-use primacy_stores::postgres::{holders, is_trusted, others_in};
+use primacy_stores::postgres::{holders, is_trusted, others_in, reached};
 
 pub use super::answer::Answer;
 
@@ -43,19 +43,22 @@ const STALE: &str = "PRM02";
 /// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so. One of version 3 takes a setting of 19 digits for none. Install again.
 pub const VERSION: u32 = 4;
 
-/// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner. The right to
-/// make functions there is one of them: PostgreSQL calls another `primacy_token` where its parameters fit a call better.
+/// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner. What PostgreSQL may
+/// run for the tables belongs to them, and so does the right to make functions there: PostgreSQL calls another `primacy_token` where its
+/// parameters fit a call better.
 const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown, 'schema' AS kind, nspowner AS owner
             FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
-        UNION ALL SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass), 'table', relowner
-            FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
-            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+        UNION ALL SELECT part.shown, part.kind, part.owner FROM :reached AS part
         UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), 'function', proowner
             FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
             AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
         UNION ALL SELECT pg_catalog.format('the right to make functions in the schema %I', nspname), 'right', granted.grantee
             FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS granted WHERE granted.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
             AND pg_namespace.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid";
+
+/// The relations that have the names of its tables.
+const TABLES: &str = "ARRAY(SELECT oid FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid)";
 
 /// The role that such a part belongs to.
 const ROLE: &str = "CASE WHEN made.owner OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(made.owner) END";
@@ -140,7 +143,8 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
     let (schema_text, version) = (quoted(&schema, '\''), VERSION.to_string());
     let (trusted, functions) =
         (is_trusted("made.owner"), FUNCTIONS.map(|name| quoted(name, '\'')).join(", "));
-    let parts = PARTS.replace(":functions", &functions);
+    let parts = PARTS.replace(":functions", &functions).replace(":reached", &reached(TABLES));
+    let on_table = reached("ARRAY[tried::pg_catalog.oid]");
     let locking = LOCKING.replace(":holders", &holders("guarded::pg_catalog.oid"));
     let others = others_in(
         "ARRAY[pg_catalog.to_regnamespace(schema)::pg_catalog.oid, (SELECT relnamespace FROM pg_catalog.pg_class \
@@ -151,6 +155,7 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
         (":locking", locking.as_str()),
         (":others", &others),
         (":parts", parts.as_str()),
+        (":on_table", on_table.as_str()),
         (":owned", OWNED),
         (":role", ROLE),
         (":schema_text", schema_text.as_str()),

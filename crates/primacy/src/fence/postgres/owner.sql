@@ -117,6 +117,7 @@ BEGIN
                     'NOT NULL election', 'NOT NULL highest'])) THEN 'it has a constraint that is not of the fence'
             WHEN (SELECT pg_catalog.count(*) FROM pg_catalog.pg_index WHERE indrelid OPERATOR(pg_catalog.=) made.relation)
                 OPERATOR(pg_catalog.<>) 1 THEN 'it has an index that is not of the fence'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_statistic_ext WHERE stxrelid OPERATOR(pg_catalog.=) made.relation) THEN 'it has extended statistics'
             WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) made.relation AND NOT tgisinternal
                 AND tgfoid OPERATOR(pg_catalog.<>) ALL (ARRAY[pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_fence_keeps()'))::pg_catalog.oid,
                     pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_fence_raised()'))::pg_catalog.oid]))
