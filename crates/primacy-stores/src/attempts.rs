@@ -24,6 +24,16 @@ impl Attempts {
         CURRENT.scope(self.clone(), request).await
     }
 
+    /// Returns those of the present request; others if none is observed.
+    pub(crate) fn current() -> Self {
+        CURRENT.try_with(Clone::clone).unwrap_or_default()
+    }
+
+    /// Does a part of the request on a thread of its own, whose failed attempts are noted here.
+    pub(crate) fn observe_here<T>(&self, work: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.clone(), work)
+    }
+
     /// The error of the latest attempt that failed; `None` if none has.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
@@ -34,8 +44,8 @@ impl Attempts {
 /// Notes that an attempt of the present request has failed, and that the client goes on by itself. Outside of a request that
 /// is observed, it does nothing.
 #[cfg_attr(
-    not(feature = "network"),
-    allow(dead_code, reason = "local stores do not try again by themselves")
+    not(any(feature = "network", feature = "file")),
+    allow(dead_code, reason = "SQLite does not try again by itself")
 )]
 pub(crate) fn failed(why: &dyn Display) {
     // An error says that nobody observes the request.
@@ -47,7 +57,7 @@ pub(crate) fn failed(why: &dyn Display) {
 /// `work`, whose failed attempts are noted where those of the present request are, though it runs as a task of its own.
 #[cfg(feature = "network")]
 pub(crate) fn inherit<F: Future>(work: F) -> impl Future<Output = F::Output> + use<F> {
-    let current = CURRENT.try_with(Clone::clone).unwrap_or_default();
+    let current = Attempts::current();
     async move { current.observe(work).await }
 }
 

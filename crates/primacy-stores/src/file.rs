@@ -33,6 +33,7 @@ use tokio::sync::{oneshot, watch as channel};
 use self::cell::{Content, Mark};
 pub use self::document::FileDocument;
 use self::place::Place;
+use crate::attempts::Attempts;
 use crate::file_system;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::ownership::Sharing;
@@ -62,8 +63,16 @@ pub struct FileRegister {
 type Reply<T> = oneshot::Sender<T>;
 
 enum Request {
-    Read { reply: Reply<Result<Content, String>> },
-    CompareAndSet { expect: Option<Version>, bytes: Vec<u8>, reply: Reply<Result<Version, SetError>> },
+    Read {
+        reply: Reply<Result<Content, String>>,
+    },
+    CompareAndSet {
+        expect: Option<Version>,
+        bytes: Vec<u8>,
+        /// Those of the caller, which may not wait for the reply.
+        attempts: Attempts,
+        reply: Reply<Result<Version, SetError>>,
+    },
     Look,
 }
 
@@ -186,7 +195,8 @@ impl Register for FileRegister {
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
             let (bytes, expect) = (record::encode(record)?, expect.cloned());
-            let request = |reply| Request::CompareAndSet { expect, bytes, reply };
+            let attempts = Attempts::current();
+            let request = |reply| Request::CompareAndSet { expect, bytes, attempts, reply };
             let Some(result) = self.ask(request).await else {
                 return Err(SetError::Unknown { why: THREAD_STOPPED.to_owned() });
             };
@@ -229,8 +239,10 @@ impl Files {
             // Whoever has stopped waiting for an answer does not miss it.
             match request {
                 Request::Read { reply } => drop(reply.send(self.read())),
-                Request::CompareAndSet { expect, bytes, reply } => {
-                    drop(reply.send(self.compare_and_set(expect.as_ref(), &bytes)));
+                Request::CompareAndSet { expect, bytes, attempts, reply } => {
+                    let write = || self.compare_and_set(expect.as_ref(), &bytes);
+                    let written = attempts.observe_here(write);
+                    drop(reply.send(written));
                 }
                 Request::Look => self.look(),
             }

@@ -127,6 +127,26 @@ async fn what_is_no_directory_or_everybodys_is_refused() {
 }
 
 #[tokio::test]
+async fn a_write_that_is_given_up_names_the_process_that_holds_the_lock() {
+    let directory = Directory::new();
+    let register = directory.open().await;
+    let version = write(&register, None, 1).await.unwrap();
+    let held = fs::File::open(directory.election()).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let attempts = primacy_stores::Attempts::default();
+    let holder = format!("the process {} holds the lock of ", std::process::id());
+    let told = async {
+        while attempts.last_error().is_none_or(|error| !error.contains(&holder)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        written = attempts.observe(write(&register, Some(&version), 2)) => panic!("{written:?}"),
+        told = tokio::time::timeout(BOUND, told) => told.expect("the holder is named"),
+    }
+}
+
+#[tokio::test]
 async fn an_election_that_others_may_enter_is_closed_to_them() {
     let directory = Directory::new();
     fs::create_dir(directory.store()).unwrap();

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::attempts;
 use crate::file_system;
 use crate::open::OpenError;
-use crate::ownership::Sharing;
+use crate::ownership::{Sharing, lock_holder, shown_process};
 use crate::passing;
 use crate::record::LENGTH_MAX;
 
@@ -283,19 +284,27 @@ impl<'a> Folder<'a> {
     /// Waits for the lock, at most until `until`, and makes sure that what was locked is still in its place.
     pub(super) fn lock(self, until: Instant) -> Result<LockedFolder<'a>, String> {
         let shown = self.place.folder_path();
+        let held = || {
+            let holder =
+                lock_holder(&self.directory).map_or_else(|| "another process".to_owned(), shown_process);
+            format!("{holder} holds the lock of {}", shown.display())
+        };
         let mut wait = LOCK_WAIT_MIN;
         loop {
             match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                    // For a caller that gives up first.
+                    if wait == LOCK_WAIT_MAX {
+                        attempts::failed(&held());
+                    }
                     std::thread::sleep(wait);
                     wait = (wait * 2).min(LOCK_WAIT_MAX);
                 }
                 Err(Errno::WOULDBLOCK) => {
                     return Err(format!(
-                        "another process has held the lock of {} for {LOCK_PATIENCE:?}; if it is stopped, let it go \
-                         on or end it (`fuser {0}` may show it)",
-                        shown.display()
+                        "{}, for more than {LOCK_PATIENCE:?}; if it is stopped, let it go on or end it",
+                        held()
                     ));
                 }
                 Err(Errno::INTR) => {}
