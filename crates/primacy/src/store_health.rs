@@ -45,6 +45,9 @@ impl Operation {
     }
 }
 
+/// After how many leases without another failure a store that answers other requests has no trouble with those that failed.
+const OVER_AFTER: u64 = 10;
+
 /// How a failed request is to be taken; a later one is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
@@ -126,6 +129,8 @@ struct Channel {
 #[derive(Clone, Debug)]
 struct Row {
     since: Instant,
+    /// When the last one of them was met.
+    at: Instant,
     count: u64,
     error: String,
 }
@@ -245,18 +250,22 @@ impl StoreHealth {
             self.slow[operation as usize].fetch_add(1, Ordering::Relaxed);
         }
         let (quiet, name) = (state.quiet, state.name.clone());
-        let channel = &mut state.channels[operation as usize];
-        channel.last_success = Some(now);
-        channel.row = None;
-        // A store that fails and answers in turn is logged as failing, and not twice for each turn.
-        if channel.recovered_at.is_some_and(|at| now < at.after(quiet)) {
-            return;
-        }
-        let Some(Logged { since, count, .. }) = channel.logged.take() else { return };
-        channel.recovered_at = Some(now);
+        state.channels[operation as usize].last_success = Some(now);
+        let ended = Operation::ALL.map(|other| {
+            let channel = &mut state.channels[other as usize];
+            // One that does not lead writes nothing, so no write of it can succeed: the last failure is over when the store has
+            // answered reads for long since.
+            let failed_last =
+                channel.row.as_ref().map(|row| row.at).filter(|at| now >= at.after(quiet.times(OVER_AFTER)));
+            let ended_at = if other == operation { Some(now) } else { failed_last };
+            ended_at
+                .and_then(|at| channel.end_row(at, now, quiet))
+                .map(|(count, lasted)| (other.noun(), count, lasted))
+        });
         drop(state);
-        let (lasted, operation) = (rounded(now.since(since)), operation.noun());
-        tracing::warn!(store = %name, operation, failures = count, %lasted, "requests to the store succeed again");
+        for (operation, failures, lasted) in ended.into_iter().flatten() {
+            tracing::warn!(store = %name, operation, failures, %lasted, "requests to the store succeed again");
+        }
     }
 
     fn on_failure(&self, operation: Operation, severity: Severity, error: &str) {
@@ -265,8 +274,9 @@ impl StoreHealth {
         let mut state = self.lock();
         let (name, quiet) = (state.name.clone(), state.quiet);
         let channel = &mut state.channels[operation as usize];
-        let row = channel.row.get_or_insert(Row { since: now, count: 0, error: String::new() });
+        let row = channel.row.get_or_insert(Row { since: now, at: now, count: 0, error: String::new() });
         row.count += 1;
+        row.at = now;
         error.clone_into(&mut row.error);
         match &mut channel.logged {
             Some(logged) => {
@@ -296,6 +306,21 @@ impl StoreHealth {
                 "the store refuses, and no leader is elected over it here until that is mended"
             ),
         }
+    }
+}
+
+impl Channel {
+    /// Ends the row of failures, which ended at that time. Returns the failures that were logged and how long they have lasted, if the end
+    /// is to be logged.
+    fn end_row(&mut self, at: Instant, now: Instant, quiet: Duration) -> Option<(u64, Duration)> {
+        self.row = None;
+        // A store that fails and answers in turn is logged as failing, and not twice for each turn.
+        if self.recovered_at.is_some_and(|at| now < at.after(quiet)) {
+            return None;
+        }
+        let Logged { since, count, .. } = self.logged.take()?;
+        self.recovered_at = Some(now);
+        Some((count, rounded(at.since(since))))
     }
 }
 
@@ -414,6 +439,22 @@ mod tests {
         read(&measures, Ok(())).await;
         assert_eq!(health.troubles(), Vec::new());
         assert_eq!((health.failed(Operation::Read), health.failed(Operation::Renewal)), (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_write_that_failed_long_ago_is_no_trouble_of_a_store_that_answers_reads() {
+        let measures = measures(std::time::Duration::from_secs(60));
+        let health = &measures.store;
+        let write = StoreRequest::begin(&measures, Operation::Renewal);
+        let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
+        let _ = write.run(async { unknown }).await;
+        read(&measures, Ok(())).await;
+        assert_eq!(health.troubles().len(), 1, "it may still fail");
+        health.lock().quiet = Duration::ZERO;
+        read(&measures, refused()).await;
+        assert_eq!(health.troubles().len(), 2, "no success");
+        read(&measures, Ok(())).await;
+        assert_eq!(health.troubles(), Vec::new());
     }
 
     #[tokio::test]
