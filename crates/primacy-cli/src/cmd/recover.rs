@@ -102,6 +102,18 @@ fn set_aside(target: &Target) -> Result<Exit, Failure> {
             })?;
             Ok(Exit::Success)
         }
+        Ok(Repair::NoLog) => {
+            let message = format!(
+                "{name} has no log that could be put out of the way; start {name}, and it gets its log from the others"
+            );
+            Err(Failure::new(Exit::NotElected, message))
+        }
+        Ok(Repair::NoNode) => {
+            let dir = target.state_dir()?;
+            let message =
+                format!("no node {name} of the election {} has run in {}", target.election, dir.display());
+            Err(Failure::new(Exit::Unavailable, message))
+        }
         Ok(Repair::Nothing) => {
             let message = format!("the log of {name} is not damaged; nothing has changed");
             Err(Failure::new(Exit::NotElected, message))

@@ -41,6 +41,10 @@ pub enum Repair {
     StateMade,
     /// There is nothing to repair.
     Nothing,
+    /// The node has a state and no log: it gets one from the others when it is started.
+    NoLog,
+    /// No such node has been here.
+    NoNode,
 }
 
 /// Looks for a log without a state file.
@@ -140,8 +144,16 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
         return Ok(Repair::StateMade);
     }
     // Nothing is to be made where nothing is.
-    for path in [&log, &dir.join(format!("{name}.state"))] {
-        fs::metadata(path).map_err(|error| LogError::io("find", path, error))?;
+    let is_there = |path: &Path| match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found.map(|_| true).map_err(|error| LogError::io("find", path, error)),
+    };
+    let state = dir.join(format!("{name}.state"));
+    match (is_there(&log)?, is_there(&state)?) {
+        (true, true) => {}
+        (false, true) => return Ok(Repair::NoLog),
+        (false, false) => return Ok(Repair::NoNode),
+        (true, false) => return Err(LogError::io("find", &state, io::ErrorKind::NotFound.into())),
     }
     let (mut state, stored) = StateFile::open(dir, election, node)?;
     let lock = disk::lock(&log.join("lock"), &log)?;

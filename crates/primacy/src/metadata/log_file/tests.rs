@@ -243,6 +243,8 @@ fn a_damaged_log_is_put_out_of_the_way_and_that_it_is_lost_is_remembered() {
         assert_eq!(path, dir.0.join(format!("main@a.log.damaged-{number}")));
         assert_eq!(fs::read(path.join("0000000000000001.segment")).unwrap(), bytes);
         assert!(!dir.log().exists());
+        assert_eq!(aside().unwrap(), Repair::NoLog, "once more");
+        assert_eq!(repair(&dir.0, "main", "zz".parse().unwrap()).unwrap(), Repair::NoNode);
         let (mut state, stored) = disk::StateFile::open(&dir.0, "main", a()).unwrap();
         assert_eq!((stored.log, stored.log_lost), (Some(Durability::Fsync), true));
         state.persist_log_lost(false).unwrap();
