@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -26,6 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(50);
 /// How many of the last lines are shown when something does not happen.
 const LINES_SHOWN: usize = 12;
+
+/// Makes a directory for this user alone, under a name that no other user could have known before.
+fn make_dir(name: &str) -> Result<PathBuf, Failure> {
+    let number = getrandom::u64().map_err(io::Error::other)?;
+    let dir = std::env::temp_dir().join(format!("primacy-{name}-{number:016x}"));
+    let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+    made.map_err(|error| Failure::new(Exit::State, format!("{} cannot be made: {error}", dir.display())))?;
+    Ok(dir)
+}
 
 /// All processes.
 #[derive(Debug)]
@@ -76,8 +86,7 @@ impl Stage {
             let value = usize::try_from(signal).unwrap_or(1);
             signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), value)?;
         }
-        let dir = std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
-        fs::create_dir(&dir)?;
+        let dir = make_dir(name)?;
         let (sender, lines) = channel();
         Ok(Self {
             dir,
