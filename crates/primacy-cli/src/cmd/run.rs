@@ -74,8 +74,10 @@ PRIMACY_LOG=debug shows what the election does.
 
 What can outlast its lead, unless --watchdog resets the machine: a process that
 the kernel cannot kill; where this process and its guardian are killed together,
-or the guardian while this process is stopped, one that left the command's
-process group, until the next start of the same node ends it; where both are stopped together, the whole command, until one goes on.
+or the guardian while this process is stopped, all but the command's first
+process (and that, too, if it has changed its user), until this process goes on
+or the next start of the same node ends them; where both are stopped together,
+the whole command, until one goes on.
 Work that others do for the command (docker run, systemd-run, ssh, kubectl
 exec) is ended by --stop-command only; where this process and its guardian are
 killed together, by the next start of the same node.
