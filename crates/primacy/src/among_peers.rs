@@ -463,6 +463,7 @@ impl PeersWorld {
             connected: peers.iter().filter(|peer| peer.inbound.is_some()).map(|peer| peer.node).collect(),
             voters,
             metadata: None,
+            awaited: BTreeSet::new(),
             safety: self.me.safety,
             priority: self.me.priority,
             witness: self.me.witness,

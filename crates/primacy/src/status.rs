@@ -95,6 +95,9 @@ pub struct PeersView {
     pub voters: Voters,
     /// How far this node's log is, where metadata is kept.
     pub metadata: Option<MetadataView>,
+    /// The voters that have not told this node how far their logs are, while it has been elected and must know that of a majority
+    /// before it leads.
+    pub awaited: BTreeSet<NodeId>,
     /// What is promised.
     pub safety: Safety,
     /// Nodes of higher priority stand first.
@@ -130,6 +133,8 @@ pub struct MetadataView {
     /// held, or it has lost its whole disk and not all of them have readmitted it. Until then it counts for none of the majorities that
     /// hold a record.
     pub recovering: bool,
+    /// The leader that was elected, if this node does not know that it leads: it must first have all that was committed before.
+    pub elected: Option<Leader>,
 }
 
 /// What an election among peers tells of itself.

@@ -361,6 +361,17 @@ async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     for one in [&a, &b] {
         until("that it knows it", async || has_lost_its_log(one).await).await;
     }
+    // One is elected, and says what it waits for; none says that it leads.
+    until("what it waits for", async || {
+        let mut told = Vec::new();
+        for one in [&a, &b, &c] {
+            let status = one.elector.status().await.unwrap();
+            told.push((status.leader, status.why_no_leader().join("; ")));
+        }
+        told.iter().all(|(leader, _)| leader.is_none())
+            && told.iter().any(|(_, why)| why.contains("was elected in term") && why.contains("not told by"))
+    })
+    .await;
     assert_eq!(c.map().write(put("lost", "value")).await, Err(MapError::Timeout));
     assert!(!c.map().accept_loss().await.unwrap(), "c has lost nothing");
     assert!(b.map().accept_loss().await.unwrap());

@@ -469,6 +469,14 @@ impl<S: Keeps> Metadata<S> {
         self.told_leader
     }
 
+    /// The leader that was elected, if it is not known to be active.
+    #[must_use]
+    pub fn elected(&self) -> Option<Leader> {
+        let own = || Leader { identity: self.me, term: self.replica.bound() };
+        let elected = if self.replica.leads() { Some(own()) } else { self.leader };
+        elected.filter(|_| self.told_leader.is_none())
+    }
+
     /// How many writes of its clients this node does not know to be applied.
     #[must_use]
     pub fn open_writes(&self) -> usize {
@@ -699,6 +707,7 @@ impl<S: Keeps> Metadata<S> {
             Event::LeaderChanged(leader) => {
                 if leader.is_some_and(|leader| leader.identity != self.me) {
                     self.resigned_to_be_removed = None;
+                    self.clients.tell_all(now);
                 }
                 self.leader = leader;
             }
@@ -752,7 +761,7 @@ impl<S: Keeps> Metadata<S> {
                 self.answer(Answer::Readable(ticket));
             }
         }
-        self.tell_leader_changed(now);
+        self.tell_leader_changed();
     }
 
     fn become_active(&mut self, now: Instant, term: Term, mandate: Mandate, valid_until: Instant) {
@@ -779,15 +788,15 @@ impl<S: Keeps> Metadata<S> {
     }
 
     /// The application is told of a leader when it can be asked for something.
-    fn tell_leader_changed(&mut self, now: Instant) {
-        let serves = self.serves();
-        let leader = self.leader.filter(|leader| leader.identity != self.me || serves);
+    fn tell_leader_changed(&mut self) {
+        let leader = self.leader.filter(|leader| match leader.identity == self.me {
+            true => self.serves(),
+            // It writes a record of its term once it has what was committed before, and leads when that is committed.
+            false => self.replica.last().term >= leader.term,
+        });
         if leader != self.told_leader {
             self.told_leader = leader;
             self.tell(Event::LeaderChanged(leader));
-            if leader.is_some_and(|leader| leader.identity != self.me) {
-                self.clients.tell_all(now);
-            }
         }
     }
 
@@ -807,7 +816,7 @@ impl<S: Keeps> Metadata<S> {
                 let was_lost = self.replica.accept_loss(now);
                 self.answer(Answer::LossAccepted(ticket, was_lost));
             }
-            Ask::Revise(ticket, wish) => match self.told_leader.filter(|leader| leader.identity != self.me) {
+            Ask::Revise(ticket, wish) => match self.leader.filter(|leader| leader.identity != self.me) {
                 Some(leader) => {
                     let incarnation = self.me.incarnation;
                     self.send(leader.identity.node, Message::Revise { incarnation, ticket, wish });

@@ -565,9 +565,13 @@ impl OperatorAsks<Metadata> for MetadataWorld {
             committed: replica.committed(),
             applied: replica.applied(),
             recovering: replica.is_recovering(),
+            elected: machine.elected(),
         };
         match self.peers.view_with(machine.election().view()) {
-            View::Peers(view) => View::Peers(Box::new(PeersView { metadata: Some(metadata), ..*view })),
+            View::Peers(view) => {
+                let awaited = replica.awaited();
+                View::Peers(Box::new(PeersView { metadata: Some(metadata), awaited, ..*view }))
+            }
             view @ (View::Store(_) | View::Sessions(_)) => view,
         }
     }

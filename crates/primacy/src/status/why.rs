@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::election::quorum::{self, Refusal, TERM_MAX};
 use primacy_core::election::{lease, seniority, session};
-use primacy_core::{Duration, NodeId, majority};
+use primacy_core::{Duration, Leader, NodeId, majority};
 
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
 use crate::transport::PeerStatus;
@@ -75,6 +75,9 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     if view.metadata.is_some_and(|metadata| metadata.recovering) && view.election.recovering().is_none() {
         why.push(lost_log(me, view.voters.iter().eq([me])));
     }
+    if let Some(elected) = view.metadata.and_then(|metadata| metadata.elected) {
+        why.push(elected_only(me, elected, &view.awaited));
+    }
     if view.by.needs_majority() {
         why.extend(missing_votes(status, view));
     }
@@ -132,6 +135,28 @@ fn lost_log(me: NodeId, votes_alone: bool) -> String {
     format!(
         "{me} has lost its log and asks the others for it; until a leader among a majority of them has told it what it may have held, \
          it votes and holds nothing"
+    )
+}
+
+/// What one that was elected waits for before it leads.
+fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> String {
+    let Leader { identity, term } = elected;
+    if identity.node != me {
+        return format!(
+            "{} was elected in term {term}, and {me} has no record of that term from it, so it may not lead yet; `primacy who` there \
+             says what it waits for",
+            identity.node
+        );
+    }
+    if awaited.is_empty() {
+        return format!(
+            "{me} was elected in term {term}, and leads when it has all records that were committed before"
+        );
+    }
+    format!(
+        "{me} was elected in term {term}, and leads when a majority of the voters has told it how far their logs are; not told by {}: \
+         a voter that has lost its log cannot tell it, and `primacy who` there says so",
+        names(awaited.iter().copied())
     )
 }
 

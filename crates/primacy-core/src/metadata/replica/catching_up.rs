@@ -1,6 +1,6 @@
 //! How a new leader learns what was committed before it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{Owed, Replica, Replicated, Role};
@@ -92,6 +92,14 @@ impl<S: Replicated> Replica<S> {
         if sync.source.is_none() {
             self.choose_source(now);
         }
+    }
+
+    /// The voters that have not told how far their logs are, while a majority must before this node leads.
+    #[must_use]
+    pub fn awaited(&self) -> BTreeSet<NodeId> {
+        let Role::Passive(sync) = &self.role else { return BTreeSet::new() };
+        let is_awaited = |node: &&NodeId| **node != self.config.me.node && !sync.answers.contains_key(node);
+        self.voters.members.keys().filter(is_awaited).copied().filter(|_| !self.has_promises()).collect()
     }
 
     /// Whether a majority has promised.
