@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
@@ -166,4 +166,114 @@ async fn a_kubeconfig_that_others_can_change_is_not_used_nor_one_that_names_such
     }
     fs::remove_file(file).unwrap();
     fs::remove_file(named).unwrap();
+}
+
+/// Writes a kubeconfig whose user has this program, and returns the URL of its store.
+fn url_with_program(server: &Server, file: &Path, exec: &str) -> String {
+    let address = &server.address;
+    let exec = format!("apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, {exec}");
+    let text = format!(
+        "clusters: [{{name: c, cluster: {{server: \"http://{address}\"}}}}]\n\
+         users: [{{name: u, user: {{exec: {{{exec}}}}}}}]\n\
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+    );
+    replace(file, &text);
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    format!("kubernetes://default?kubeconfig={}", file.display())
+}
+
+#[tokio::test]
+async fn an_api_server_is_shown_the_token_of_the_program_that_the_kubeconfig_names() {
+    let server = Server::start();
+    let (file, script, count) = (place("kubeconfig-exec"), place("exec"), place("exec-count"));
+    let until = |until: &str| format!(r#","expirationTimestamp":"{until}""#);
+    for (until, shown) in [
+        (until("2001-02-03T04:05:06Z"), ["Bearer 1", "Bearer 2"]),
+        (until("2901-02-03T04:05:06Z"), ["Bearer 1", "Bearer 1"]),
+        (String::new(), ["Bearer 1", "Bearer 1"]),
+    ] {
+        // Its token is how often it was run.
+        let count = count.display();
+        let text = format!(
+            "echo $KUBERNETES_EXEC_INFO >> {count}\n\
+             printf '{{\"status\":{{\"token\":\"%s\"{until}}}}}' $(wc -l < {count})\n"
+        );
+        replace(&script, &text);
+        let url = url_with_program(&server, &file, &format!("command: sh, args: [{}]", script.display()));
+        let register = primacy_stores::open(&url, "e").await.unwrap();
+        let first = server.shown();
+        assert!(first.contains(shown[0]), "{until}: {first}");
+        assert_eq!(register.read().await, Ok(None));
+        let second = server.shown();
+        assert!(second.contains(shown[1]), "{until}: {second}");
+        let told = fs::read_to_string(place("exec-count")).unwrap();
+        assert!(
+            told.contains(r#""kind":"ExecCredential""#) && told.contains(r#""interactive":false"#),
+            "{told}"
+        );
+        drop(register);
+        fs::remove_file(place("exec-count")).unwrap();
+    }
+    fs::remove_file(file).unwrap();
+    fs::remove_file(script).unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_others_can_change_is_not_run() {
+    let server = Server::start();
+    let (file, program, ran) = (place("kubeconfig-plug"), place("plug"), place("plug-ran"));
+    fs::write(&program, format!("#!/bin/sh\necho ran >> {}\n", ran.display())).unwrap();
+    let exec = format!("command: {}", program.display());
+    let refused = async || {
+        let url = url_with_program(&server, &file, &exec);
+        primacy_stores::open(&url, "e").await.err().unwrap().to_string()
+    };
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o775)).unwrap();
+    let why = refused().await;
+    assert!(why.contains("plug") && why.contains("is not run: others may change it"), "{why}");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
+        let why = refused().await;
+        assert!(why.contains("is not run: it belongs to the user nobody (65534)"), "{why}");
+    } else {
+        // Not by a macro: what a test prints is not shown when it passes.
+        let _ = std::io::stderr().write_all(b"NOT RUN: files of another user, which take root\n");
+    }
+    assert!(!ran.exists() && server.shown().is_empty());
+    for path in [file, program] {
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_program_is_bounded_in_what_it_prints_and_ends_with_who_waits_for_it() {
+    let server = Server::start();
+    let (file, started) = (place("kubeconfig-bounds"), place("exec-started"));
+    let url = url_with_program(&server, &file, "command: sh, args: ['-c', 'yes']");
+    let why = primacy_stores::open(&url, "e").await.err().unwrap().to_string();
+    assert!(why.contains("longer than 1048576 bytes"), "{why}");
+    // One that hangs, with a process of its own.
+    let script = format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", started.display());
+    let url = url_with_program(&server, &file, &format!("command: sh, args: ['-c', '{script}']"));
+    let opening = tokio::spawn(async move { primacy_stores::open(&url, "e").await.map(drop) });
+    let began = async |what: &str, holds: &dyn Fn() -> bool| {
+        let waiting = async {
+            while !holds() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await.expect(what);
+    };
+    began("it has started", &|| started.exists()).await;
+    opening.abort();
+    let pids = fs::read_to_string(&started).unwrap();
+    let is_alive = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    };
+    began("both are killed", &|| !pids.split_whitespace().any(is_alive)).await;
+    assert_eq!(server.shown(), "");
+    fs::remove_file(file).unwrap();
+    fs::remove_file(started).unwrap();
 }

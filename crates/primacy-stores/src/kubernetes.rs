@@ -17,6 +17,7 @@
 mod api;
 mod clients;
 mod examine;
+mod exec;
 mod lease;
 mod name;
 mod watch;
@@ -53,7 +54,7 @@ const FORM: &str = "kubernetes://NAMESPACE";
 /// The longest name of a namespace.
 const NAMESPACE_LENGTH_MAX: usize = 63;
 
-/// How long opening may take: the configuration may start a program that fetches credentials.
+/// How long the configuration may take to be read.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The clients of this process, one for each configuration.
@@ -103,7 +104,7 @@ async fn connect(source: Source) -> Result<Connected, OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     let made = background::run(async move {
         let clients = source.clients()?;
-        let namespace = clients.current().default_namespace().to_owned();
+        let namespace = clients.current().client.default_namespace().to_owned();
         Ok(Connected { clients, namespace })
     });
     let late = || OpenError::Unavailable {

@@ -378,7 +378,27 @@ fn open_trusted_by(
     Sharing::default().check_links(path).map_err(refused)?;
     let file = open(path)?;
     // Of the very file that is read.
-    let metadata = file.metadata()?;
+    check_owner(&file.metadata()?, exposed)?;
+    Ok(file)
+}
+
+/// Checks a program before it is run: the same is true of it as of a file that is relied on, and nobody else could put another one in its
+/// place meanwhile.
+///
+/// # Errors
+/// As of [`read_trusted`].
+#[cfg(feature = "kubernetes")]
+pub(crate) fn check_program(path: &Path) -> io::Result<()> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    let alone = Sharing::default();
+    alone.check_links(path).map_err(refused)?;
+    let metadata = fs::metadata(path)?;
+    check_owner(&metadata, 0o022)?;
+    alone.check(path, &metadata).map_err(refused)
+}
+
+fn check_owner(metadata: &Metadata, exposed: u32) -> io::Result<()> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
     if owner != me && owner != 0 {
         return Err(refused(format!(
@@ -395,7 +415,7 @@ fn open_trusted_by(
             mode & !exposed & 0o777
         )));
     }
-    Ok(file)
+    Ok(())
 }
 
 /// The parts of a path, the first one last; the root begins anew.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper_util::client::legacy;
 use kube::client::Body;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::clients::Clients;
+use super::clients::{Access, Clients};
 use super::lease::Lease;
 use crate::open::OpenError;
 use crate::register::{ReadError, SetError};
@@ -100,8 +101,9 @@ impl Api {
     pub(super) async fn watch(&self, seconds: u64) -> Result<Body, Failure> {
         let (leases, name) = (&self.leases, &self.name);
         let path = format!("{leases}?watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
+        let access = self.access().await?;
         within(async {
-            let response = self.send(Method::GET, &path, Vec::new()).await?;
+            let response = self.send(&access, Method::GET, &path, Vec::new()).await?;
             if response.status().is_success() {
                 Ok(response.into_body())
             } else {
@@ -152,8 +154,9 @@ impl Api {
     }
 
     async fn ask_for(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        let access = self.access().await?;
         within(async {
-            let response = self.send(method, path, body).await?;
+            let response = self.send(&access, method, path, body).await?;
             if !response.status().is_success() {
                 return Err(refused(response).await);
             }
@@ -162,14 +165,40 @@ impl Api {
         .await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Response<Body>, Failure> {
-        let request = Request::builder().method(method).uri(path);
-        let request = request.header("Content-Type", "application/json").header("Accept", "application/json");
+    /// The client, and what it shows besides. A program that fetches a token has a time of its own.
+    async fn access(&self) -> Result<(Access, Option<HeaderValue>), Failure> {
+        let access = self.clients.current();
+        let shown = match &access.program {
+            Some(program) => Some(program.authorization().await.map_err(Failure::Unsent)?),
+            None => None,
+        };
+        Ok((access, shown))
+    }
+
+    async fn send(
+        &self,
+        (access, shown): &(Access, Option<HeaderValue>),
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header("Content-Type", "application/json").header("Accept", "application/json");
+        if let Some(shown) = shown {
+            request = request.header(AUTHORIZATION, shown);
+        }
         let request = request.body(Body::from(body)).map_err(|error| Failure::Unsent(error.to_string()))?;
-        self.clients.current().send(request).await.map_err(|error| {
+        let response = access.client.send(request).await.map_err(|error| {
             let why = chain(&error);
             if is_unsent(&error) { Failure::Unsent(why) } else { Failure::Unanswered(why) }
-        })
+        })?;
+        if let (Some(program), Some(shown), StatusCode::UNAUTHORIZED) =
+            (&access.program, shown, response.status())
+        {
+            // The next request shows another one.
+            program.forget(shown).await;
+        }
+        Ok(response)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Clients of an API server: the application's own, or one that is made of a kubeconfig and the files that it names, and made anew when
-//! one of them has changed. What a client fetches by itself, tokens of `exec` and of providers, is its own affair.
+//! one of them has changed. Tokens of a program that it names are fetched in `exec.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use kube::{Client, Config};
 
 use super::Source;
 use super::api::REQUEST_TIMEOUT;
+use super::exec::Program;
 use crate::open::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
@@ -25,15 +26,22 @@ const OF_POD: [&str; 2] = [
 pub(super) enum Clients {
     /// One of the application's.
     Given(Client),
-    FromFiles(Arc<FromFiles<Client>>),
+    FromFiles(Arc<FromFiles<Access>>),
+}
+
+/// A client, and what fetches its token where the kubeconfig names a program for that.
+#[derive(Clone)]
+pub(super) struct Access {
+    pub(super) client: Client,
+    pub(super) program: Option<Arc<Program>>,
 }
 
 impl Clients {
     /// Returns the client as it is now; to be called on the stores' thread, on which its connections are.
-    pub(super) fn current(&self) -> Client {
+    pub(super) fn current(&self) -> Access {
         match self {
-            Self::Given(client) => client.clone(),
-            Self::FromFiles(client) => client.current(),
+            Self::Given(client) => Access { client: client.clone(), program: None },
+            Self::FromFiles(access) => access.current(),
         }
     }
 }
@@ -42,18 +50,22 @@ impl Source {
     /// Makes a client that sends no request twice. To be called on the stores' thread.
     pub(super) fn clients(self) -> Result<Clients, OpenError> {
         let made =
-            FromFiles::open("the kubeconfig, or a file that it names,", move |sources| self.client(sources))?;
+            FromFiles::open("the kubeconfig, or a file that it names,", move |sources| self.access(sources))?;
         Ok(Clients::FromFiles(Arc::new(made)))
     }
 
-    fn client(&self, sources: &mut Sources) -> Result<Client, OpenError> {
+    fn access(&self, sources: &mut Sources) -> Result<Access, OpenError> {
         let mut config = self.config(sources)?;
+        let program = Program::take(&mut config.auth_info, sources)?.map(Arc::new);
         // A repetition of what was done would be refused, as if it had not been.
         config.default_retry = false;
         config.connect_timeout = Some(REQUEST_TIMEOUT);
         config.write_timeout = Some(REQUEST_TIMEOUT);
-        Client::try_from(config)
-            .map_err(|error| passing::of_error(format!("the configuration cannot be used: {error}"), &error))
+        let client = Client::try_from(config);
+        let client = client.map_err(|error| {
+            passing::of_error(format!("the configuration cannot be used: {error}"), &error)
+        })?;
+        Ok(Access { client, program })
     }
 
     fn config(&self, sources: &mut Sources) -> Result<Config, OpenError> {

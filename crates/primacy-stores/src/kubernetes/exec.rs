@@ -1,0 +1,262 @@
+//! The program that a kubeconfig names to fetch a token (`exec`), as client-go runs such programs:
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
+//!
+//! kube would run it by itself: whoever owns it, for as long as it takes, and with all of its output in memory. Here it must be this user's
+//! or root's, has a limit on its time and output, and is killed with the request that waits for it.
+
+use std::env;
+use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderValue;
+use jiff::Timestamp;
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::open::OpenError;
+use crate::ownership;
+use crate::passing;
+use crate::replaced_files::Sources;
+
+/// How long the program may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest output that is read.
+const OUTPUT_MAX: u64 = 1 << 20;
+
+/// How long before its end a token is fetched anew.
+const FETCH_BEFORE: Duration = Duration::from_secs(60);
+
+/// A program, and the token that it has given.
+pub(super) struct Program {
+    path: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    token: Mutex<Option<Token>>,
+}
+
+struct Token {
+    /// `Authorization`, which is left out of what is shown.
+    header: HeaderValue,
+    /// Until when it is good; `None` if the program has not said so.
+    until: Option<SystemTime>,
+}
+
+/// What a program prints.
+#[derive(Deserialize)]
+struct Credential {
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: Option<String>,
+    expiration_timestamp: Option<String>,
+    client_certificate_data: Option<String>,
+}
+
+impl Program {
+    /// Takes the program out of what a kubeconfig says of a user, so that kube runs none. `None` if it names none, or something else goes
+    /// before.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] if others could change the program, or it is not there.
+    pub(super) fn take(user: &mut AuthInfo, sources: &mut Sources) -> Result<Option<Self>, OpenError> {
+        let refused = |why: String| OpenError::Refused { why };
+        if user.auth_provider.as_ref().is_some_and(|provider| provider.config.contains_key("cmd-path")) {
+            let why = "the kubeconfig names a program in auth-provider, which Kubernetes 1.26 has removed; name it in exec";
+            return Err(refused(why.to_owned()));
+        }
+        let Some(exec) = user.exec.take() else { return Ok(None) };
+        let has_login = user.username.is_some() && user.password.is_some();
+        if has_login || user.auth_provider.is_some() || user.token.is_some() || user.token_file.is_some() {
+            return Ok(None);
+        }
+        if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
+            let why = "the program in exec of the kubeconfig has interactiveMode Always, and there is nobody to talk to";
+            return Err(refused(why.to_owned()));
+        }
+        let command = exec.command.as_deref().unwrap_or_default();
+        let Some(path) = find(command) else {
+            let hint = exec.install_hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+            let why =
+                format!("the program {command:?} in exec of the kubeconfig is in no directory of PATH{hint}");
+            return Err(refused(why));
+        };
+        sources.add(&path);
+        let unused = |error| passing::of_file(format!("{} is not run: {error}", path.display()), &error);
+        ownership::check_program(&path).map_err(unused)?;
+        let environment = environment(&exec)
+            .map_err(|error| refused(format!("exec of the kubeconfig cannot be used: {error}")))?;
+        Ok(Some(Self {
+            path,
+            arguments: exec.args.unwrap_or_default(),
+            environment,
+            token: Mutex::default(),
+        }))
+    }
+
+    /// Returns what requests show as `Authorization`. Those that wait for it together run the program once.
+    ///
+    /// # Errors
+    /// What is wrong with the program or its output.
+    pub(super) async fn authorization(&self) -> Result<HeaderValue, String> {
+        let mut token = self.token.lock().await;
+        let is_good =
+            |token: &&Token| token.until.is_none_or(|until| SystemTime::now() + FETCH_BEFORE < until);
+        if let Some(token) = token.as_ref().filter(is_good) {
+            return Ok(token.header.clone());
+        }
+        let fetched = timeout(PATIENCE, self.fetch()).await;
+        let fetched = fetched.unwrap_or_else(|_| Err(format!("it was killed after {PATIENCE:?}")));
+        let fetched = fetched.map_err(|why| format!("{} gave no token: {why}", self.path.display()))?;
+        Ok(token.insert(fetched).header.clone())
+    }
+
+    /// Drops a token that the server does not accept, if it is still this one.
+    pub(super) async fn forget(&self, refused: &HeaderValue) {
+        let mut token = self.token.lock().await;
+        if token.as_ref().is_some_and(|token| token.header == *refused) {
+            *token = None;
+        }
+    }
+
+    async fn fetch(&self) -> Result<Token, String> {
+        // It may have been replaced since the kubeconfig was read.
+        ownership::check_program(&self.path).map_err(|error| error.to_string())?;
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let mut running = Running(command.spawn().map_err(|error| error.to_string())?);
+        let output = running.0.stdout.take().ok_or("it has no output")?;
+        let mut text = Vec::new();
+        let read = output.take(OUTPUT_MAX + 1).read_to_end(&mut text).await;
+        read.map_err(|error| error.to_string())?;
+        if text.len() as u64 > OUTPUT_MAX {
+            return Err(format!("its output is longer than {OUTPUT_MAX} bytes"));
+        }
+        let ended = running.0.wait().await.map_err(|error| error.to_string())?;
+        if !ended.success() {
+            return Err(format!("it ended with {ended}; what it says is on the standard error"));
+        }
+        Token::of(&text)
+    }
+}
+
+impl Token {
+    fn of(output: &[u8]) -> Result<Self, String> {
+        // Of the parser only where: what it shows of the text may be the token.
+        let credential = serde_json::from_slice::<Credential>(output).map_err(|error| {
+            format!(
+                "its output is no ExecCredential in JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            )
+        })?;
+        let status = credential.status.ok_or("its output has no status")?;
+        let Some(token) = status.token else {
+            return Err(match status.client_certificate_data {
+                Some(_) => "it gives a certificate; write it and its key into files, and name these as client-certificate and \
+                            client-key of the user"
+                    .to_owned(),
+                None => "its output has no status.token".to_owned(),
+            });
+        };
+        let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| "the token has letters that a header cannot have")?;
+        header.set_sensitive(true);
+        let until = status.expiration_timestamp.map(|until| until.parse::<Timestamp>()).transpose();
+        let until = until.map_err(|error| format!("status.expirationTimestamp is no time: {error}"))?;
+        Ok(Self { header, until: until.map(SystemTime::from) })
+    }
+}
+
+/// Returns what the program is told by its environment.
+fn environment(exec: &ExecConfig) -> Result<Vec<(String, String)>, serde_json::Error> {
+    let mut spec = json!({ "interactive": false });
+    if exec.provide_cluster_info {
+        spec["cluster"] = serde_json::to_value(&exec.cluster)?;
+    }
+    let info = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
+    let named = exec
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|setting| Some((setting.get("name")?.clone(), setting.get("value")?.clone())));
+    Ok(named.chain([("KUBERNETES_EXEC_INFO".to_owned(), info.to_string())]).collect())
+}
+
+/// Finds a program where a shell would, but for directories of PATH that depend on where this process is.
+fn find(command: &str) -> Option<PathBuf> {
+    if command.contains('/') {
+        return std::path::absolute(command).ok();
+    }
+    let is_program = |path: &PathBuf| {
+        path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let paths = env::var_os("PATH").filter(|_| !command.is_empty())?;
+    env::split_paths(&paths).filter(|dir| dir.is_absolute()).map(|dir| dir.join(command)).find(is_program)
+}
+
+/// A program that runs; with this, it and all that it has started in its process group end.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // There is a number for as long as nobody has waited for its end, so it is of no other process.
+        let pid = self.0.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        if let Some(pid) = pid {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Without the arguments, the environment and the token, any of which may be a secret.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_a_token_and_what_is_wrong_with_it_is_said_without_it() {
+        let token =
+            Token::of(br#"{"status":{"token":"t","expirationTimestamp":"2030-01-02T03:04:05Z"}}"#).unwrap();
+        assert_eq!(token.header, "Bearer t");
+        assert!(
+            token.until.unwrap() > SystemTime::UNIX_EPOCH && !format!("{:?}", token.header).contains('t')
+        );
+        for (output, said) in [
+            (r#"{"status":{"token":"s3cret"#, "no ExecCredential"),
+            (r#"{"status":{"token":"s3cret\n"}}"#, "letters"),
+            (r#"{"status":{"token":"s3cret","expirationTimestamp":"soon"}}"#, "no time"),
+            (r#"{"status":{"clientCertificateData":"s3cret"}}"#, "client-certificate"),
+            (r#"{"status":{}}"#, "no status.token"),
+            ("{}", "no status"),
+        ] {
+            let why = Token::of(output.as_bytes()).err().unwrap();
+            assert!(why.contains(said) && !why.contains("s3cret"), "{output}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_found_on_the_path_of_this_process() {
+        assert!(find("sh").is_some_and(|path| path.is_absolute() && path.ends_with("sh")));
+        assert_eq!(find("/no/such"), Some(PathBuf::from("/no/such")));
+        assert_eq!([find(""), find("no such program of any machine")], [None, None]);
+    }
+}
