@@ -275,18 +275,19 @@ impl Supervisor {
                     backoff = backoff.max(self.elector.timers().renewal).min(BACKOFF_MAX);
                 }
             }
-            if let Some(signal) = self.back_off(backoff).await {
+            if let Some(signal) = self.back_off(backoff, &led.reason).await {
                 return Ok(Exit::Signal(signal));
             }
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
     }
 
-    /// Waits for a random part of this time, unless a signal asks for the end.
-    async fn back_off(&mut self, backoff: StdDuration) -> Option<i32> {
+    /// Waits for a random part of this time, for this reason, unless a signal asks for the end.
+    async fn back_off(&mut self, backoff: StdDuration, why: &str) -> Option<i32> {
         let backoff = between_half_and_all(backoff);
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
         let elector = self.elector.clone();
+        elector.explain_not_campaigning(Some(format!("{why}; it stands again after a pause")));
         let over = sleep(backoff);
         tokio::pin!(over);
         loop {
@@ -298,7 +299,10 @@ impl Supervisor {
                 witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
                     self.renew_witness(witness);
                 }
-                () = &mut over => return None,
+                () = &mut over => {
+                    elector.explain_not_campaigning(None);
+                    return None;
+                }
             }
         }
     }
@@ -606,7 +610,7 @@ impl Supervisor {
         self.end_what_is_left(|left| self.reporter.tell(&Event::Warning { message: message(left) })).await;
         if self.guarded_since.elapsed() >= TOO_SOON {
             self.guardian_backoff = BACKOFF_MIN;
-        } else if let Some(signal) = self.back_off_from_guardian().await {
+        } else if let Some(signal) = self.back_off_from_guardian("its guardian has died").await {
             return Ok(Some(signal));
         }
         loop {
@@ -621,17 +625,17 @@ impl Supervisor {
             };
             let message =
                 format!("a guardian cannot be started, and without one this node does not stand: {error}");
-            self.reporter.tell(&Event::Warning { message });
-            if let Some(signal) = self.back_off_from_guardian().await {
+            self.reporter.tell(&Event::Warning { message: message.clone() });
+            if let Some(signal) = self.back_off_from_guardian(&message).await {
                 return Ok(Some(signal));
             }
         }
     }
 
-    async fn back_off_from_guardian(&mut self) -> Option<i32> {
+    async fn back_off_from_guardian(&mut self, why: &str) -> Option<i32> {
         let backoff = self.guardian_backoff;
         self.guardian_backoff = (backoff * 2).min(BACKOFF_MAX);
-        self.back_off(backoff).await
+        self.back_off(backoff, why).await
     }
 
     /// How long a leadership lasts without renewal.

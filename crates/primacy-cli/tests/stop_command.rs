@@ -215,6 +215,17 @@ fn the_next_start_runs_the_command_where_supervisor_and_guardian_were_killed_tog
         (message.contains("has failed, 2 time(s)") && message.contains("remove ")).then_some(())
     });
     assert_eq!(next.told.count("standing"), 0, "what it ends may go on");
+    let dir = place.text("a");
+    for verb in ["who", "resign"] {
+        let asked = place.output(&[verb, "--election", "e", "--state-dir", &dir]);
+        let said = format!("{}{}", stdout(&asked), stderr(&asked));
+        assert_eq!(asked.status.code(), Some(75), "{said}");
+        assert!(
+            said.contains("a does not stand for election: the --stop-command of an earlier run"),
+            "{said}"
+        );
+        assert!(said.contains("time(s)") && said.contains(".stop-command"), "{said}");
+    }
     assert_eq!(log(&place)[1..3], vec![format!("stop {term} lost"); 2]);
     fs::write(place.path("fixed"), "").unwrap();
     next.told.wait_for_event("started");
@@ -264,6 +275,10 @@ fn a_job_whose_stop_command_cannot_be_put_on_record_is_not_started() {
         node.told.wait_for_event("backoff");
         node.told.wait_for_another("not_started", 1);
         assert_eq!(log(&place), ["start a", "stop"]);
+        wait_until("what is said of it", || {
+            let said = stdout(&place.output(&[&["who"], &asked[..]].concat()));
+            said.contains("a does not stand for election: the command could not be started")
+        });
         fs::remove_dir(&new).unwrap();
         wait_until("the job's next line", || log(&place).len() == 3);
         assert!(record.exists());

@@ -45,6 +45,8 @@ pub(crate) enum Order {
     Transfer { term: Term, to: NodeId },
     /// What the health check says.
     Healthy(bool),
+    /// Why the application does not want to lead while it does not campaign.
+    NotCampaigning(Option<String>),
     /// In this leadership, the work must give signs of progress.
     Promise { term: Term, due: Weak<Due> },
     /// Tell the others this.
@@ -142,6 +144,8 @@ pub(crate) struct Desk {
     pub(crate) standing: Standing,
     /// What the health check says.
     pub(crate) healthy: bool,
+    /// Why the application does not want to lead while it does not campaign, as it has stated.
+    pub(crate) not_campaigning: Option<String>,
     pub(crate) timers: Timers,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
@@ -355,6 +359,10 @@ impl Desk {
             Some(Order::Healthy(healthy)) => {
                 self.healthy = healthy;
                 Command::Healthy(self.is_fit())
+            }
+            Some(Order::NotCampaigning(why)) => {
+                self.not_campaigning = why;
+                return None;
             }
             Some(Order::Promise { term, due }) => {
                 self.cell.as_ref().filter(|cell| cell.term() == term)?;

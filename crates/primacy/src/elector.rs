@@ -193,6 +193,12 @@ impl Elector {
         let _ = self.orders.send(Order::Healthy(healthy));
     }
 
+    /// States why the application does not want to lead while it does not [campaign](Self::campaign), for
+    /// [`Status::not_campaigning`](crate::Status::not_campaigning), in place of what was stated before.
+    pub fn explain_not_campaigning(&self, why: Option<String>) {
+        let _ = self.orders.send(Order::NotCampaigning(why));
+    }
+
     /// The election's name.
     #[must_use]
     pub fn election(&self) -> &str {
@@ -773,6 +779,7 @@ where
         witness: config.witness,
         standing,
         healthy: true,
+        not_campaigning: None,
         timers: config.timers.clone(),
         orders: received,
         sender: orders.downgrade(),

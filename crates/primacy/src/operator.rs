@@ -36,12 +36,18 @@ pub enum Kept {
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Only the leader can give up the lead.
-    #[error("{node} does not lead: {}; ask the leader", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
+    #[error(
+        "{node} does not lead: {}; ask the leader{}",
+        leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")),
+        not_campaigning.as_ref().map(|why| format!("; {node} does not stand for election: {why}")).unwrap_or_default()
+    )]
     NotLeading {
         /// Who was asked.
         node: NodeId,
         /// Who leads, as far as it knows.
         leader: Option<NodeId>,
+        /// Why its application does not want to lead, where it has stated that.
+        not_campaigning: Option<String>,
     },
     /// The lead can be given to a voter only.
     #[error("{to} is none of the voters ({voters}); name one of them")]
@@ -296,7 +302,11 @@ impl Desk {
         let leading = self.cell.as_ref().filter(|cell| !cell.is_ending());
         let leader = self.publisher.leader().map(|leader| leader.identity.node);
         let leader = leader.filter(|&leader| leader != self.identity.node);
-        leading.map(|cell| cell.term()).ok_or(AskError::NotLeading { node: self.identity.node, leader })
+        leading.map(|cell| cell.term()).ok_or_else(|| AskError::NotLeading {
+            node: self.identity.node,
+            leader,
+            not_campaigning: self.not_campaigning.clone().filter(|_| self.candidate.is_none()),
+        })
     }
 
     /// The leadership ends because somebody asked for it, which is more than the machine is told.

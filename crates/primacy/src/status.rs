@@ -48,6 +48,9 @@ pub struct Status {
     pub announced: Option<Announcement>,
     /// Whether the application wants this node to lead.
     pub campaigning: bool,
+    /// Why it does not, where it has stated that; see
+    /// [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning).
+    pub not_campaigning: Option<String>,
     /// What the health check says.
     pub healthy: bool,
     /// Whether the operator lets this node lead; see [`Elector::withdraw`](crate::Elector::withdraw).
@@ -337,6 +340,7 @@ impl Desk {
             kept_by: self.cell.as_ref().and_then(|cell| cell.kept_by()),
             announced: self.publisher.newest_announced(),
             campaigning,
+            not_campaigning: self.not_campaigning.clone().filter(|_| !campaigning),
             healthy: self.healthy,
             standing: self.standing.may_lead(),
             store_troubles: self.measures.store.troubles(),

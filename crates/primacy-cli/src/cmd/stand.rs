@@ -55,12 +55,17 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
         node: &'a str,
         stands: bool,
         kept: bool,
+        /// Why it does not stand for election all the same.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        not_campaigning: Option<String>,
     }
     target.no_store(verb, "name the node with --node, on its machine")?;
     let node = target.the_node()?;
     let answer = node.ask(what)?;
     let Answer::Standing { stands, kept } = answer else { return Err(unexpected(&node, answer)) };
-    tell(target.json, &Told { node: &node.node, stands, kept }, || {
+    let not_campaigning = if stands { target::who(&node)?.not_campaigning } else { None };
+    let told = Told { node: &node.node, stands, kept, not_campaigning };
+    tell(target.json, &told, || {
         let name = &node.node;
         let said = if stands {
             format!("{name} may lead")
@@ -69,7 +74,9 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
         };
         let lasts =
             if kept { "also after a restart" } else { "until it is restarted; it has no state directory" };
-        format!("{said}, {lasts}")
+        let yet = told.not_campaigning.as_ref();
+        let yet = yet.map(|why| format!("; yet it does not stand for election: {why}")).unwrap_or_default();
+        format!("{said}, {lasts}{yet}")
     })?;
     Ok(node)
 }

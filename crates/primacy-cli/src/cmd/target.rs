@@ -107,6 +107,7 @@ impl Target {
             return Ok(node.clone()); // If it does not lead, it says who does.
         }
         let (mut ending, mut elsewhere, mut names, mut silent) = (None, None, Vec::new(), Vec::new());
+        let mut kept = String::new();
         for node in &nodes {
             let who = match who(node) {
                 Ok(who) => who,
@@ -122,6 +123,9 @@ impl Target {
                 Leads::No => {}
             }
             elsewhere = elsewhere.or(who.leader.map(|leader| leader.node));
+            kept.extend(
+                who.not_campaigning.map(|why| format!("; {} does not stand for election: {why}", node.node)),
+            );
             names.push(node.node.as_str());
         }
         if let Some(node) = ending {
@@ -132,13 +136,14 @@ impl Target {
             |leader| format!("{leader} does; ask it on its machine, or name its --state-dir"),
         );
         let Some(first) = silent.first() else {
-            let message = format!("none of the nodes that run here leads ({}): {leader}", names.join(", "));
+            let message =
+                format!("none of the nodes that run here leads ({}): {leader}{kept}", names.join(", "));
             return Err(Failure::new(Exit::NotElected, message));
         };
         let others: Vec<&str> = silent.iter().map(|failure| failure.message.as_str()).collect();
         let answered = if names.is_empty() { "none" } else { &names.join(", ") };
         let message = format!(
-            "of the nodes that run here, those that answer do not lead ({answered}): {leader}; and {}",
+            "of the nodes that run here, those that answer do not lead ({answered}): {leader}{kept}; and {}",
             others.join("; ")
         );
         Err(Failure::new(first.exit, message))

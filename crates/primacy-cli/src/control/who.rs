@@ -56,6 +56,9 @@ pub(crate) struct Who {
     pub(crate) role: String,
     /// Whether its application wants to lead.
     pub(crate) campaigning: bool,
+    /// Why it does not, where it has said so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) not_campaigning: Option<String>,
     /// What its health check says.
     pub(crate) healthy: bool,
     /// Whether its operator lets it lead.
@@ -354,6 +357,7 @@ impl From<&Status> for Who {
             why_no_leader: status.why_no_leader(),
             role: role.to_owned(),
             campaigning: status.campaigning,
+            not_campaigning: status.not_campaigning.clone(),
             healthy: status.healthy,
             standing: status.standing,
             lease_ms: in_milliseconds(status.timers.lease),

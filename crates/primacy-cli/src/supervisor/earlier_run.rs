@@ -29,6 +29,7 @@ impl Supervisor {
         let message = "an earlier run of this node was killed before its --stop-command has succeeded: the command is run now, and \
                        this node does not stand for election before it has succeeded";
         self.reporter.tell(&Event::Warning { message: message.to_owned() });
+        self.elector.explain_not_campaigning(Some(self.why_kept(0)));
         let order = Order::Finish { term, fenced, valid_until: 0, granted: self.settings.duty.lease };
         self.guardian.tell(order.clone());
         let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
@@ -45,6 +46,7 @@ impl Supervisor {
                         if let Some(signal) = self.replace_guardian().await? {
                             return Ok(Some(Exit::Signal(signal)));
                         }
+                        self.elector.explain_not_campaigning(Some(self.why_kept(0)));
                         self.guardian.tell(order.clone());
                     }
                 },
@@ -60,12 +62,22 @@ impl Supervisor {
             return Ok(exit);
         }
         self.settings.owed = None;
+        self.elector.explain_not_campaigning(None);
         self.disarm_watchdog();
         self.guardian.take_leave().await;
         self.settings.duty.witness = self.elector.witness_spec();
         self.guardian = start_guardian(&self.settings, &self.reporter)?;
         self.guarded_since = StdInstant::now();
         Ok(None)
+    }
+
+    /// The reason that keeps this node from standing, after so many failures of the command.
+    fn why_kept(&self, failures: u32) -> String {
+        let file = self.settings.duty.stop_record.as_deref().unwrap_or("".as_ref()).display();
+        format!(
+            "the --stop-command of an earlier run has not succeeded, and has failed {failures} time(s); it is run until it succeeds: make \
+             it succeed, or, where you know that what it ends has ended, stop this node and remove {file}"
+        )
     }
 
     fn tell_of_earlier_run(&self, report: &Report, lead: Lead) {
@@ -81,6 +93,7 @@ impl Supervisor {
                      command is run again after {pause}; where you know that what it ends has ended, stop this node and remove {file}"
                 );
                 self.reporter.tell(&Event::Warning { message });
+                self.elector.explain_not_campaigning(Some(self.why_kept(*failures)));
             }
             // No job is running.
             Report::Ready { .. }

@@ -101,6 +101,7 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         witness: false,
         standing: Standing::load(None, "test", node).expect("nothing is read"),
         healthy: true,
+        not_campaigning: None,
         timers: Timers::new(Venue::Peers, None),
         orders: received,
         sender: orders.downgrade(),

@@ -46,7 +46,10 @@ fn own_part(status: &Status) -> Vec<String> {
     if let Some(lead) = status.lead {
         why.push(format!("{me} led in term {} and is ending its work", lead.term));
     } else if !status.campaigning && !matches!(&status.view, View::Peers(view) if view.witness) {
-        why.push(format!("{me} does not want to lead"));
+        why.push(match &status.not_campaigning {
+            Some(why) => format!("{me} does not stand for election: {why}"),
+            None => format!("{me} does not want to lead"),
+        });
     }
     why
 }

@@ -101,6 +101,8 @@ fn own_part(who: &Who) -> String {
         ", withdrawn by its operator"
     } else if !who.healthy {
         ", kept from leading by its health check"
+    } else if who.not_campaigning.is_some() {
+        ", does not stand for election"
     } else if !who.campaigning {
         ", does not want to lead"
     } else {
