@@ -28,10 +28,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How many of the last lines are shown when something does not happen.
 const LINES_SHOWN: usize = 12;
 
-/// Makes a directory for this user alone, under a name that no other user could have known before.
+/// Makes a directory for this user alone, under a name that no other user could have known before. It is short, for there are sockets below it.
 fn make_dir(name: &str) -> Result<PathBuf, Failure> {
-    let number = getrandom::u64().map_err(io::Error::other)?;
-    let dir = std::env::temp_dir().join(format!("primacy-{name}-{number:016x}"));
+    let number = getrandom::u32().map_err(io::Error::other)?;
+    let dir = std::env::temp_dir().join(format!("primacy-{name}-{number:08x}"));
     let made = fs::DirBuilder::new().mode(0o700).create(&dir);
     made.map_err(|error| Failure::new(Exit::State, format!("{} cannot be made: {error}", dir.display())))?;
     Ok(dir)
