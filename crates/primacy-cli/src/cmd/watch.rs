@@ -64,12 +64,21 @@ pub(crate) fn watch(args: &Watch) -> Result<Exit, Failure> {
     let node = target.the_node()?;
     let mut answers = Some(node.watch()?);
     loop {
+        let mut was_late = false;
         if let Some(answers) = &mut answers {
-            while let Next::Answer(answer) = answers.next()? {
-                show(target.json, &node.node, seen(&node, answer)?)?;
+            loop {
+                match answers.next()? {
+                    Next::Answer(answer) => show(target.json, &node.node, seen(&node, answer)?)?,
+                    Next::Late if !args.follow => return Err(answers.late("it told nothing yet")),
+                    late_or_ended @ (Next::Late | Next::Ended) => {
+                        was_late = matches!(late_or_ended, Next::Late);
+                        break;
+                    }
+                }
             }
         }
         answers = match node.watch() {
+            Ok(again) if was_late => Some(again),
             // It runs, and has closed the connection: we did not read what it wrote.
             Ok(again) => {
                 show(target.json, &node.node, Seen::Missed { changes: None })?;

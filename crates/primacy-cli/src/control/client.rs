@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The system takes zero for ever.
 const LEAST_PATIENCE: Duration = Duration::from_millis(1);
-/// How long an answer may be, in bytes: whoever answers is trusted, and may still be another program.
+/// How long one answer may be, in bytes: what answers is trusted, and may still be another program.
 const ANSWER_MAX: u64 = 4 << 20;
 
 /// A node whose control socket is on this machine.
@@ -107,7 +107,7 @@ impl Node {
     /// # Errors
     /// [`Exit::Unavailable`] if the node does not run or does not answer; what it refuses is an answer.
     pub(crate) fn ask(&self, what: What) -> Result<Answer, Failure> {
-        self.open(what, Some(PATIENCE))?.owed("what it was asked may be done all the same")
+        self.open(what)?.owed("what it was asked may be done all the same")
     }
 
     /// Asks to be told of every change.
@@ -115,10 +115,10 @@ impl Node {
     /// # Errors
     /// As [`ask`](Self::ask)
     pub(crate) fn watch(&self) -> Result<Answers, Failure> {
-        self.open(What::Watch, None)
+        self.open(What::Watch)
     }
 
-    fn open(&self, what: What, patience: Option<Duration>) -> Result<Answers, Failure> {
+    fn open(&self, what: What) -> Result<Answers, Failure> {
         let nobody = || {
             let message = format!(
                 "the node {} does not run here, by the state directory {}; start it, or name another with --node or \
@@ -133,7 +133,7 @@ impl Node {
             Err(ConnectProblem::Nobody(_)) => return Err(nobody()),
             connected => connected?,
         };
-        let due = patience.map(|patience| Instant::now() + patience);
+        let due = Some(Instant::now() + PATIENCE);
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut line = serde_json::to_vec(&Request { version: VERSION, what })
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
@@ -143,20 +143,26 @@ impl Node {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             written => written?,
         }
-        let limit = if patience.is_some() { ANSWER_MAX } else { u64::MAX };
-        let lines = BufReader::new(stream.take(limit));
+        let lines = BufReader::new(stream.take(ANSWER_MAX));
         Ok(Answers { node: self.node.clone(), lines, begun: Vec::new(), due })
     }
 }
 
 impl Answers {
-    /// The next answer.
+    /// The next answer. The first one must have come within ten seconds, and others at any time if no patience is set.
     ///
     /// # Errors
-    /// [`Exit::Protocol`] if it cannot be understood.
+    /// [`Exit::Protocol`] if it cannot be understood, or is too long.
     pub(crate) fn next(&mut self) -> Result<Next, Failure> {
+        if self.begun.is_empty() {
+            self.lines.get_mut().set_limit(ANSWER_MAX);
+        }
         match self.read_line() {
             Ok(true) => {}
+            Ok(false) if self.lines.get_ref().limit() == 0 => {
+                let message = format!("an answer of the node {} has more than {ANSWER_MAX} bytes", self.node);
+                return Err(Failure::new(Exit::Protocol, message));
+            }
             Ok(false) => return Ok(Next::Ended), // A line that was cut off says nothing.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 return Ok(Next::Late);
@@ -164,6 +170,7 @@ impl Answers {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(Next::Ended),
             Err(error) => return Err(error.into()),
         }
+        self.due = None;
         let node = &self.node;
         let line = std::mem::take(&mut self.begun);
         let reply: Reply = serde_json::from_slice(&line).map_err(|error| {
@@ -214,12 +221,20 @@ impl Answers {
 
     /// An answer that must come; `done` says what is known of what was asked if it does not.
     fn owed(&mut self, done: &str) -> Result<Answer, Failure> {
-        let message = match self.next()? {
-            Next::Answer(answer) => return Ok(answer),
-            Next::Late => format!("the node {} does not answer; is its process paused? {done}", self.node),
-            Next::Ended => format!("the node {} ended before it answered; {done}", self.node),
-        };
-        Err(Failure::new(Exit::Unavailable, message))
+        match self.next()? {
+            Next::Answer(answer) => Ok(answer),
+            Next::Late => Err(self.late(done)),
+            Next::Ended => {
+                let message = format!("the node {} ended before it answered; {done}", self.node);
+                Err(Failure::new(Exit::Unavailable, message))
+            }
+        }
+    }
+
+    /// The failure of an answer that is late.
+    pub(crate) fn late(&self, done: &str) -> Failure {
+        let message = format!("the node {} does not answer; is its process paused? {done}", self.node);
+        Failure::new(Exit::Unavailable, message)
     }
 
     /// How long the next answer may take, from now on.
@@ -279,5 +294,32 @@ mod tests {
         assert!(!asked.begun.is_empty(), "it goes on where it was");
         drop(asked);
         drips.join().unwrap();
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_refused_and_many_short_ones_are_not() {
+        let (asks, mut answers) = UnixStream::pair().unwrap();
+        let line = b"{\"version\":1,\"answer\":\"Withdrawn\"}\n";
+        let floods = std::thread::spawn(move || {
+            let short = line.repeat(usize::try_from(ANSWER_MAX).unwrap() / line.len() + 1);
+            answers.write_all(&short).unwrap();
+            while answers.write_all(&[b' '; 4_096]).is_ok() {}
+        });
+        let lines = BufReader::new(asks.take(0));
+        let mut asked = Answers { node: "a".to_owned(), lines, begun: Vec::new(), due: None };
+        let mut bytes = 0;
+        let failure = loop {
+            match asked.next() {
+                Err(failure) if failure.message.contains("not understood") => bytes += line.len(),
+                Err(failure) => break failure,
+                Ok(next) => panic!("{next:?}"),
+            }
+        };
+        assert!(failure.message.contains("has more than 4194304 bytes"), "{}", failure.message);
+        assert!(bytes as u64 > ANSWER_MAX, "all short ones together");
+        // What the reader has read ahead comes on top.
+        assert!(asked.begun.len() as u64 <= ANSWER_MAX + (16 << 10), "{}", asked.begun.len());
+        drop(asked);
+        floods.join().unwrap();
     }
 }
