@@ -192,7 +192,7 @@ Exit codes:
   77      others may write the control socket or its directory, or it is not yours";
 
 impl Exit {
-    /// What a file in a state directory that cannot be used leads to.
+    /// The exit code for a file in a state directory that cannot be used.
     pub(crate) fn of_state(error: &std::io::Error) -> Self {
         if descriptors::is_shortage(error) { Self::System } else { Self::State }
     }

@@ -31,7 +31,7 @@ struct Story {
     nodes: Vec<Node>,
     /// The terms and nodes that the commands have named, in order.
     named: Vec<(u64, String)>,
-    /// How many transfers made another node lead than the one that was asked for, which exit code 2 says.
+    /// The transfers that made another node lead than the one that was asked for, which exit code 2 says.
     missed: u32,
 }
 

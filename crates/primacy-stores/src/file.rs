@@ -69,7 +69,7 @@ enum Request {
     CompareAndSet {
         expect: Option<Version>,
         bytes: Vec<u8>,
-        /// Those of the caller, which may not wait for the reply.
+        /// The attempts of the caller, which may not wait for the reply.
         attempts: Attempts,
         reply: Reply<Result<Version, SetError>>,
     },

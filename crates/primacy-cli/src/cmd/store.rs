@@ -182,7 +182,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
     })
 }
 
-/// What fails now of the store that an elector holds its election in, as it has met it.
+/// The troubles of the store that an elector holds its election in, as it has met them.
 async fn troubles(elector: &Elector) -> Vec<String> {
     let status = elector.status().await;
     status.map_or_else(

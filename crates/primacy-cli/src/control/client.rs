@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The system takes zero for ever.
 const LEAST_PATIENCE: Duration = Duration::from_millis(1);
-/// How long one answer may be, in bytes: what answers is trusted, and may still be another program.
+/// The length of the longest answer, in bytes: the node is trusted, and another program may still answer in its place.
 const ANSWER_MAX: u64 = 4 << 20;
 
 /// A node whose control socket is on this machine.

@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::idle_connections::network;
 
-/// How many tries an address may have failed at once, and how often it gets one back. The same of a user at an address.
+/// The tries that an address may fail at once, and the time after which it gets one back. The same of a user at an address.
 const ADDRESS_TRIES: u32 = 10;
 const ADDRESS_REFILL: Duration = Duration::from_secs(2);
 
@@ -28,14 +28,14 @@ const ADDRESS_REFILL: Duration = Duration::from_secs(2);
 const TOTAL_TRIES: u32 = 200;
 const TOTAL_REFILL: Duration = Duration::from_millis(50);
 
-/// How many lines the log may get at once of failures and refusals, and how often one more.
+/// The lines that the log may get at once of failures and refusals, and the time after which it may get one more.
 const LOG_LINES: u32 = 20;
 const LOG_REFILL: Duration = Duration::from_secs(5);
 
-/// How many rows each table has.
+/// The rows of each table.
 const ROWS: usize = 1 << 10;
 
-/// How many failures are remembered in a row.
+/// The failures that are remembered in a row.
 const FAILURES: usize = 4;
 
 /// Tries that come back one by one: until when all of them are back.
@@ -157,7 +157,7 @@ impl Tables {
     /// Checks that there is a try left.
     ///
     /// # Errors
-    /// Whether the log does not know yet that there is none.
+    /// `true` if the log does not know yet that there is none.
     fn is_refused(&mut self, now: Instant, address: u64, user: u64) -> Result<(), bool> {
         let is_total_spent = self.total.bucket.is_spent(now, TOTAL_TRIES, TOTAL_REFILL);
         let own = match &mut self.users[row(user)] {

@@ -37,7 +37,7 @@ pub(crate) struct Service {
     port: u16,
     /// As it stands in the header, without the login.
     authority: String,
-    /// What is shown as `Authorization`, which is not printed.
+    /// The value of `Authorization`, which is not printed.
     login: Option<HeaderValue>,
     path: String,
     method: Method,
