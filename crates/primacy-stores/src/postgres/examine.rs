@@ -47,7 +47,7 @@ pub(crate) fn examine(address: Address) -> Examination {
             why: "what it answers is not what PostgreSQL does".to_owned(),
         })?;
         let mut checks = seen.judge();
-        checks.extend(judge_locks(&link).await?);
+        checks.extend(judge_others(&link).await?);
         if settings.recipe == Recipe::Advisory {
             checks.push(judge_holders(&holders(&link).await?));
         }
@@ -55,9 +55,10 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// Checks whether other roles could keep the table locked, and whether a session does.
-async fn judge_locks(link: &Link) -> Result<[Check; 2], OpenError> {
+/// Checks whether other roles could keep the table locked, whether a session does, and which other roles may write to it.
+async fn judge_others(link: &Link) -> Result<[Check; 3], OpenError> {
     const OTHERS: &str = "no other role may use the schema of the table";
+    const WRITERS: &str = "no other role may write to the table";
     const FREE: &str = "no session keeps others waiting for the table";
     let table = link.statements().table.clone();
     let rows = link.query(&locks::question(), vec![(Box::new(table.clone()), Type::TEXT)]).await;
@@ -96,7 +97,19 @@ async fn judge_locks(link: &Link) -> Result<[Check; 2], OpenError> {
             )
         },
     );
-    Ok([others, free])
+    let writers = text(2)?.map_or_else(
+        || Check::pass(WRITERS, format!("only this role, the owner of {table} and superusers may")),
+        |writers| {
+            Check::not(
+                Verdict::Warn,
+                WRITERS,
+                format!("other roles that may write to {table}: {writers}"),
+                "each of them can lead, and can replace or delete a record, as the roles of other nodes have to",
+                "REVOKE INSERT, UPDATE, DELETE on the table from each that is not the role of a node",
+            )
+        },
+    );
+    Ok([others, free, writers])
 }
 
 /// The elections whose lock a session of another role has: each its name, the server's process, the role and the application.

@@ -63,14 +63,28 @@ pub fn others_in(schemas: &str, table: &str) -> String {
     )
 }
 
-/// The question of `primacy doctor` about the table named by the first parameter: which other roles may use its schema, and who keeps others
-/// waiting for it.
+/// An expression of SQL: up to three roles, other than this one, the owner and superusers, that may write to the table with the oid `table`; NULL
+/// if there are none.
+fn writers(table: &str) -> String {
+    format!(
+        "(SELECT pg_catalog.string_agg(rolname, ', ') FROM (SELECT rolname FROM pg_catalog.pg_roles, pg_catalog.pg_class \
+         WHERE pg_class.oid OPERATOR(pg_catalog.=) {table} AND rolcanlogin AND NOT rolsuper AND rolname OPERATOR(pg_catalog.<>) current_user \
+         AND NOT pg_catalog.pg_has_role(pg_roles.oid, relowner, 'USAGE') \
+         AND pg_catalog.has_database_privilege(pg_roles.oid, pg_catalog.current_database(), 'CONNECT') \
+         AND pg_catalog.has_schema_privilege(pg_roles.oid, relnamespace, 'USAGE') \
+         AND (pg_catalog.has_any_column_privilege(pg_roles.oid, pg_class.oid, 'INSERT, UPDATE') \
+         OR pg_catalog.has_table_privilege(pg_roles.oid, pg_class.oid, 'DELETE, TRUNCATE')) ORDER BY rolname LIMIT 3) AS them)"
+    )
+}
+
+/// The question of `primacy doctor` about the table named by the first parameter: which other roles may use its schema, which sessions keep others
+/// waiting for it, and which other roles may write to it.
 pub(super) fn question() -> String {
     let table = "pg_catalog.to_regclass($1)::pg_catalog.oid";
     let schema = format!(
         "SELECT relnamespace FROM pg_catalog.pg_class WHERE pg_class.oid OPERATOR(pg_catalog.=) {table}"
     );
-    format!("SELECT {}, {}", others_in(&schema, table), blockers(table))
+    format!("SELECT {}, {}, {}", others_in(&schema, table), blockers(table), writers(table))
 }
 
 /// Looks once, over another connection, for whom a request waits that has no answer yet, and notes it with the request.

@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::advisory::LockStatements;
 use super::refusal;
-use super::trust::{is_trusted, reached};
+use super::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, is_trusted, reached};
 use crate::open::OpenError;
 use crate::record;
 
@@ -67,6 +67,10 @@ pub(super) fn limits() -> String {
          ANY (ARRAY['off', 'local', 'remote_write']) THEN pg_catalog.set_config('synchronous_commit', 'on', true) END)"
     )
 }
+
+/// A statement that revokes what default privileges have granted on the tables that its own transaction has made: a trigger on them
+/// would run with the rights of each node.
+const REVOKE_DEFAULTS: &str = include_str!("default_privileges.sql");
 
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
@@ -169,7 +173,10 @@ pub(super) async fn ensure(
     if !create {
         return Ok(None);
     }
-    if let Err(error) = client.batch_execute(&statements.create()).await {
+    refuse_event_triggers(client, statements, owner).await?;
+    // Both are one transaction.
+    let making = format!("{}; {REVOKE_DEFAULTS}", statements.create());
+    if let Err(error) = client.batch_execute(&making).await {
         let lacks = [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::INVALID_SCHEMA_NAME];
         if error.code().is_some_and(|code| lacks.contains(code)) {
             let why = format!(
@@ -189,11 +196,35 @@ pub(super) async fn ensure(
     check(client, statements, owner).await
 }
 
+/// # Errors
+/// [`OpenError::Refused`] if making the table would run a function of a role that is not trusted.
+async fn refuse_event_triggers(
+    client: &Client,
+    statements: &Statements,
+    trusted: Option<&str>,
+) -> Result<(), OpenError> {
+    let question = format!(
+        "SELECT pg_catalog.format('%s, which %I can change at any time, would run with the rights of %I', \
+         part.shown, pg_catalog.pg_get_userbyid(part.owner), current_user) FROM {EVENT_TRIGGERS} AS part \
+         WHERE NOT {} AND pg_catalog.pg_get_userbyid(part.owner) OPERATOR(pg_catalog.<>) coalesce($1, '') LIMIT 1",
+        is_trusted("part.owner")
+    );
+    let found = client.query_typed(&question, &[(&trusted, Type::TEXT)]).await;
+    let why = found.and_then(|rows| rows.first().map(|row| row.try_get::<_, String>(0)).transpose());
+    match why.map_err(|error| refusal::of_opening(&error))? {
+        None => Ok(()),
+        Some(why) => Err(OpenError::Refused {
+            why: format!("the table {} is not made: {why}. {EVENT_TRIGGER_FIX}", statements.table),
+        }),
+    }
+}
+
 /// The name of the table with its schema, its owner, its columns, and what is wrong with it; no row if there is none.
 fn question() -> String {
     let (table_is_trusted, schema_is_trusted, part_is_trusted) =
         (is_trusted("relowner"), is_trusted("nspowner"), is_trusted("part.owner"));
-    let parts = reached("ARRAY[pg_catalog.to_regclass($1)::pg_catalog.oid]");
+    let table = "pg_catalog.to_regclass($1)::pg_catalog.oid";
+    let (parts, grantee_is_trusted) = (reached(&format!("ARRAY[{table}]")), is_trusted("grantee"));
     format!(
         "SELECT pg_catalog.format('%I.%I', nspname, relname), pg_catalog.pg_get_userbyid(relowner)::pg_catalog.text, \
          (SELECT pg_catalog.string_agg(pg_catalog.concat(attname, ' ', CASE WHEN typnamespace OPERATOR(pg_catalog.<>) \
@@ -218,11 +249,20 @@ fn question() -> String {
          AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') \
          OR EXISTS (SELECT FROM pg_catalog.pg_attribute, pg_catalog.aclexplode(attacl) AS granted WHERE attrelid OPERATOR(pg_catalog.=) pg_class.oid \
          AND granted.grantee OPERATOR(pg_catalog.=) 0 AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') \
-         THEN 'may be written to by everybody (PUBLIC)' END \
+         THEN 'may be written to by everybody (PUBLIC)' \
+         WHEN lent.rights IS NOT NULL THEN pg_catalog.format('gives %I more than a candidate needs, and a trigger on it would run with \
+         the rights of this node: REVOKE %s ON %I.%I FROM %I', lent.grantee, lent.rights, nspname, relname, lent.grantee) END \
          FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) relnamespace \
          LEFT JOIN (SELECT part.shown, part.owner FROM {parts} AS part WHERE NOT {part_is_trusted} \
          AND pg_catalog.pg_get_userbyid(part.owner) OPERATOR(pg_catalog.<>) coalesce($2, '') LIMIT 1) AS untrusted ON true \
-         WHERE pg_class.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1)::pg_catalog.oid"
+         LEFT JOIN (SELECT pg_catalog.pg_get_userbyid(grantee) AS grantee, pg_catalog.string_agg(may, ', ' ORDER BY may) AS rights FROM ( \
+         SELECT granted.grantee, granted.privilege_type AS may FROM pg_catalog.pg_class, pg_catalog.aclexplode(relacl) AS granted \
+         WHERE oid OPERATOR(pg_catalog.=) {table} AND granted.grantee OPERATOR(pg_catalog.<>) relowner \
+         UNION SELECT granted.grantee, granted.privilege_type FROM pg_catalog.pg_attribute, pg_catalog.aclexplode(attacl) AS granted \
+         WHERE attrelid OPERATOR(pg_catalog.=) {table}) AS granted \
+         WHERE may OPERATOR(pg_catalog.<>) ALL (ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AND NOT {grantee_is_trusted} \
+         AND pg_catalog.pg_get_userbyid(grantee) OPERATOR(pg_catalog.<>) coalesce($2, '') GROUP BY grantee LIMIT 1) AS lent ON true \
+         WHERE pg_class.oid OPERATOR(pg_catalog.=) {table}"
     )
 }
 

@@ -28,3 +28,12 @@ pub fn is_trusted(role: &str) -> String {
 pub fn reached(relations: &str) -> String {
     include_str!("reached.sql").trim_end().replace(":relations", relations)
 }
+
+/// A subquery of SQL: the functions of event triggers. PostgreSQL runs these, with the rights of the role that sends the statement, for each
+/// statement that makes or changes an object or a right. The columns are those of [`reached`].
+pub const EVENT_TRIGGERS: &str = "(SELECT pg_catalog.format('the function %s of the event trigger %I', pg_proc.oid::pg_catalog.regprocedure, evtname) AS shown, \
+     'function' AS kind, proowner AS owner FROM pg_catalog.pg_event_trigger \
+     JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) evtfoid WHERE evtenabled OPERATOR(pg_catalog.<>) 'D')";
+
+/// The statement by which a superuser turns off an event trigger, or takes its function over.
+pub const EVENT_TRIGGER_FIX: &str = "Have a superuser disable it (ALTER EVENT TRIGGER NAME DISABLE), or take its function over (ALTER FUNCTION NAME OWNER TO)";

@@ -1,6 +1,7 @@
 //! A fence in a database, or a schema, that belongs to another role than the one that installs it.
 
 use primacy::fence::postgres::{Answer, FenceState, Guard, attempt, install};
+use primacy::stores::{Verdict, open_any};
 use primacy_conformance::live::postgres::{Postgres, connect};
 use tokio_postgres::Client;
 
@@ -151,6 +152,48 @@ async fn default_privileges_give_no_rights_on_a_fence() {
     let refused =
         reader.batch_execute("SELECT primacy_token('orders', 9223372036854775807)").await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "42501");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_privileges_give_no_rights_on_the_table_of_an_election() {
+    let Some((server, dba)) = prepared().await else { return };
+    dba.batch_execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO reader, PUBLIC").await.unwrap();
+    let reader = connect(&server.config("reader")).await.unwrap();
+    for (table, recipe) in [("primacy_record", "lease"), ("primacy_lock", "advisory")] {
+        let url = |role| format!("{}?recipe={recipe}", url_of(&server, role));
+        open_any(&url("dba"), "e").await.expect("the table is made");
+        let granted = format!(
+            "SELECT relacl FROM pg_class WHERE relname = '{table}' \
+             AND EXISTS (SELECT FROM aclexplode(relacl) WHERE grantee <> relowner)"
+        );
+        assert_eq!(server.run_sql(&granted).await, []);
+        let trigger = format!(
+            "CREATE TRIGGER evil BEFORE UPDATE ON {table} EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+        );
+        let refused = reader.batch_execute(&trigger).await.expect_err("no right TRIGGER");
+        assert_eq!(refused.code().unwrap().code(), "42501", "{refused}");
+        // Rights of a candidate are granted by hand, and the doctor names the roles that have them.
+        dba.batch_execute(&format!("GRANT SELECT, INSERT, UPDATE ON {table} TO reader")).await.unwrap();
+        open_any(&url("reader"), "e").await.expect("a second candidate");
+        open_any(&format!("{}&schema=public", url("dba")), "e").await.expect("the first one");
+        let checks = primacy::stores::examine(&url("dba")).await.unwrap();
+        let writers =
+            checks.iter().find(|check| check.name == "no other role may write to the table").unwrap();
+        assert!(writers.verdict == Verdict::Warn && writers.found.ends_with(": reader"), "{writers:?}");
+        // More than that is refused: each URL here is a connection of its own, which looks at the table.
+        for (number, right) in
+            ["TRIGGER", "REFERENCES", "TRUNCATE", "REFERENCES (election)"].iter().enumerate()
+        {
+            dba.batch_execute(&format!("GRANT {right} ON {table} TO reader")).await.unwrap();
+            let again = format!("{}&application_name=n{number}", url("dba"));
+            let refused = open_any(&again, "e").await.expect_err(right).to_string();
+            let name = right.split(' ').next().unwrap();
+            let fix = format!("REVOKE {name} ON public.{table} FROM reader");
+            assert!(refused.contains("gives reader more") && refused.contains(&fix), "{right}: {refused}");
+            dba.batch_execute(&fix).await.unwrap();
+            open_any(&again, "e").await.expect("what the error says mends it");
+        }
+    }
 }
 
 /// Every role can keep the lock that installations take, and then they meet in the catalog.

@@ -1,6 +1,7 @@
 //! Tables, trusted and the fence's own, for which PostgreSQL runs what another role has made.
 
 use primacy::fence::postgres::{Answer, FenceState, attempt, install};
+use primacy::stores::open_any;
 
 use super::hostile::{app, guard, prepared};
 
@@ -160,4 +161,47 @@ async fn a_fence_that_reaches_a_function_of_another_role_is_refused_and_told() {
     server.run_sql("CREATE STATISTICS more ON highest, election FROM primacy_fence").await;
     let refused = install(&server.url(), &guard()).await.expect_err("statistics").to_string();
     assert!(refused.contains("extended statistics"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_where_an_event_trigger_runs_a_function_of_another_role() {
+    let Some(server) = prepared().await else { return };
+    let evil = "CREATE SEQUENCE own.seen; CREATE FUNCTION own.evil() RETURNS event_trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM nextval('own.seen'); END $$";
+    app(&server).await.batch_execute(evil).await.unwrap();
+    let election = async |recipe: &str| {
+        let url = format!("{}?recipe={recipe}", server.url());
+        open_any(&url, "e").await.map(|_| ()).map_err(|error| error.to_string())
+    };
+    for event in ["ddl_command_start", "ddl_command_end", "sql_drop", "table_rewrite"] {
+        server.run_sql(&format!("CREATE EVENT TRIGGER evil ON {event} EXECUTE FUNCTION own.evil()")).await;
+        server.run_sql("ALTER EVENT TRIGGER evil ENABLE ALWAYS").await;
+        let refused = [
+            install(&server.url(), &guard()).await.expect_err(event).to_string(),
+            election("lease").await.expect_err(event),
+            election("advisory").await.expect_err(event),
+        ];
+        for refused in refused {
+            assert!(
+                refused.contains("the function own.evil() of the event trigger evil"),
+                "{event}: {refused}"
+            );
+            assert!(
+                refused.contains("app") && refused.contains("the rights of postgres"),
+                "{event}: {refused}"
+            );
+        }
+        server.run_sql("DROP EVENT TRIGGER evil").await;
+    }
+    let made = "SELECT is_called::text FROM own.seen UNION ALL SELECT relname FROM pg_class WHERE relname ~ '^primacy_'";
+    assert_eq!(server.run_sql(made).await, [Some("false".to_owned())], "it has run, or something is made");
+
+    // One that is turned off runs nothing, and one that belongs to a superuser runs nothing of a stranger's.
+    let off = "CREATE EVENT TRIGGER evil ON ddl_command_end EXECUTE FUNCTION own.evil(); ALTER EVENT TRIGGER evil DISABLE";
+    server.run_sql(off).await;
+    install(&server.url(), &guard()).await.expect("it is turned off");
+    election("lease").await.expect("it is turned off");
+    server.run_sql("ALTER FUNCTION own.evil() OWNER TO postgres; ALTER EVENT TRIGGER evil ENABLE").await;
+    install(&server.url(), &guard()).await.expect("it is trusted");
+    election("advisory").await.expect("it is trusted");
 }

@@ -10,6 +10,23 @@ SELECT pg_catalog.set_config('primacy_install.path', pg_catalog.current_setting(
     -- What the catalog shows of the fence is compared below.
     pg_catalog.set_config('quote_all_identifiers', 'off', true);
 
+-- The functions of event triggers run, with our rights, for nearly every statement below: those of a stranger would be lent them.
+DO $primacy$
+DECLARE
+    made pg_catalog.record;
+BEGIN
+    FOR made IN
+        SELECT part.shown, part.owner FROM :event_triggers AS part
+    LOOP
+        IF NOT :trusted THEN
+            RAISE EXCEPTION USING ERRCODE = 'PRM06',
+                MESSAGE = pg_catalog.format('primacy: %s belongs to the role %s, and would run with the rights of %s; nothing was changed',
+                    made.shown, :role, current_user),
+                HINT = ':event_trigger_fix.';
+        END IF;
+    END LOOP;
+END $primacy$;
+
 -- Two installations at once would meet in the catalogs. Every role can take this lock, so it is not waited for without a bound.
 DO $primacy$ BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', '10s', true);
