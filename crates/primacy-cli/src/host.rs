@@ -138,7 +138,7 @@ async fn take_part(
     let serve = |figures| serve_figures(figures, registry, &elector, reporter);
     let _serving = figures.map(serve).transpose()?;
     let starting = Arc::default();
-    orphans::reap_for_ever(Arc::clone(&starting))?;
+    orphans::reap_for_ever()?;
     if let Some(check) = entry.health_check() {
         elector.set_healthy(false);
         let starting = Arc::clone(&starting);

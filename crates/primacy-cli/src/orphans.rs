@@ -1,33 +1,49 @@
 //! Children of a node that it must take the ends of, or kill: the orphans that a dead guardian leaves, and, where the node is
 //! the first process of a container, everybody's.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use primacy::core::Instant;
+use rustix::process::Pid;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use crate::cgroup::Cgroup;
-use crate::process_tree::{end_descendants, kill_descendants, reap};
+use crate::process_tree::{end_descendants, ended_children, kill_descendants, take_end};
 
-/// Takes the ends of all children, for ever. Nothing in this process waits for a child otherwise than by a descriptor of it, so
-/// nothing misses an end that was taken here. `starting` is held by whoever starts a process, for the standard library waits
-/// for one that could not be executed.
+/// The pause before each look for children that have ended.
+const LOOK: Duration = Duration::from_secs(1);
+/// The looks after which the end of a child is taken here.
+const LOOKS: u32 = 3;
+
+/// Takes the ends of children that nobody else takes, for ever. A part of this process that waits for a child of its own, such as the
+/// program that a kubeconfig names, takes its end at once, and would miss one that was taken here. What waits for a child by a
+/// descriptor of it leaves its end to this.
 ///
 /// # Errors
 /// If the system does not let this process listen to `SIGCHLD`.
-pub(crate) fn reap_for_ever(starting: Arc<Mutex<()>>) -> io::Result<()> {
+pub(crate) fn reap_for_ever() -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     tokio::spawn(async move {
+        // How often each was seen. One look follows another by a timer, so that all others have run meanwhile.
+        let mut seen: HashMap<Pid, u32> = HashMap::new();
         loop {
-            {
-                let _nobody_starts = starting.lock().await;
-                reap(|_, _| {});
+            sleep(LOOK).await;
+            let ended = ended_children();
+            seen.retain(|child, _| ended.contains(child));
+            for child in ended {
+                let looks = seen.entry(child).or_default();
+                *looks += 1;
+                if *looks >= LOOKS {
+                    take_end(child);
+                }
             }
-            if child_ended.recv().await.is_none() {
+            if seen.is_empty() && child_ended.recv().await.is_none() {
                 return;
             }
         }
@@ -98,4 +114,26 @@ fn obey(orders: &Receiver<(Order, oneshot::Sender<()>)>) {
 /// A group is made anew for each job, so it is opened when it is needed.
 fn opened(cgroup: Option<PathBuf>) -> Option<Cgroup> {
     Cgroup::open(&cgroup?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[expect(clippy::zombie_processes, reason = "it is what is to be found")]
+    async fn the_end_of_a_child_is_left_to_what_waits_for_it_and_taken_where_nothing_does() {
+        reap_for_ever().unwrap();
+        for _ in 0..50 {
+            let ended = tokio::process::Command::new("true").status().await.unwrap();
+            assert!(ended.success(), "{ended}");
+        }
+        let left = Pid::from_child(&std::process::Command::new("true").spawn().unwrap());
+        let taken = async {
+            while std::path::Path::new("/proc").join(left.as_raw_nonzero().to_string()).exists() {
+                sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), taken).await.expect("its end is taken");
+    }
 }

@@ -16,7 +16,7 @@ use primacy::core::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
-    kill_process_group, pidfd_open, pidfd_send_signal, wait, waitid,
+    kill_process_group, pidfd_open, pidfd_send_signal, wait, waitid, waitpid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,19 @@ pub(crate) fn reap(mut on_end: impl FnMut(Pid, Ended)) {
             Ok(None) | Err(_) => return,
         }
     }
+}
+
+/// The children that have ended, and whose end nobody has taken.
+pub(crate) fn ended_children() -> HashSet<Pid> {
+    children_of(getpid())
+        .into_iter()
+        .filter(|&child| state(child).is_some_and(|state| is_over(&state)))
+        .collect()
+}
+
+/// Takes the end of a child, if it has ended.
+pub(crate) fn take_end(child: Pid) {
+    let _ = waitpid(Some(child), WaitOptions::NOHANG);
 }
 
 /// Whether any child is left, without taking its end.

@@ -149,7 +149,7 @@ impl Proxy {
     async fn serve(&self, upstream: Authority, reporter: &Reporter) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
         // It starts nothing itself, and may be the first process of a container.
-        orphans::reap_for_ever(Arc::default())?;
+        orphans::reap_for_ever()?;
         self.check_reach(&upstream).await?;
         let listener = self.bind().await?;
         let figures = self.metrics.map(figures::Server::bind).transpose()?;
