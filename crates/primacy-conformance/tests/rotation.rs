@@ -236,6 +236,18 @@ async fn a_program_that_others_can_change_is_not_run() {
         std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
         let why = refused().await;
         assert!(why.contains("is not run: it belongs to the user nobody (65534)"), "{why}");
+        // Root's own, in a directory of that user's, who could exchange it.
+        let theirs = place("plug-dir");
+        fs::create_dir(&theirs).unwrap();
+        fs::copy(&program, theirs.join("plug")).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
+        let url = url_with_program(&server, &file, &format!("command: {}", theirs.join("plug").display()));
+        let why = primacy_stores::open(&url, "e").await.err().unwrap().to_string();
+        assert!(
+            why.contains("belongs to the user nobody (65534), who could put another program there"),
+            "{why}"
+        );
+        fs::remove_dir_all(theirs).unwrap();
     } else {
         // Not by a macro: what a test prints is not shown when it passes.
         let _ = std::io::stderr().write_all(b"NOT RUN: files of another user, which take root\n");

@@ -14,6 +14,8 @@ use rustix::fs::{CWD, Gid, Mode, OFlags};
 
 /// Everybody may write.
 const OTHERS_WRITE: u32 = 0o002;
+/// The right of everybody to open a file, and so to lock it.
+const OTHERS_READ: u32 = 0o004;
 /// In a directory with this bit, everybody may make files, and replace and remove only their own.
 const STICKY: u32 = 0o1000;
 /// The bit by which all that is made in a directory has its group.
@@ -92,10 +94,16 @@ impl Sharing {
                 user_name(me)
             ));
         }
-        // Who may not take the right away must not use it. Who may, does: see `tighten`.
-        if !metadata.is_symlink() && metadata.mode() & OTHERS_WRITE != 0 && owner != me && me != 0 {
+        // The owner takes the right away: see `tighten`. Root does not, where a link could have taken the file's place by then.
+        if !metadata.is_symlink() && metadata.mode() & OTHERS_WRITE != 0 && owner != me {
             return Err(format!(
                 "everybody may write to {shown}, of the user {}: chmod o-w {shown}",
+                user_name(owner)
+            ));
+        }
+        if metadata.is_file() && metadata.mode() & OTHERS_READ != 0 && owner != me && me == 0 {
+            return Err(format!(
+                "everybody may open {shown}, of the user {}, and so lock it: chmod o-r {shown}",
                 user_name(owner)
             ));
         }
@@ -322,7 +330,12 @@ pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
 /// # Errors
 /// As of [`read_trusted`].
 pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
-    open_trusted_by(path, exposed, |path| File::open(path))
+    // Another user's pipe is not waited for. One of this user's, such as a shell makes for `<(…)`, is read as it comes.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let open = |path: &Path| OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = open_trusted_by(path, exposed, open)?;
+    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+    Ok(file)
 }
 
 /// Reads a text as [`read_trusted`] does, from a file in a directory with the state of a node; see [`open_in_state_dir`].
@@ -394,6 +407,21 @@ pub(crate) fn check_program(path: &Path) -> io::Result<()> {
     alone.check_links(path).map_err(refused)?;
     let metadata = fs::metadata(path)?;
     check_owner(&metadata, 0o022)?;
+    // It is run by its name, which is only as good as each directory on the way.
+    let me = rustix::process::geteuid().as_raw();
+    for directory in path.canonicalize()?.ancestors().skip(1) {
+        let found = fs::metadata(directory)?;
+        if ![me, 0].contains(&found.uid()) {
+            return Err(refused(format!(
+                "its directory {} belongs to the user {}, who could put another program there",
+                directory.display(),
+                user_name(found.uid())
+            )));
+        }
+        if found.mode() & OTHERS_WRITE != 0 && found.mode() & STICKY == 0 {
+            return Err(refused(format!("everybody may write to its directory {}", directory.display())));
+        }
+    }
     alone.check(path, &metadata).map_err(refused)
 }
 
@@ -621,7 +649,37 @@ mod tests {
             }
         }
         assert!(check_state_dir(&base.join("all")).unwrap_err().contains("chmod o-w"));
+        // A file of that user which a third one could lock or write to.
+        let file = base.join("home/file");
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::chown(&file, Some(60001), None).unwrap();
+        for (mode, why) in
+            [(0o600, None), (0o640, None), (0o644, Some("chmod o-r")), (0o666, Some("chmod o-w"))]
+        {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = alone.check(&file, &fs::metadata(&file).unwrap()).err();
+            assert_eq!(refused.is_some(), why.is_some(), "{mode:o}: {refused:?}");
+            assert!(why.is_none_or(|why| refused.unwrap().contains(why)), "{mode:o}");
+        }
         fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn another_users_pipe_is_not_waited_for_and_one_of_this_users_is_read() {
+        let (reads, mut writes) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writes, b"text").unwrap();
+        drop(writes);
+        let own = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reads));
+        assert_eq!(read_trusted(Path::new(&own), 0o022).unwrap(), "text");
+        if !rustix::process::geteuid().is_root() {
+            return not_run();
+        }
+        let theirs = std::env::temp_dir().join(format!("primacy-pipe-{}", std::process::id()));
+        rustix::fs::mkfifoat(CWD, &theirs, Mode::from_raw_mode(0o600)).unwrap();
+        rustix::fs::chown(&theirs, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
+        let why = read_trusted(&theirs, 0o022).unwrap_err().to_string();
+        assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
+        fs::remove_file(theirs).unwrap();
     }
 
     #[test]
