@@ -8,7 +8,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts as RequestParts;
 use hyper::http::response::Parts as ResponseParts;
-use hyper::http::uri::Authority;
+use hyper::http::uri::{Authority, Scheme};
 use hyper::{Uri, Version};
 use primacy::fence::http::FENCING_TOKEN;
 
@@ -31,7 +31,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// Why a request is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// Its `Host` is missing, repeated or malformed: the service could take it for one of another site than the client means.
+    /// Its `Host`, or the host of the URL that it asks for, is missing, repeated or malformed: the service could take it for one of another site than the client means.
     Host,
     /// Its body has another coding than `chunked`, which the next connection would not be told of.
     Coding,
@@ -46,17 +46,25 @@ pub(super) fn check_request(head: &RequestParts) -> Result<(), Unfit> {
     // RFC 9112, section 3.2: one in each request of HTTP/1.1, of a host and a port at most, or empty.
     let is_fit = match (hosts.next(), hosts.next()) {
         (None, _) => head.version != Version::HTTP_11,
-        (Some(host), None) => host.is_empty() || is_authority(host),
+        (Some(host), None) => host.is_empty() || host.to_str().is_ok_and(is_authority),
         (Some(_), Some(_)) => false,
     };
-    if !is_fit {
+    // The host of a whole URL goes before that (section 3.2.2).
+    let is_target_fit = head.uri.authority().is_none_or(|authority| is_authority(authority.as_str()))
+        && head.uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
+    if !is_fit || !is_target_fit {
         return Err(Unfit::Host);
     }
     if has_coded_body(&head.headers) { Err(Unfit::Coding) } else { Ok(()) }
 }
 
-fn is_authority(host: &HeaderValue) -> bool {
-    host.to_str().is_ok_and(|host| !host.contains('@') && host.parse::<Authority>().is_ok())
+/// Returns true for a host, and a port that is a number, if there is one.
+fn is_authority(text: &str) -> bool {
+    let has_port = |authority: &Authority| authority.as_str() != authority.host();
+    !text.contains('@')
+        && text
+            .parse::<Authority>()
+            .is_ok_and(|authority| !has_port(&authority) || authority.port_u16().is_some())
 }
 
 /// Returns true if a body has a transfer coding besides `chunked`. It would be passed on as it is, and its coding is for one connection only.
@@ -168,8 +176,16 @@ mod tests {
         for host in ["", "a", "a:80", "[::1]:80", "a_b.example"] {
             assert_eq!(check(http11, &[("Host", host)]), Ok(()), "{host}");
         }
-        for host in ["a, b", "a b", "u@a", "a/b", "a\u{e9}"] {
+        for host in ["a, b", "a b", "u@a", "a/b", "a\u{e9}", "x:99999", "x:"] {
             assert_eq!(check(http11, &[("Host", host)]), Err(Unfit::Host), "{host}");
+        }
+        let target = |url: &str| {
+            let request = Request::put(url).version(http11).header("Host", "x");
+            check_request(&request.body(()).unwrap().into_parts().0)
+        };
+        assert_eq!(target("http://a:80/b"), Ok(()));
+        for url in ["http://u:p@a/", "http://a:99999/", "https://a/", "ftp://a/"] {
+            assert_eq!(target(url), Err(Unfit::Host), "{url}");
         }
         assert_eq!((check(http10, &[]), check(http11, &[])), (Ok(()), Err(Unfit::Host)));
         assert_eq!(check(http10, &[("Host", "a"), ("Host", "a")]), Err(Unfit::Host));
