@@ -46,7 +46,7 @@ impl Operation {
 }
 
 /// After how many leases without another failure a store that answers other requests has no trouble with those that failed.
-const OVER_AFTER: u64 = 10;
+const OVER_AFTER: u64 = 3;
 
 /// How a failed request is to be taken; a later one is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

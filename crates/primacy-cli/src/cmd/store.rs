@@ -101,7 +101,9 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
             (Some(holder), Verdict::Held) => {
                 format!("{holder} leads, unless its lease has run out; one look cannot tell (--verify can)")
             }
-            (Some(_), Verdict::Young) => format!("nobody leads: {NEW_RECORD}"),
+            (Some(_), Verdict::Young) => {
+                format!("nobody leads: {NEW_RECORD}; one look cannot tell whether it lives (--verify can)")
+            }
             (Some(holder), Verdict::Renewed) if taken => format!("{holder} leads: it has just been elected"),
             (Some(holder), Verdict::Renewed) => format!("{holder} leads: it has renewed"),
             (Some(holder), Verdict::RanOut) => {

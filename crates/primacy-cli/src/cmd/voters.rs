@@ -236,10 +236,12 @@ fn change(
             Progress::NotLed
                 if *leaderless_since.get_or_insert_with(Instant::now) + LEADERLESS_MAX < Instant::now() =>
             {
-                let message = format!(
-                    "nobody leads, so nothing can be changed; see `primacy who --election {}`",
-                    target.election
-                );
+                let message = removed_by_its_own_list(&asked, change, node).unwrap_or_else(|| {
+                    let election = &target.election;
+                    format!(
+                        "nobody leads, so nothing can be changed; see `primacy who --election {election}`"
+                    )
+                });
                 return Err(Failure::new(Exit::NotElected, message));
             }
             Progress::NotLed => {}
@@ -256,6 +258,21 @@ fn change(
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
+}
+
+/// Says what is known where a node was asked to remove itself and hears nobody any more: the others let it go as soon as they have the
+/// list, and it may not hear that a majority has it.
+fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> Option<String> {
+    if change != "remove" || asked.node != node {
+        return None;
+    }
+    let Ok(Answer::Voters { term, number, voters }) = asked.ask(What::Voters) else { return None };
+    (!voters.contains_key(node)).then(|| {
+        format!(
+            "{node} is none of the voters by the record ({term}, {number}), and hears no leader any more, so it cannot know whether a \
+             majority has that record; ask one of the voters: `primacy voters list`"
+        )
+    })
 }
 
 /// What becomes of it when nobody waits. The leader takes the next step only when it is asked: whoever is not wanted any more must

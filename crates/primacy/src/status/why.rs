@@ -11,7 +11,7 @@ use crate::transport::PeerStatus;
 
 /// The reason while the record is young: its holder does not lead yet.
 pub const NEW_RECORD: &str =
-    "the record is new, and its holder waits until the one before it would have stopped";
+    "the record is new, and its holder, if it lives, waits until the one before it would have stopped";
 
 /// A sentence for each thing that is missing.
 pub(super) fn no_leader(status: &Status) -> Vec<String> {
@@ -48,6 +48,10 @@ fn own_part(status: &Status) -> Vec<String> {
     } else if !status.campaigning && !matches!(&status.view, View::Peers(view) if view.witness) {
         why.push(match &status.not_campaigning {
             Some(why) => format!("{me} does not stand for election: {why}"),
+            // Its work has ended, and what took the lead from it keeps it from giving it back.
+            None if matches!(&status.view, View::Store(view) if view.role == "releasing") => {
+                format!("{me} has led, and does not stand again before its lease has run out or it has released the record")
+            }
             None => format!("{me} does not want to lead"),
         });
     }
@@ -211,11 +215,12 @@ fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
 
 /// The voters that are not there, and why; and that they leave no majority, if that is so.
 fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
-    // A voter answers a candidate at once.
+    // A voter answers a candidate at once. A node that does not stand asks nothing, and need not hear anything.
+    let asks = status.campaigning && status.standing && status.healthy && !view.witness;
     let patience = Duration::from(status.timers.lease.saturating_mul(2));
     let silent = |peer: &PeerStatus| {
         let silent = peer.heard_at.map(|at| status.at.since(at)).filter(|&silent| silent > patience);
-        silent.filter(|_| status.campaigning && view.connected.contains(&peer.node))
+        silent.filter(|_| asks && view.connected.contains(&peer.node))
     };
     let silent: BTreeMap<NodeId, Duration> =
         view.peers.iter().filter_map(|peer| Some((peer.node, silent(peer)?))).collect();
