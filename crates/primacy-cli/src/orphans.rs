@@ -121,7 +121,6 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    #[expect(clippy::zombie_processes, reason = "it is what is to be found")]
     async fn the_end_of_a_child_is_left_to_what_waits_for_it_and_taken_where_nothing_does() {
         reap_for_ever().unwrap();
         for _ in 0..50 {
@@ -131,9 +130,9 @@ mod tests {
         let left = Pid::from_child(&std::process::Command::new("true").spawn().unwrap());
         let taken = async {
             while std::path::Path::new("/proc").join(left.as_raw_nonzero().to_string()).exists() {
-                sleep(std::time::Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(60), taken).await.expect("its end is taken");
+        tokio::time::timeout(Duration::from_secs(60), taken).await.expect("its end is taken");
     }
 }
