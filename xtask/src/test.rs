@@ -226,7 +226,7 @@ fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
 }
 
 /// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
-const MUTANTS_DRAWN: &str = "3";
+const MUTANTS_DRAWN: &str = "2";
 
 /// Other mutants with every commit, so that all are tried in time, and the same for the same commit.
 fn mutants_handful(session: &mut Session<'_>) -> Outcome {
