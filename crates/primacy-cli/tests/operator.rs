@@ -13,6 +13,8 @@ use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 /// Long enough that a busy machine costs nobody the lead: what is wanted here is that nothing happens unasked.
 const LEASE: &str = "2s";
+/// The transfers that may go elsewhere, of some thirty.
+const MISSED_MAX: u32 = 2;
 
 const ONE_HOUR: Valid = Valid(-60, 3600);
 const TWO_HOURS: Valid = Valid(-60, 7200);
@@ -31,7 +33,7 @@ struct Story {
     nodes: Vec<Node>,
     /// The terms and nodes that the commands have named, in order.
     named: Vec<(u64, String)>,
-    /// The transfers that made another node lead than the one that was asked for, which exit code 2 says.
+    /// The transfers after which another node led than the one that was asked for.
     missed: u32,
 }
 
@@ -126,22 +128,23 @@ impl Story {
         let mut said = self.ask(from, &["transfer", "--to", to]);
         // One that has just come back may not be connected yet; that is refused, and nothing is lost.
         wait_until("a transfer", || {
-            if said.code == 75 {
-                assert!(said.stderr.contains("not connected"), "{}", said.stderr);
+            if said.code == 75 && said.stderr.contains("not connected") {
                 said = self.ask(from, &["transfer", "--to", to]);
             }
-            said.code != 75
+            said.code != 75 || said.stderr.contains("does not lead")
         });
-        let leader = said.lines[0]["leader"].clone();
-        let elected = leader["node"].as_str().unwrap().to_owned();
-        self.named.push((leader["term"].as_u64().unwrap(), elected.clone()));
-        if said.code == 2 && self.missed == 0 {
-            // The note to the named node can be late on a busy machine, and giving up is final.
-            self.missed += 1;
-            return self.transfer(&elected, to);
+        let leader = said.lines.first().map(|line| line["leader"].clone()).unwrap_or_default();
+        if let (Some(term), Some(elected)) = (leader["term"].as_u64(), leader["node"].as_str()) {
+            self.named.push((term, elected.to_owned()));
         }
-        assert_eq!(said.code, 0, "{from} to {to}: {} {:?}", said.stderr, said.lines);
-        assert_eq!(elected, to);
+        if [2, 75].contains(&said.code) && self.missed < MISSED_MAX {
+            // On a busy machine the note to the named node can be late, and a lead can be lost; another node leads then.
+            self.missed += 1;
+            return self.lead(to);
+        }
+        let history: Vec<String> = self.nodes.iter().map(Node::history).collect();
+        assert_eq!(said.code, 0, "{from} to {to}: {}\n{}", said.stderr, history.join("\n"));
+        assert_eq!(leader["node"], to);
     }
 
     fn stop(&mut self, name: &str) {
