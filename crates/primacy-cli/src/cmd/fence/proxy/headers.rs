@@ -60,11 +60,13 @@ pub(super) fn check_request(head: &RequestParts) -> Result<(), Unfit> {
 
 /// Returns true for a host, and a port that is a number, if there is one.
 fn is_authority(text: &str) -> bool {
-    let has_port = |authority: &Authority| authority.as_str() != authority.host();
+    let Ok(authority) = text.parse::<Authority>() else { return false };
+    let is_number =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
     !text.contains('@')
         && text
-            .parse::<Authority>()
-            .is_ok_and(|authority| !has_port(&authority) || authority.port_u16().is_some())
+            .strip_prefix(authority.host())
+            .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_number))
 }
 
 /// Returns true if a body has a transfer coding besides `chunked`. It would be passed on as it is, and its coding is for one connection only.
@@ -91,10 +93,9 @@ pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &
             head.headers.insert(HOST, host);
         }
     }
-    head.uri = match head.uri.path_and_query() {
-        Some(path) => Uri::from(path.clone()),
-        None => Uri::from_static("/"),
-    };
+    // By its text: a whole URL without a path, whose fragment was cut off, has an empty one, which would be written as nothing.
+    let target = head.uri.path_and_query().and_then(|target| Uri::try_from(target.as_str()).ok());
+    head.uri = target.unwrap_or_else(|| Uri::from_static("/"));
     head.headers.append(VIA, via(head.version));
     if let Ok(client) = HeaderValue::try_from(client.to_string()) {
         head.headers.append(FORWARDED_FOR, client);
@@ -176,7 +177,7 @@ mod tests {
         for host in ["", "a", "a:80", "[::1]:80", "a_b.example"] {
             assert_eq!(check(http11, &[("Host", host)]), Ok(()), "{host}");
         }
-        for host in ["a, b", "a b", "u@a", "a/b", "a\u{e9}", "x:99999", "x:"] {
+        for host in ["a, b", "a b", "u@a", "a/b", "a\u{e9}", "x:99999", "x:", "x:+80"] {
             assert_eq!(check(http11, &[("Host", host)]), Err(Unfit::Host), "{host}");
         }
         let target = |url: &str| {
@@ -195,6 +196,15 @@ mod tests {
             let codings = codings.iter().map(|coding| ("Transfer-Encoding", *coding));
             let headers: Vec<(&str, &str)> = [("Host", "a")].into_iter().chain(codings).collect();
             assert_eq!(check(http11, &headers), Err(Unfit::Coding), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_whole_url_without_a_path_is_one_of_the_root() {
+        for url in ["http://x", "http://x#f", "http://x?#f"] {
+            let (mut head, ()) = Request::get(url).body(()).unwrap().into_parts();
+            clean_request(&mut head, [127, 0, 0, 1].into(), "127.0.0.1:80");
+            assert!(head.uri.to_string().starts_with('/'), "{url}: {:?}", head.uri);
         }
     }
 
