@@ -22,6 +22,7 @@ fn a_table_of_sqlite_without_a_guard_fails_and_a_guarded_one_passes() {
     connection.execute_batch(table).unwrap();
     let store = format!("sqlite:{}", place.text("election.db"));
     let resource = format!("sqlite:{}#ledger", place.text("orders.db"));
+    let (database, missing_file) = (place.path("orders.db"), place.path("missing.db"));
     let mut on = |resource: &str, election: &str| {
         Found::on(&mut place, &store, &["--resource", resource, "--election", election])
     };
@@ -47,7 +48,15 @@ fn a_table_of_sqlite_without_a_guard_fails_and_a_guarded_one_passes() {
     let found = on(&missing, "orders");
     found.expect(RESOURCE, "unknown", "unable to open");
     found.ends(0);
-    assert!(!place.path("missing.db").exists(), "what is missing is not made");
+    assert!(!missing_file.exists(), "what is missing is not made");
+
+    // Another user's triggers would run in this process.
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&database, Some(65_534), None).unwrap();
+        on(&resource, "orders").expect(RESOURCE, "unknown", "nothing was tried");
+    } else {
+        primacy_conformance::not_run("a database of another user takes root");
+    }
 
     let kept = "SELECT body FROM ledger";
     assert_eq!(connection.query_row(kept, [], |row| row.get::<_, String>(0)).unwrap(), "kept");

@@ -1,9 +1,12 @@
 //! A table of an SQLite database.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use primacy::fence::sqlite::rusqlite::{Connection, OpenFlags};
 use primacy::fence::sqlite::{Answer, Attempt, GuardError, attempt};
+use primacy::stores::ownership::open_trusted;
 use primacy::stores::{Check, Verdict};
 
 use super::{REFUSES, WHY};
@@ -27,6 +30,13 @@ impl Table {
 
     /// Tries inserts in a transaction that is rolled back.
     pub(super) fn try_out(&self, election: Option<&str>) -> Check {
+        // The triggers of its owner would run in this process.
+        if let Err(error) = open_trusted(Path::new(&self.path), 0)
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            let found = format!("{}: nothing was tried: {}: {error}", self.name, self.path);
+            return Check::not(Verdict::Unknown, REFUSES, found, WHY, "ask as the user whose it is");
+        }
         match self.ask() {
             Ok(attempt) => self.judge(&attempt, election),
             Err(error) => {
