@@ -17,7 +17,7 @@ use crate::cgroup::Cgroup;
 use crate::process_tree::{end_descendants, ended_children, kill_descendants, take_end};
 
 /// The pause before each look for children that have ended.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(100);
 /// The looks after which the end of a child is taken here.
 const LOOKS: u32 = 3;
 
