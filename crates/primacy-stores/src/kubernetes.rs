@@ -54,7 +54,7 @@ const FORM: &str = "kubernetes://NAMESPACE";
 /// The longest name of a namespace.
 const NAMESPACE_LENGTH_MAX: usize = 63;
 
-/// How long the configuration may take to be read.
+/// The time in which the configuration must be read.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The clients of this process, one for each configuration.

@@ -28,13 +28,13 @@ use crate::ownership;
 use crate::passing;
 use crate::replaced_files::Sources;
 
-/// How long the program may take.
+/// The time that the program may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest output that is read.
 const OUTPUT_MAX: u64 = 1 << 20;
 
-/// How long before its end a token is fetched anew.
+/// The time before its end at which a token is fetched anew.
 const FETCH_BEFORE: Duration = Duration::from_secs(60);
 
 /// A program, and the token that it has given.
@@ -52,7 +52,7 @@ struct Token {
     until: Option<SystemTime>,
 }
 
-/// What a program prints.
+/// The output of a program.
 #[derive(Deserialize)]
 struct Credential {
     status: Option<Status>,
@@ -110,7 +110,7 @@ impl Program {
     /// Returns what requests show as `Authorization`. Those that wait for it together run the program once.
     ///
     /// # Errors
-    /// What is wrong with the program or its output.
+    /// The fault of the program or its output.
     pub(super) async fn authorization(&self) -> Result<HeaderValue, String> {
         let mut token = self.token.lock().await;
         let is_good =

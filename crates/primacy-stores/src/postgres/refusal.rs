@@ -50,7 +50,7 @@ fn is_undone(error: &DbError) -> bool {
 /// The codes of the server where the lock of another session kept statements out, which may succeed later.
 pub(super) const LOCKED: [SqlState; 2] = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
 
-/// What is said of statements that met the same of another session.
+/// The reason where statements met the same of another session.
 pub(super) const COLLISION: &str =
     "another session was making the same at the same time, and nothing was changed; run it again";
 

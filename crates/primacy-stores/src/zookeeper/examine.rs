@@ -35,7 +35,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// Whether only this user may change the election's znode; `None` where there is none yet.
+/// Checks that only this user may change the election's znode; `None` where there is none yet.
 fn is_closed(
     directory: &str,
     rights: Result<Vec<Acl>, Error>,

@@ -145,7 +145,7 @@ fn lost_log(me: NodeId, votes_alone: bool) -> String {
     )
 }
 
-/// What one that was elected waits for before it leads.
+/// States what the elected leader waits for before it leads.
 fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> String {
     let Leader { identity, term } = elected;
     if identity.node != me {
