@@ -16,7 +16,7 @@ use primacy::core::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
-    kill_process_group, pidfd_open, pidfd_send_signal, wait, waitid, waitpid,
+    kill_process_group, pidfd_open, pidfd_send_signal, test_kill_process, wait, waitid, waitpid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -90,10 +90,12 @@ pub(crate) fn reap(mut on_end: impl FnMut(Pid, Ended)) {
 
 /// The children that have ended, and whose end nobody has taken.
 pub(crate) fn ended_children() -> HashSet<Pid> {
-    children_of(getpid())
-        .into_iter()
-        .filter(|&child| state(child).is_some_and(|state| is_over(&state)))
-        .collect()
+    // Not by the process table, which may hide the processes of other users.
+    let has_ended = |child| {
+        let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(child), only_look), Ok(Some(_)))
+    };
+    children_of(getpid()).into_iter().filter(|&child| has_ended(child)).collect()
 }
 
 /// Takes the end of a child, if it has ended.
@@ -218,7 +220,13 @@ pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
 
 /// What is left below this process after all of it was told to end by SIGKILL, for people; nothing if nothing is.
 pub(crate) fn survivors(root: Pid) -> Option<String> {
-    let state = |pid: Pid| state(pid).filter(|state| !is_over(state));
+    let state = |pid: Pid| match state(pid) {
+        // The mount option `hidepid` hides the processes of other users, which may not be signalled either.
+        None => {
+            (test_kill_process(pid) == Err(rustix::io::Errno::PERM)).then(|| "of another user".to_owned())
+        }
+        state => state.filter(|state| !is_over(state)),
+    };
     let left: Vec<String> = descendants_of(root)
         .filter_map(|pid| Some(format!("pid {} ({})", pid.as_raw_nonzero(), state(pid)?)))
         .collect();
