@@ -16,10 +16,10 @@ struct Part {
     arguments: &'static [&'static str],
 }
 
-/// The search of spaces, and `primacy`, as they are built for real use.
+/// The search of spaces, and `primacy-lab`, as they are built for real use.
 const SPACES: &[&str] =
     &["run", "--release", "--quiet", "--locked", "--package", "primacy-sim", "--example", "prove", "--"];
-const PRIMACY: &[&str] = &["run", "--release", "--quiet", "--locked", "--package", "primacy-cli", "--"];
+const LAB: &[&str] = &["run", "--release", "--quiet", "--locked", "--package", "primacy-lab", "--"];
 
 /// The parts, in the order in which they are run.
 const PARTS: &[Part] = &[
@@ -27,13 +27,13 @@ const PARTS: &[Part] = &[
     Part {
         name: "worlds",
         what: "drawn worlds with faults, 14,000 hours of them",
-        program: PRIMACY,
+        program: LAB,
         arguments: &["sim", "--election", "all", "--hours", "14000"],
     },
     Part {
         name: "metadata",
         what: "drawn worlds of replicated metadata by itself, ten million simulated seconds",
-        program: PRIMACY,
+        program: LAB,
         arguments: &["sim", "--election", "metadata", "--hours", "2778", "--from", "1000000"],
     },
     Part {

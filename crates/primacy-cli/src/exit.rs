@@ -15,8 +15,6 @@ pub(crate) enum Exit {
     Usage,
     /// The store, the address to listen on, or the watchdog cannot be used.
     Unavailable,
-    /// A simulated world has broken what Primacy promises.
-    Broken,
     /// The system refused something that is always needed: a process, a thread, a file descriptor.
     System,
     /// The state directory is used by another process with the same node name.
@@ -149,34 +147,6 @@ Exit codes:
   1       the script cannot be printed
   64      the command line is wrong, or there is no such shell";
 
-/// What `primacy sim --help` says about exit codes.
-pub(crate) const SIM_HELP: &str = "\
-Exit codes:
-  0       all that is promised was kept in every world; it took as many messages as it had to
-  1       so many worlds must have met more than they did: what was never met is said; or the drawing cannot be written
-  64      the command line is wrong
-  70      an invariant was broken; the seed and its replay are said; or it took another number of messages
-  71      the system refused a thread
-  129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the sums so far were told";
-
-/// What `primacy compare --help` says about exit codes.
-pub(crate) const COMPARE_HELP: &str = "\
-Exit codes:
-  0       done
-  1       the drawing cannot be written
-  64      the command line is wrong
-  70      an invariant was broken, or something panicked; in which run is said
-  71      the system refused a thread
-  129 130 143   ended by SIGHUP, SIGINT or SIGTERM; nothing is told, for half of it compares nothing";
-
-/// What `primacy replay --help` says about exit codes.
-pub(crate) const REPLAY_HELP: &str = "\
-Exit codes:
-  0       it went as the script says; in the seed's world all that is promised was kept
-  1       it went otherwise than the script says, or the drawing cannot be written
-  64      the command line is wrong, or there is no such script or election
-  70      an invariant was broken, and the script does not say that it is";
-
 /// What the help of the operator's verbs says about exit codes.
 pub(crate) const VERBS_HELP: &str = "\
 Exit codes:
@@ -204,7 +174,6 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 64,
             Self::Unavailable => 69,
-            Self::Broken => 70,
             Self::System => 71,
             Self::InUse => 73,
             Self::State => 74,

@@ -79,9 +79,6 @@ enum Verb {
     Doctor(cmd::doctor::Doctor),
     Fence(cmd::fence::Fence),
     Bench(Box<cmd::bench::Bench>),
-    Sim(cmd::sim::Sim),
-    Replay(cmd::replay::Replay),
-    Compare(cmd::compare::Compare),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -162,10 +159,7 @@ fn wants_json(args: &[OsString]) -> bool {
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
     // Of these, each opens one file at most.
-    let opens_little = matches!(
-        verb,
-        Verb::Config(_) | Verb::Completions(_) | Verb::Sim(_) | Verb::Replay(_) | Verb::Compare(_)
-    );
+    let opens_little = matches!(verb, Verb::Config(_) | Verb::Completions(_));
     if !opens_little {
         descriptors::check()?;
     }
@@ -176,9 +170,6 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Doctor(args) => cmd::doctor::doctor(args),
         Verb::Fence(args) => cmd::fence::fence(args),
         Verb::Bench(args) => cmd::bench::bench(args),
-        Verb::Sim(args) => cmd::sim::sim(args),
-        Verb::Replay(args) => cmd::replay::replay(args),
-        Verb::Compare(args) => cmd::compare::compare(args),
         Verb::Init(args) => cmd::init::init(args),
         Verb::Who(args) => cmd::who::who(args),
         Verb::Watch(args) => cmd::watch::watch(args),

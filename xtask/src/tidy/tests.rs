@@ -24,6 +24,7 @@ const MAY_SLEEP: &[(&str, &str)] = &[
         "real processes: what the process table says can only be asked again and again",
     ),
     ("crates/primacy-cli/src/cmd/demo", "real processes, as above"),
+    ("crates/primacy-lab/tests/", "real processes, as above"),
     ("examples/queue-broker/tests/", "real processes, as above"),
     (
         "crates/primacy/tests/",

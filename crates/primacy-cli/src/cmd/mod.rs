@@ -2,7 +2,6 @@
 
 pub(crate) mod announce;
 pub(crate) mod bench;
-pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod config;
 #[cfg(feature = "sqlite")]
@@ -15,10 +14,8 @@ pub(crate) mod node;
 pub(crate) mod partitions;
 pub(crate) mod readmit;
 pub(crate) mod recover;
-pub(crate) mod replay;
 pub(crate) mod resign;
 pub(crate) mod run;
-pub(crate) mod sim;
 mod stage;
 pub(crate) mod stand;
 mod store;

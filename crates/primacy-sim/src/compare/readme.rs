@@ -93,7 +93,7 @@ pub fn readme(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     }
     let _ = writeln!(
         text,
-        "\nMeasured by `primacy compare --markdown` in the simulator: {}; medians, and the worst run for the leaders at once. \
+        "\nMeasured by `primacy-lab compare --markdown` in the simulator: {}; medians, and the worst run for the leaders at once. \
          The timers are those of `primacy run`: a lease of {} among peers, and of {} over a store. The needless changes are those \
          while one link is bad six times.",
         surroundings(setup, runs),

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -11,7 +10,7 @@ use primacy_sim::counts::{Case, Counts, Initiators, MESSAGES_MAX, NODES_MAX};
 use primacy_sim::draw::plot::{Curve, Plot, number, svg};
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, print};
 
 /// Through how many points a formula is drawn until the number of nodes has doubled, or some more.
 const STEPS_PER_DOUBLING: u64 = 24;
@@ -69,10 +68,6 @@ pub(super) fn tell(
         }
         None => Ok(Exit::Success),
     }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 fn as_table(election: Counts, cases: &[Case]) -> String {

@@ -70,7 +70,7 @@ fn silently<T>(act: impl FnOnce() -> T) -> T {
 /// The one command that replays a world.
 pub(super) fn command(world: Drawn) -> String {
     let beyond = world.beyond.map_or_else(String::new, |beyond| format!(" --beyond {}", beyond.name()));
-    format!("primacy replay --election {} --seed {}{beyond}", world.election.name(), world.seed)
+    format!("primacy-lab replay --election {} --seed {}{beyond}", world.election.name(), world.seed)
 }
 
 fn said(panic: Box<dyn std::any::Any + Send>) -> String {

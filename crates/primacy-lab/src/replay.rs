@@ -1,28 +1,28 @@
-//! `primacy replay`: a script or a seed's whole story, told, as JSON or drawn.
+//! `primacy-lab replay`: a script or a seed's whole story, told, as JSON or drawn.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use primacy_core::Duration;
+use primacy_sim::algorithm::duration;
 use primacy_sim::clock::Moment;
 use primacy_sim::draw::svg;
 use primacy_sim::replay::{Drawn, End, Replayed, script};
 use primacy_sim::swarm::Beyond;
 use primacy_sim::trace::{self, Entry, Levels, json, lines};
 
-use super::sim::worlds::{self, beyond};
-use crate::duration;
 use crate::exit::{self, Exit, Failure};
+use crate::sim::worlds::{self, beyond};
 
 /// Replay a script, or the story of a seed, as it happened.
 ///
 /// A script is told with its comments, and must go as it says. A seed is told line by line. With --json each line is an
 /// object for programs, and with --svg what happened is drawn as a sequence diagram:
 ///
-///   primacy replay crates/primacy-sim/scripts/quorum/two_nodes_need_each_other.txt --svg two.svg
-///   primacy replay --election quorum --seed 7 --from 3s --until 5s --svg seven.svg
+///   primacy-lab replay crates/primacy-sim/scripts/quorum/two_nodes_need_each_other.txt --svg two.svg
+///   primacy-lab replay --election quorum --seed 7 --from 3s --until 5s --svg seven.svg
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::REPLAY_HELP)]
 pub(crate) struct Replay {
@@ -38,7 +38,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "N", requires = "election")]
     seed: Option<u64>,
 
-    /// The assumption that does not hold in the seed's world, as for `primacy sim`
+    /// The assumption that does not hold in the seed's world, as for `primacy-lab sim`
     #[arg(long, value_name = "ASSUMPTION", requires = "seed", value_parser = beyond)]
     beyond: Option<Beyond>,
 
@@ -51,11 +51,11 @@ pub(crate) struct Replay {
     level: Option<Level>,
 
     /// Leave out what happened before
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0s")]
     from: Duration,
 
     /// Leave out what happened after
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     until: Option<Duration>,
 
     /// Print an object a line
@@ -148,7 +148,7 @@ fn of_seed(args: &Replay, seed: u64) -> Result<Replayed, Failure> {
 }
 
 fn moment(time: Duration) -> Moment {
-    Moment::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    Moment::from_nanos(time.as_nanos())
 }
 
 fn draw(file: &Path, picture: &str) -> Result<(), Failure> {
@@ -177,9 +177,7 @@ fn tell(args: &Replay, replayed: &Replayed) -> Result<(), Failure> {
         let told = lines(&entries).into_iter().map(|line| line + "\n");
         told.chain([replayed.frame.about.clone() + "\n"]).collect()
     };
-    // Whoever has read enough may close the pipe.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    exit::print(&text)
 }
 
 #[cfg(test)]
@@ -194,8 +192,7 @@ mod tests {
         let stated = format!("at most the last {LINES_MAX} lines");
         assert!(Replay::command().render_long_help().to_string().replace('\n', " ").contains(&stated));
         assert!(
-            include_str!("../../../../docs/guide/simulation.md")
-                .contains(&format!("At most {LINES_MAX} lines"))
+            include_str!("../../../docs/guide/simulation.md").contains(&format!("At most {LINES_MAX} lines"))
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What `primacy sim` and `primacy replay` tell, and with which exit codes.
+//! What `primacy-lab sim` and `primacy-lab replay` tell, and with which exit codes.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -244,5 +244,16 @@ fn what_cannot_be_replayed_says_why() {
         let (code, output) = primacy(&place, args);
         assert_eq!(code, Some(exit), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn what_cannot_be_printed_is_no_success() {
+    let place = Place::new("lab-full");
+    let script = format!("{SCRIPTS}/quorum/two_nodes_need_each_other.txt");
+    for args in [&["sim", "--election", "lease", "--seeds", "3"][..], &["replay", &script]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = place.command(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     }
 }

@@ -1,27 +1,25 @@
-//! `primacy compare`: every election through the same scenarios in the simulator, as one table and one picture.
+//! `primacy-lab compare`: every election through the same scenarios in the simulator, as one table and one picture.
 
 mod json;
 mod runs;
 
 use std::fs;
-use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use clap::Parser;
 use primacy::config::{Timers, Venue};
-use primacy_sim::algorithm::parts_per_million;
+use primacy_core::Duration;
+use primacy_sim::algorithm::{duration, parts_per_million};
 use primacy_sim::compare::{
     Contender, DELAY_MAX, LOST_MAX, NODES, Row, SEEDS, Scenario, Setup, Timers as Of, readme, sheet, table,
 };
 use signal_hook::consts::SIGTERM;
 
 use self::runs::{Runs, Stopped};
-use super::sim::{listen, threads};
-use crate::duration;
 use crate::exit::{self, Exit, Failure};
+use crate::sim::{listen, threads};
 
 /// Run every election through the same scenarios in the simulator, and compare them.
 ///
@@ -31,8 +29,8 @@ use crate::exit::{self, Exit, Failure};
 /// are those of `primacy run`. The same seeds give the same table on any machine.
 /// docs/guide/simulation.md says exactly what is measured:
 ///
-///   primacy compare --nodes 5 --delay 10ms --loss 1% --svg compare.svg
-///   primacy compare --election quorum,bully --scenario split
+///   primacy-lab compare --nodes 5 --delay 10ms --loss 1% --svg compare.svg
+///   primacy-lab compare --election quorum,bully --scenario split
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::COMPARE_HELP)]
 pub(crate) struct Compare {
@@ -90,7 +88,7 @@ pub(crate) fn compare(args: &Compare) -> Result<Exit, Failure> {
     }
     let setup = Setup {
         nodes: args.nodes,
-        delay: args.delay.into(),
+        delay: args.delay,
         lost_ppm: args.loss,
         peers: timers(Venue::Peers),
         store: timers(Venue::Store),
@@ -134,7 +132,7 @@ fn tell(args: &Compare, setup: &Setup, rows: &[Row]) -> Result<Exit, Failure> {
             }
         }
     }?;
-    std::io::stdout().write_all(text.as_bytes())?;
+    exit::print(&text)?;
     Ok(Exit::Success)
 }
 
@@ -178,8 +176,8 @@ fn nodes(text: &str) -> Result<usize, String> {
 }
 
 fn delay(text: &str) -> Result<Duration, String> {
-    let delay = duration::parse(text)?;
-    if delay <= Duration::from(DELAY_MAX) {
+    let delay = duration(text)?;
+    if delay <= DELAY_MAX {
         return Ok(delay);
     }
     Err(format!("write a delay up to {DELAY_MAX}; for a longer one the timers do not suit every election"))

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::search::Outcome;
 use super::worlds;
+use crate::exit::{self, Failure};
 
 /// How many failures are shown; of more, only the number is.
 const FAILURES_SHOWN: usize = 20;
@@ -133,14 +134,13 @@ impl Sums {
     }
 
     /// Tells the sums.
-    pub(super) fn tell(&self, took: Duration, jobs: usize, json: bool) {
+    pub(super) fn tell(&self, took: Duration, jobs: usize, json: bool) -> Result<(), Failure> {
         let text = if json {
             serde_json::to_string(&self.all(took, jobs)).unwrap_or_default() + "\n"
         } else {
             self.text(took, jobs)
         };
-        // Whoever has read enough may close the pipe; the exit code says the rest.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        exit::print(&text)
     }
 
     fn all(&self, took: Duration, jobs: usize) -> All<'_> {
@@ -307,7 +307,7 @@ mod tests {
         let mut sums = Sums::new(Election::ALL, true);
         let failed = sums.add(drawn(7), &Err("panicked: oh".to_owned())).unwrap();
         assert_eq!((failed.invariant.as_str(), failed.what.as_str()), ("panic", "panicked: oh"));
-        assert_eq!(failed.replay, "primacy replay --election lease --seed 7");
+        assert_eq!(failed.replay, "primacy-lab replay --election lease --seed 7");
         assert_eq!((sums.failures(), sums.seeds(), sums.first_failure), (1, 1, Some(drawn(7))));
     }
 

@@ -1,4 +1,4 @@
-//! What `primacy compare` tells, and that README.md and the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
+//! What `primacy-lab compare` tells, and that README.md and the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
 //! anew.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -29,7 +29,7 @@ fn updates() -> bool {
 #[test]
 fn the_readme_and_the_guide_show_what_is_measured_now() {
     const BEGIN: &str =
-        "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-cli --test compare` -->\n\n";
+        "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-lab --test compare` -->\n\n";
     const END: &str = "\n<!-- end -->";
     let place = Place::new("compare-readme");
     let drawn = place.path("compare.svg").to_str().unwrap().to_owned();
@@ -80,7 +80,7 @@ fn what_cannot_be_compared_says_why() {
         (&["--nodes", "2"][..], 64, "write a number of nodes from 3 to 50"),
         (&["--nodes", "51"], 64, "write a number of nodes from 3 to 50"),
         (&["--delay", "51ms"], 64, "write a delay up to 50ms"),
-        (&["--delay", "5"], 64, "write a number and its unit"),
+        (&["--delay", "5"], 64, "is no duration"),
         (&["--loss", "51%"], 64, "write a share from 0% to 50%"),
         (&["--loss=-1%"], 64, "write a share from 0% to 50%"),
         (&["--loss", "some"], 64, "is no rate"),

@@ -1,4 +1,4 @@
-//! `primacy sim`: worlds drawn from seeds, in which everything goes wrong that may, on all cores.
+//! `primacy-lab sim`: worlds drawn from seeds, in which everything goes wrong that may, on all cores.
 
 mod counts;
 mod progress;
@@ -130,7 +130,7 @@ pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
         progress.show(&sums, began.elapsed());
     });
     progress.clear();
-    sums.tell(began.elapsed(), search.jobs.get(), args.json);
+    sums.tell(began.elapsed(), search.jobs.get(), args.json)?;
     Ok(match interrupted.load(Ordering::SeqCst) {
         _ if sums.failures() > 0 => Exit::Broken,
         0 if sums.never_met().is_empty() => Exit::Success,
