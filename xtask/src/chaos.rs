@@ -19,7 +19,8 @@ pub(crate) enum Ended {
 
 /// Builds for real use, and runs.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
-    let release = ["build", "--release", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
+    let release =
+        ["build", "--release", "--all-features", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
     let write = arguments.contains(&"--write");
     let arguments: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();
     if let Some(why) = write.then(|| not_whole(&arguments)).flatten() {
@@ -81,7 +82,7 @@ fn not_whole(arguments: &[&str]) -> Option<String> {
 /// differ, beside jobs with many processes and jobs that their nodes cannot kill.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     // With the tests, whose dependencies have other features: else all of it would be built once more.
-    let build = ["build", "--workspace", "--bins", "--tests", "--locked"];
+    let build = ["build", "--workspace", "--all-features", "--bins", "--tests", "--locked"];
     let runs = [
         &["--minutes", "1"][..],
         &["--minutes", "0.5", "--arm", "metadata", "--arm", "metadata-1"],

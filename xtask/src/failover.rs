@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::live;
 
 /// What is measured is built as users build it.
-const BUILD: &[&str] = &["build", "--release", "--locked", "--package", "primacy-cli"];
+const BUILD: &[&str] = &["build", "--release", "--all-features", "--locked", "--package", "primacy-cli"];
 /// What starts the servers, and runs the bench of the command.
 const RUN: &[&str] = &["run", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
 

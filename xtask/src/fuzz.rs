@@ -43,8 +43,17 @@ const TARGETS: &[Target] = &[
 ];
 
 /// The packages that have them, and the binaries in which they are.
-const BUILT: &[&str] =
-    &["--package", "primacy", "--package", "primacy-stores", "--package", "primacy-cli", "--lib", "--bins"];
+const BUILT: &[&str] = &[
+    "--package",
+    "primacy",
+    "--package",
+    "primacy-stores",
+    "--package",
+    "primacy-cli",
+    "--all-features",
+    "--lib",
+    "--bins",
+];
 
 /// How long each target runs where nothing else is said, in seconds.
 pub(crate) const SECONDS: u64 = 60;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::deny::Rules;
 use crate::{chaos, lanes, live, mutants, needs, tidy};
 
-/// Packages that may not be in the default command: they need a C++ compiler, CMake, protoc or a system library.
+/// Packages that may not be in the command: they need a C++ compiler, CMake, protoc or a system library.
 const NOT_IN_THE_COMMAND: &[&str] = &[
     "openssl-sys",
     "native-tls",
@@ -57,7 +57,16 @@ const STEPS: &[(&str, Step)] = &[
         if tidy { Outcome::passed() } else { Outcome::Failed("see the findings above".to_owned()) }
     }),
     ("lints", |session| {
-        session.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])
+        session.cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-features",
+            "--all-targets",
+            "--locked",
+            "--",
+            "--deny",
+            "warnings",
+        ])
     }),
     ("documentation", documentation),
     ("purity", purity),
@@ -111,7 +120,8 @@ fn left_of(told: &str) -> Option<u64> {
 
 fn documentation(session: &mut Session<'_>) -> Outcome {
     // Libraries only: the command has the library's name, and its pages would lie on top of each other.
-    let mut command = session.command(&["doc", "--workspace", "--lib", "--no-deps", "--locked"]);
+    let mut command =
+        session.command(&["doc", "--workspace", "--all-features", "--lib", "--no-deps", "--locked"]);
     command.env("RUSTDOCFLAGS", "--deny warnings");
     succeeds(command)
 }
@@ -122,15 +132,24 @@ fn purity(session: &mut Session<'_>) -> Outcome {
         Ok(tree) => tree,
         Err(error) => return Outcome::Failed(error),
     };
-    let command =
-        ["tree", "--package", "primacy-cli", "--edges", "normal,build", "--prefix", "none", "--locked"];
+    let command = [
+        "tree",
+        "--package",
+        "primacy-cli",
+        "--all-features",
+        "--edges",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--locked",
+    ];
     let command = match session.output(&command) {
         Ok(tree) => tree,
         Err(error) => return Outcome::Failed(error),
     };
     let mut wrong: Vec<String> =
         core.lines().skip(1).map(|line| format!("primacy-core depends on {line}")).collect();
-    wrong.extend(heavy(&command).into_iter().map(|name| format!("the default command depends on {name}")));
+    wrong.extend(heavy(&command).into_iter().map(|name| format!("the command depends on {name}")));
     if !wrong.is_empty() {
         return Outcome::Failed(wrong.join("\n"));
     }
@@ -143,8 +162,14 @@ fn heavy(tree: &str) -> Vec<&str> {
     names.filter(|name| NOT_IN_THE_COMMAND.contains(name)).collect()
 }
 
+/// The command with few features: those that it has by default, and none.
 fn features(session: &mut Session<'_>) -> Outcome {
-    session.cargo(&["check", "--package", "primacy-cli", "--no-default-features", "--locked"])
+    match session.cargo(&["check", "--package", "primacy-cli", "--locked"]) {
+        Outcome::Passed(_) => {
+            session.cargo(&["check", "--package", "primacy-cli", "--no-default-features", "--locked"])
+        }
+        failed @ (Outcome::NotRun(_) | Outcome::Failed(_)) => failed,
+    }
 }
 
 fn licences(session: &mut Session<'_>) -> Outcome {
@@ -184,8 +209,15 @@ const TESTS_AT_A_TIME: &str = "4";
 
 /// All tests but those on servers.
 fn tests(session: &mut Session<'_>) -> Outcome {
-    let build =
-        ["test", "--workspace", "--no-run", "--locked", "--message-format", "json-render-diagnostics"];
+    let build = [
+        "test",
+        "--workspace",
+        "--all-features",
+        "--no-run",
+        "--locked",
+        "--message-format",
+        "json-render-diagnostics",
+    ];
     let mut build = session.command(&build);
     // What needs no server may need what not every machine can have.
     session.prepare(&mut build, needs::all_of_use());
@@ -207,7 +239,8 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         tally.end(&name.to_string(), ended);
     });
     // Those in the documentation are built by cargo as it runs them.
-    let mut documented = session.command(&["test", "--workspace", "--doc", "--no-fail-fast", "--locked"]);
+    let mut documented =
+        session.command(&["test", "--workspace", "--all-features", "--doc", "--no-fail-fast", "--locked"]);
     session.prepare(&mut documented, needs::all_of_use());
     let ended = lanes::watch(&mut documented, |line| tally.take(line));
     tally.end("cargo test --doc", ended);
@@ -217,7 +250,8 @@ fn tests(session: &mut Session<'_>) -> Outcome {
 /// Those of stores on real servers. What the first steps have installed must be found: one that is left out fails.
 fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
     let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
-    let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
+    let mut command =
+        session.command(&["test", "--workspace", "--all-features", "--no-fail-fast", "--locked"]);
     session.prepare(command.args(arguments), true);
     let mut tally = Tally::default();
     let ended = lanes::watch(&mut command, |line| tally.take(line));

@@ -11,10 +11,11 @@ use primacy::{Elector, NodeId};
 use tokio::sync::Mutex;
 use tokio::task::LocalSet;
 use tracing::field::Field;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::control::{Desk, Server};
 use crate::entry::layers::Sources;
@@ -296,11 +297,11 @@ const NETWORK_LIBRARIES: [&str; 9] = [
 const SILENT_LIBRARIES: &str = "async_nats=off,kube_client=off,";
 
 /// The part of the log that is shown: what is asked for, or warnings and worse.
-fn log_filter(asked: &str) -> Result<EnvFilter, ParseError> {
+fn log_filter(asked: &str) -> Result<Targets, ParseError> {
     let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
     let asked = if asked.is_empty() { "warn" } else { asked };
     // Of two directives for one target, the later one counts.
-    EnvFilter::try_new(format!("{libraries}{SILENT_LIBRARIES}{asked}"))
+    format!("{libraries}{SILENT_LIBRARIES}{asked}").parse()
 }
 
 /// Writes a field of a line of the log, of which others may have written a part: no more of it than of an error's text.
@@ -323,12 +324,16 @@ pub(crate) fn log_to(reporter: &Reporter) {
         log_filter("").expect("it is our own")
     });
     let writer = reporter.log_writer();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .fmt_fields(debug_fn(write_field).delimited(" "))
         .with_writer(move || writer.clone());
-    if reporter.is_json() { log.event_format(JsonLog(reporter.clone())).init() } else { log.init() }
+    let lines = if reporter.is_json() {
+        lines.event_format(JsonLog(reporter.clone())).with_filter(filter).boxed()
+    } else {
+        lines.with_filter(filter).boxed()
+    };
+    tracing_subscriber::registry().with(lines).init();
 }
 
 #[cfg(test)]

@@ -100,6 +100,7 @@ impl IdleConnections {
     }
 
     /// Closes idle ones until no more than so many are left.
+    #[cfg(any(feature = "etcd", test))]
     pub(crate) fn keep_at_most(&self, idle: usize) {
         let mut table = self.table();
         while table.idle.len() > idle

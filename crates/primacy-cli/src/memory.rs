@@ -46,6 +46,7 @@ pub(crate) fn give_back_what_is_large() {
 }
 
 /// Gives free memory back to the system, as far as the C library's allocator can: it keeps what many small pieces had.
+#[cfg(feature = "etcd")]
 pub(crate) fn give_back_what_is_free() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it touches free memory only, under the allocator's own locks.

@@ -163,6 +163,7 @@ pub(crate) enum Event {
     /// Figures are served.
     Serving { metrics: String },
     /// Clients are answered here.
+    #[cfg(feature = "etcd")]
     ServingClients { address: String },
 
     /// The health check failed.
@@ -362,6 +363,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
         }
         Event::Serving { metrics } => format!("figures are at http://{metrics}/metrics"),
+        #[cfg(feature = "etcd")]
         Event::ServingClients { address } => format!("clients of etcd are answered at {address}"),
 
         Event::CheckFailed { misses, reason } => {

@@ -1,6 +1,7 @@
 //! A log on a disk that becomes full, on real processes: the node ends and says why, nothing was acknowledged that is not there, and
 //! all is as before when there is room again.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

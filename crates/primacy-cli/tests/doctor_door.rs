@@ -1,5 +1,6 @@
 //! What `primacy doctor` says of nodes of Primacy that answer in etcd's place, and that what it says mends them does.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/doctor.rs"]

@@ -1,5 +1,6 @@
 //! What the door of a node shows and tells of itself: its certificate, which may be replaced, and where it is.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod support;

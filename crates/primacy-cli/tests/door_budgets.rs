@@ -1,5 +1,6 @@
 //! What clients can make a node hold: each attack leaves the memory of the real process within a bound, and others are answered.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod support;

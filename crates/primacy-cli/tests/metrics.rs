@@ -1,5 +1,6 @@
 //! Figures over HTTP.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

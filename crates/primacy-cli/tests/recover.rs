@@ -1,6 +1,7 @@
 //! Logs that are damaged, torn or lost, on real processes, and what `primacy recover` does: nothing is lost where others have it, and
 //! what is lost is given up only when an operator says so.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

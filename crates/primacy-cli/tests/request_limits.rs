@@ -1,6 +1,7 @@
 //! Small requests that would cost much, on real processes: they are refused before they are replicated, and the nodes live on, and
 //! again after a restart.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

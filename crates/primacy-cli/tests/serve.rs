@@ -1,5 +1,6 @@
 //! The door for clients of etcd: who may come in, and what those may do who want too much or do not read what they are told.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

@@ -1,6 +1,7 @@
 //! A node alone on a slow disk, on real processes: while a write is on its way to the disk, no reader sees it; and if the node dies
 //! before it is there, nobody has seen what is lost.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

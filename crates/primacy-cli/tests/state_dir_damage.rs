@@ -4,6 +4,7 @@
 //!
 //! A few places are drawn; with `PRIMACY_EVERY_BIT=1` twenty times as many. The unit tests of the state file and the log take every one.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

@@ -1,6 +1,7 @@
 //! `primacy node` on what another version has left on its disk, and beside nodes that speak another one: a clear error of ours, and
 //! nothing lost.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

@@ -1,6 +1,7 @@
 //! `primacy voters` on real processes: who votes is changed while clients write, is shown on its way, and is refused where too few
 //! would be left.
 
+#![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "support/door.rs"]

@@ -76,9 +76,15 @@ impl Builder {
                 command.args(target_option(target));
                 command
             }
-            Judge::Chaos { .. } => {
-                self.cargo(&["build", "--release", "--package", "primacy-cli", "--package", "primacy-chaos"])
-            }
+            Judge::Chaos { .. } => self.cargo(&[
+                "build",
+                "--release",
+                "--all-features",
+                "--package",
+                "primacy-cli",
+                "--package",
+                "primacy-chaos",
+            ]),
         };
         let (status, text) = self.run(command)?;
         match status {

@@ -2,9 +2,7 @@
 //! fails.
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,14 +96,8 @@ pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
     spawn(command)
 }
 
-/// The same with both outputs at the end of this file: for those who say much while nobody has the time to read it.
-pub(super) fn start_into(mut command: Command, file: &Path) -> Result<Child, Failure> {
-    let file = OpenOptions::new().create(true).append(true).open(file)?;
-    command.stdout(file.try_clone()?).stderr(file);
-    spawn(command)
-}
-
-fn spawn(mut command: Command) -> Result<Child, Failure> {
+/// Starts a process that dies with the bench.
+pub(super) fn spawn(mut command: Command) -> Result<Child, Failure> {
     command.stdin(Stdio::null());
     without_settings(&mut command);
     bind_to_parent(&mut command, Signal::TERM);

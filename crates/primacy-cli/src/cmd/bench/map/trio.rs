@@ -1,6 +1,6 @@
 //! Three nodes that answer clients of etcd: Primacy's, or etcd's own members.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use super::caller::{Caller, ask_within};
 use crate::cmd::bench::etcd::{self, EtcdTimers, MEMBERS};
 use crate::cmd::bench::failed;
 use crate::cmd::bench::idle::memory;
-use crate::cmd::bench::stage::{Stage, start_into, without_settings};
+use crate::cmd::bench::stage::{Stage, spawn, without_settings};
 use crate::cmd::bench::subject::ELECTION;
 use crate::exit::Failure;
 use crate::process_tree::descendants_of;
@@ -123,7 +123,9 @@ impl<'a> Trio<'a> {
             }
         }
         command.args(more);
-        self.children[node] = Some(start_into(command, &self.said(node))?);
+        let said = OpenOptions::new().create(true).append(true).open(self.said(node))?;
+        command.stdout(said.try_clone()?).stderr(said);
+        self.children[node] = Some(spawn(command)?);
         Ok(())
     }
 
