@@ -2,24 +2,32 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //!
 //! kube would run it by itself: whoever owns it, for as long as it takes, and with all of its output in memory. Here it must be this user's
-//! or root's, has a limit on its time and output, and is killed with the request that waits for it.
+//! or root's, has a limit on its time and output, and is killed with the request that waits for it. Processes that it leaves behind when it
+//! ends are not killed, as client-go kills none: from then on the number of its process group may be another's.
 
 use std::env;
 use std::fmt;
+use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{Either, select};
 use http::HeaderValue;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+#[cfg(target_os = "linux")]
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -30,6 +38,9 @@ use crate::replaced_files::Sources;
 
 /// The time that the program may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The time that other processes which write into its output have after its end.
+const REST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest output that is read.
 const OUTPUT_MAX: u64 = 1 << 20;
@@ -137,16 +148,9 @@ impl Program {
         ownership::check_program(&self.path).map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        let mut running = Running(command.spawn().map_err(|error| error.to_string())?);
-        let output = running.0.stdout.take().ok_or("it has no output")?;
-        let mut text = Vec::new();
-        let read = output.take(OUTPUT_MAX + 1).read_to_end(&mut text).await;
-        read.map_err(|error| error.to_string())?;
-        if text.len() as u64 > OUTPUT_MAX {
-            return Err(format!("its output is longer than {OUTPUT_MAX} bytes"));
-        }
-        match running.0.wait().await {
+        command.stdin(Stdio::null());
+        let (text, ended) = Running::start(command).map_err(|error| error.to_string())?.output().await?;
+        match ended {
             Ok(ended) if !ended.success() => {
                 Err(format!("it ended with {ended}; what it says is on the standard error"))
             }
@@ -212,17 +216,89 @@ fn find(command: &str) -> Option<PathBuf> {
     env::split_paths(&paths).filter(|dir| dir.is_absolute()).map(|dir| dir.join(command)).find(is_program)
 }
 
-/// A program that runs; with this, it and all that it has started in its process group end.
-struct Running(Child);
+/// A program that runs. When this is dropped before its end, it and all that it has started in its process group are killed.
+struct Running {
+    child: Child,
+    output: ChildStdout,
+    /// The program, whatever becomes of its number.
+    #[cfg(target_os = "linux")]
+    process: OwnedFd,
+    /// The number of the program and its process group.
+    pid: Pid,
+}
+
+impl Running {
+    fn start(mut command: Command) -> io::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).process_group(0).spawn()?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
+        let output = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        #[cfg(target_os = "linux")]
+        let process = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            // It was started just now, so its number is its own.
+            let _ = kill_process_group(pid, Signal::KILL);
+        })?;
+        Ok(Self {
+            child,
+            output,
+            #[cfg(target_os = "linux")]
+            process,
+            pid,
+        })
+    }
+
+    /// Reads its output while waiting for its end. A process that outlives it may hold its output open for ever, so after its end the
+    /// rest is read for [`REST_PATIENCE`] only, like `WaitDelay` of Go's `exec.Cmd`.
+    ///
+    /// # Errors
+    /// An output that cannot be read or is too long.
+    async fn output(mut self) -> Result<(Vec<u8>, io::Result<ExitStatus>), String> {
+        let mut text = Vec::new();
+        let ended = {
+            let read = pin!(read(&mut self.output, &mut text));
+            let end = pin!(self.child.wait());
+            match select(read, end).await {
+                Either::Left((read, end)) => {
+                    read?;
+                    end.await
+                }
+                Either::Right((ended, read)) => {
+                    timeout(REST_PATIENCE, read).await.unwrap_or(Ok(()))?;
+                    ended
+                }
+            }
+        };
+        Ok((text, ended))
+    }
+
+    /// Whether it has not ended. After its end its number is kept only until some part of this process takes the end, which the reaper
+    /// of a node, or an application that waits for all of its children, may do before this does.
+    fn is_running(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        let program = WaitId::PidFd(self.process.as_fd());
+        #[cfg(not(target_os = "linux"))]
+        let program = WaitId::Pid(self.pid);
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(program, look), Ok(None))
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // There is a number for as long as nobody has waited for its end, so it is of no other process.
-        let pid = self.0.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        if let Some(pid) = pid {
-            let _ = kill_process_group(pid, Signal::KILL);
+        if self.is_running() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
         }
     }
+}
+
+/// Reads an output to its end, and keeps in `text` what was read when it is dropped before.
+async fn read(output: &mut ChildStdout, text: &mut Vec<u8>) -> Result<(), String> {
+    let mut output = output.take(OUTPUT_MAX + 1);
+    while output.read_buf(text).await.map_err(|error| error.to_string())? > 0 {}
+    if text.len() as u64 > OUTPUT_MAX {
+        return Err(format!("its output is longer than {OUTPUT_MAX} bytes"));
+    }
+    Ok(())
 }
 
 /// Without the arguments, the environment and the token, any of which may be a secret.
@@ -234,6 +310,8 @@ impl fmt::Debug for Program {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     #[test]
@@ -261,5 +339,56 @@ mod tests {
         assert!(find("sh").is_some_and(|path| path.is_absolute() && path.ends_with("sh")));
         assert_eq!(find("/no/such"), Some(PathBuf::from("/no/such")));
         assert_eq!([find(""), find("no such program of any machine")], [None, None]);
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).stdin(Stdio::piped());
+        command
+    }
+
+    #[tokio::test]
+    async fn a_process_that_outlives_the_program_and_holds_its_output_delays_the_token_only_for_a_moment() {
+        let script = r#"setsid sh -c 'echo $$ >&2; exec sleep 600' 2>"$0" & echo '{"status":{"token":"t"}}'"#;
+        let dir = env::temp_dir().join(format!("primacy-exec-{}", std::process::id()));
+        let program = Program {
+            path: PathBuf::from("/bin/sh"),
+            arguments: vec!["-c".to_owned(), script.to_owned(), dir.display().to_string()],
+            environment: Vec::new(),
+            token: Mutex::default(),
+        };
+        let given = program.authorization().await;
+        let left = loop {
+            let said = std::fs::read_to_string(&dir).unwrap_or_default();
+            if let Ok(pid) = said.trim().parse() {
+                break Pid::from_raw(pid).unwrap();
+            }
+            tokio::task::yield_now().await;
+        };
+        rustix::process::kill_process(left, Signal::KILL).expect("it is left alone");
+        std::fs::remove_file(&dir).unwrap();
+        assert_eq!(given, Ok(HeaderValue::from_static("Bearer t")));
+    }
+
+    #[tokio::test]
+    async fn a_program_is_killed_with_all_of_its_group_before_its_end_and_nothing_by_its_number_after_it() {
+        for ends in [false, true] {
+            let script = format!("exec 3<&0; cat <&3 & {}", if ends { "exit" } else { "wait" });
+            let mut running = Running::start(shell(&script)).unwrap();
+            // One more process of the group reads from here and writes to there.
+            let mut input = running.child.stdin.take().unwrap();
+            input.write_all(b"1").await.unwrap();
+            assert_eq!(running.output.read_u8().await.unwrap(), b'1');
+            if ends {
+                // Another part of this process, such as the reaper of a node, takes the end of the program.
+                rustix::process::waitpid(Some(running.pid), rustix::process::WaitOptions::empty()).unwrap();
+            }
+            let duplicate = running.output.as_fd().try_clone_to_owned().unwrap();
+            let mut output = tokio::net::unix::pipe::Receiver::from_owned_fd(duplicate).unwrap();
+            drop(running);
+            let _ = input.write_all(b"2").await;
+            let lives = output.read_u8().await.is_ok_and(|byte| byte == b'2');
+            assert_eq!(lives, ends);
+        }
     }
 }
