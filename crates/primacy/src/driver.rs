@@ -146,6 +146,8 @@ pub(crate) struct Desk {
     pub(crate) healthy: bool,
     /// Why the application does not want to lead while it does not campaign, as it has stated.
     pub(crate) not_campaigning: Option<String>,
+    /// Whether the application has ever campaigned.
+    pub(crate) has_campaigned: bool,
     pub(crate) timers: Timers,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
@@ -406,6 +408,7 @@ impl Desk {
             return None;
         }
         self.candidate = Some(answer);
+        self.has_campaigned = true;
         Some(Command::Campaign)
     }
 

@@ -780,6 +780,7 @@ where
         standing,
         healthy: true,
         not_campaigning: None,
+        has_campaigned: false,
         timers: config.timers.clone(),
         orders: received,
         sender: orders.downgrade(),

@@ -48,8 +48,8 @@ pub struct Status {
     pub announced: Option<Announcement>,
     /// Whether the application wants this node to lead.
     pub campaigning: bool,
-    /// Why it does not, where it has stated that; see
-    /// [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning).
+    /// Why it does not: as it has stated with [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning), or that
+    /// an earlier campaign of it has ended. `None` for an application that has never campaigned and states nothing.
     pub not_campaigning: Option<String>,
     /// What the health check says.
     pub healthy: bool,
@@ -340,11 +340,25 @@ impl Desk {
             kept_by: self.cell.as_ref().and_then(|cell| cell.kept_by()),
             announced: self.publisher.newest_announced(),
             campaigning,
-            not_campaigning: self.not_campaigning.clone().filter(|_| !campaigning),
+            not_campaigning: self.why_not_campaigning(&view).filter(|_| !campaigning),
             healthy: self.healthy,
             standing: self.standing.may_lead(),
             store_troubles: self.measures.store.troubles(),
             view,
         }
+    }
+
+    /// Returns why the application does not campaign, if it does not.
+    fn why_not_campaigning(&self, view: &View) -> Option<String> {
+        let unstated = || {
+            let is_releasing = matches!(view, View::Store(view) if view.role == "releasing");
+            let why = if is_releasing {
+                "it has led, and does not stand again before its lease has run out or it has released the record"
+            } else {
+                "its last campaign has ended, and it has not begun another"
+            };
+            self.has_campaigned.then(|| why.to_owned())
+        };
+        self.not_campaigning.clone().or_else(unstated)
     }
 }

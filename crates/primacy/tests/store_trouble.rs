@@ -48,6 +48,18 @@ async fn words_reach_the_event((store, switch): (Opened, FaultSwitch), fault: Fa
     drop(leadership);
     let status = elector.status().await.unwrap();
     assert!(status.store_troubles.iter().any(|trouble| trouble.error.contains(words)), "{status:?}");
+    // The lead is over at some time, and nobody has said that the application does not want another one.
+    let over = async {
+        loop {
+            let status = elector.status().await.unwrap();
+            if status.leader.is_none() && !status.campaigning {
+                return status.why_no_leader().join("; ");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let why = soon("the end of the lead", over).await;
+    assert!(why.contains("does not stand for election: ") && !why.contains("does not want to lead"), "{why}");
     // And it is no trouble any more when the store answers again.
     switch.always(Fault::None);
     let again = soon("the next election", elector.campaign()).await.unwrap();

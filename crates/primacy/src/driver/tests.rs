@@ -102,6 +102,7 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         standing: Standing::load(None, "test", node).expect("nothing is read"),
         healthy: true,
         not_campaigning: None,
+        has_campaigned: false,
         timers: Timers::new(Venue::Peers, None),
         orders: received,
         sender: orders.downgrade(),

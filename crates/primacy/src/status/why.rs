@@ -48,10 +48,6 @@ fn own_part(status: &Status) -> Vec<String> {
     } else if !status.campaigning && !matches!(&status.view, View::Peers(view) if view.witness) {
         why.push(match &status.not_campaigning {
             Some(why) => format!("{me} does not stand for election: {why}"),
-            // Its work has ended, and what took the lead from it keeps it from giving it back.
-            None if matches!(&status.view, View::Store(view) if view.role == "releasing") => {
-                format!("{me} has led, and does not stand again before its lease has run out or it has released the record")
-            }
             None => format!("{me} does not want to lead"),
         });
     }
