@@ -229,6 +229,9 @@ pub enum Reason {
     Unhealthy,
     /// It could not be renewed in time.
     Expired,
+    /// Its part of the cluster has lost the others, and a store is to say which one goes on. The node keeps its place until then, and
+    /// leads again if its part is chosen; first the application must [campaign](Command::Campaign) again.
+    Undecided,
     /// A node had a higher term.
     HigherTerm(Term),
     /// Another process has taken the record.
@@ -251,7 +254,7 @@ impl Reason {
     pub const fn leaves_time(self) -> bool {
         match self {
             Self::Resigned | Self::Transferred(_) | Self::Unhealthy | Self::Expired => true,
-            Self::HigherTerm(_) | Self::Halted => true,
+            Self::Undecided | Self::HigherTerm(_) | Self::Halted => true,
             Self::Overwritten | Self::Removed | Self::SessionEnded => false,
             Self::DiskLost | Self::Violation => false,
         }

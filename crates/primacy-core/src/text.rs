@@ -36,6 +36,7 @@ fn reason_text(reason: Reason) -> String {
         Reason::Transferred(to) => format!("transfer to {to}"),
         Reason::Unhealthy => "unhealthy".to_owned(),
         Reason::Expired => "expired".to_owned(),
+        Reason::Undecided => "undecided".to_owned(),
         Reason::HigherTerm(term) => format!("term {term} exists"),
         Reason::Overwritten => "overwritten".to_owned(),
         Reason::Removed => "removed".to_owned(),

@@ -149,6 +149,7 @@ impl<A: Algorithm> World<A> {
             Reason::Transferred(_) => "deposed: transferred",
             Reason::Unhealthy => "deposed: unhealthy",
             Reason::Expired => "deposed: expired",
+            Reason::Undecided => "deposed: undecided",
             Reason::HigherTerm(_) => "deposed: higher term",
             Reason::Overwritten => "deposed: overwritten",
             Reason::Removed => "deposed: removed",

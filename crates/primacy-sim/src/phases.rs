@@ -3,7 +3,7 @@
 
 use primacy_core::election::quorum::Past;
 use primacy_core::metadata::machine::Metadata;
-use primacy_core::{Command, Duration, Input, majority};
+use primacy_core::{Command, Duration, Input, Reason, majority};
 
 use crate::algorithm::{Algorithm, Settings as _, Surroundings};
 use crate::beliefs::Stage;
@@ -14,7 +14,7 @@ use crate::invariants::{Observation, Phase};
 use crate::network::Chance;
 use crate::node::Seat;
 use crate::trace::Level;
-use crate::world::World;
+use crate::world::{Happening, World};
 
 /// How often is looked whether all agree.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -76,6 +76,23 @@ impl<A: Algorithm> World<A> {
         let Some(who) = self.process(seat).map(|process| process.me) else { return };
         if self.beliefs.of(who).is_some_and(|belief| belief.stage == Stage::Resigning) {
             self.drained(seat);
+        }
+    }
+
+    /// A leadership has ended. Where the node keeps its place, the application stands again when its work has ended.
+    pub(crate) fn deposed(&mut self, seat: Seat, reason: Reason) {
+        self.met_deposed(reason);
+        let Some(life) = self.process(seat).map(|process| process.life) else { return };
+        if reason == Reason::Undecided && !self.node(seat).busy {
+            self.plan(self.conditions.drain, Happening::StandsAgain { seat, life });
+        }
+    }
+
+    /// The application campaigns once more, unless it was told not to meanwhile.
+    pub(crate) fn stands_again(&mut self, seat: Seat, life: u64) {
+        let lives = self.process(seat).is_some_and(|process| process.life == life);
+        if lives && self.node(seat).campaigns {
+            self.give(seat, Input::Command(Command::Campaign));
         }
     }
 

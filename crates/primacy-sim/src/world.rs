@@ -84,6 +84,7 @@ pub(crate) enum Happening<M> {
     Reconnect { seats: (Seat, Seat) },
     Written { seat: Seat, life: u64 },
     Drained { seat: Seat, ordinal: u64 },
+    StandsAgain { seat: Seat, life: u64 },
     WorkKilled { seat: Seat, dead: Identity },
     TellDeath { guardian_of: Seat, to: Seat, dead: Identity },
     WriteArrives { seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
@@ -325,6 +326,7 @@ impl<A: Algorithm> World<A> {
                     self.drained(seat);
                 }
             }
+            Happening::StandsAgain { seat, life } => self.stands_again(seat, life),
             Happening::WorkKilled { seat, dead } => self.work_killed(seat, dead),
             Happening::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
             Happening::WriteArrives { seat, late, mandate, ordinal } => {
@@ -755,7 +757,7 @@ impl<A: Algorithm> World<A> {
             Event::Resigning(_) => self.drain(seat, who, busy),
             Event::LeaderChanged(leader) => self.node_mut(seat).leader = leader,
             Event::Violation(_) => self.alarms += 1,
-            Event::Deposed(reason) => self.met_deposed(reason),
+            Event::Deposed(reason) => self.deposed(seat, reason),
         }
         self.observe(Observation::Told { who, event });
     }

@@ -481,7 +481,12 @@ impl Desk {
                     self.releasing = Some((cell, reason));
                 }
                 // To stand again is the application's decision; it may have taken it already.
-                return self.candidate.is_none().then_some(Command::Withdraw);
+                return match (reason, self.candidate.is_some()) {
+                    (Reason::Undecided, true) => Some(Command::Campaign),
+                    // It keeps its place until the application campaigns again: to withdraw would be to leave the cluster.
+                    (Reason::Undecided, false) | (_, true) => None,
+                    (_, false) => Some(Command::Withdraw),
+                };
             }
             Event::LeaderChanged(leader) => {
                 self.warn_of_namesake(leader);

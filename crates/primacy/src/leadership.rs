@@ -76,6 +76,9 @@ pub const fn describe(reason: Reason) -> &'static str {
         Reason::Transferred(_) => "it was handed to another node",
         Reason::Unhealthy => "its health check failed, or its work made no progress",
         Reason::Expired => "it could not be renewed in time",
+        Reason::Undecided => {
+            "the other members are lost, and the store is asked which part of the cluster goes on"
+        }
         Reason::HigherTerm(_) => "another node had a higher term",
         Reason::Overwritten => "another process took the record",
         Reason::Removed => "its record, or its entry, was deleted from the store",
@@ -421,7 +424,9 @@ impl Cell {
                 let seen = self.measures.upgrade().and_then(|measures| measures.last_violation());
                 seen.map_or_else(|| text.to_owned(), |seen| format!("{text}: {seen}"))
             }
-            Reason::Overwritten | Reason::Removed | Reason::DiskLost | Reason::Halted => text.to_owned(),
+            Reason::Undecided | Reason::Overwritten | Reason::Removed | Reason::DiskLost | Reason::Halted => {
+                text.to_owned()
+            }
         }
     }
 

@@ -190,6 +190,7 @@ const fn name(reason: Reason) -> &'static str {
         Reason::Transferred(_) => "transferred",
         Reason::Unhealthy => "unhealthy",
         Reason::Expired => "expired",
+        Reason::Undecided => "undecided",
         Reason::HigherTerm(_) => "higher_term",
         Reason::Overwritten => "overwritten",
         Reason::Removed => "removed",

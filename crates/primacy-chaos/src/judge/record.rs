@@ -324,6 +324,7 @@ fn reason(line: &Value) -> Result<Reason, Trouble> {
         "Transferred" => NodeId::new(inner).ok().map(Reason::Transferred),
         "Unhealthy" => Some(Reason::Unhealthy),
         "Expired" => Some(Reason::Expired),
+        "Undecided" => Some(Reason::Undecided),
         "HigherTerm" => {
             let digits: String = inner.chars().filter(char::is_ascii_digit).collect();
             digits.parse().ok().map(|term| Reason::HigherTerm(Term(term)))

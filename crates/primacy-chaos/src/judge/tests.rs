@@ -689,6 +689,7 @@ fn what_nodes_print_is_read_as_it_is_printed() {
         ("Transferred(b)", Reason::Transferred("b".parse().unwrap())),
         ("Unhealthy", Reason::Unhealthy),
         ("Expired", Reason::Expired),
+        ("Undecided", Reason::Undecided),
         ("HigherTerm(Term(41))", Reason::HigherTerm(Term(41))),
         ("Overwritten", Reason::Overwritten),
         ("Removed", Reason::Removed),

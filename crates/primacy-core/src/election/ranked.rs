@@ -660,7 +660,7 @@ impl Ranked {
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
-            Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
+            Reason::Undecided | Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
             Reason::DiskLost | Reason::Violation | Reason::Halted => None,
         };
         self.favourite = successor.map(Favourite::Successor);

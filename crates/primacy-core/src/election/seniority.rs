@@ -106,6 +106,17 @@ impl Member {
         let welcomes = gathering.map(|gathering| &gathering.welcomes);
         self.gone.iter().chain(welcomes.into_iter().flatten()).copied().collect()
     }
+
+    /// Whether nobody else of the view is left.
+    fn is_alone(&self) -> bool {
+        let is_left = |node: &NodeId| !self.gone.contains(node) && !self.watch.lost().contains(node);
+        self.view.members().iter().filter(|member| is_left(&member.identity.node)).count() <= 1
+    }
+
+    /// Whether it does not lead, and would if the store said so.
+    fn is_undecided(&self, me: Identity) -> bool {
+        self.lead.is_none() && (self.decision.is_some() || self.view.oldest().identity == me)
+    }
 }
 
 /// What a coordinator has under way.
@@ -151,7 +162,7 @@ enum Act {
     /// It makes a view without those that are lost, too.
     GoOn,
     AskStore,
-    /// It leads no more, for the other part may be first with the store, and belongs to the cluster still.
+    /// It leads no more, for the other part may be first with the store, and keeps its place until the store has said which one is.
     StandAside,
     Stop,
 }
@@ -360,6 +371,7 @@ impl Seniority {
             Reason::Resigned
             | Reason::Unhealthy
             | Reason::Expired
+            | Reason::Undecided
             | Reason::HigherTerm(_)
             | Reason::Overwritten
             | Reason::Removed
@@ -473,7 +485,8 @@ impl Seniority {
             .map(|other| (other.identity.node, other.identity))
             .collect();
         let coordinator = member.view.oldest().identity.node;
-        if member.lead.is_none() && !over.contains_key(&coordinator) {
+        let is_for_it_to_find_out = member.lead.is_some() || member.is_undecided(self.config.me);
+        if !is_for_it_to_find_out && !over.contains_key(&coordinator) {
             return; // Its coordinator is to find out; or it is lost, and then that comes to pass.
         }
         let fate = member.view.fate(self.config.policy, &over.keys().copied().collect());
@@ -543,14 +556,21 @@ impl Seniority {
             Some(_) => true,
             None => false,
         };
+        let stood_aside = !leads && member.view.oldest().identity == self.config.me;
+        if stood_aside && !self.stands() {
+            // Its work may not have ended yet. Others who are left do not wait for ever for the application to campaign again.
+            let waits = self.config.store_wait.plus(self.config.answer_wait.times(QUESTIONS_MAX));
+            let until =
+                member.watch.since.after(self.config.settling()).after(self.config.margin()).after(waits);
+            return (!member.is_alone()).then_some((until, Act::Stop));
+        }
         let has_asked = member.decision.is_some();
         let rests_on_none = self.config.policy == Policy::Lease && member.view.decision() == FencingToken(0);
         if leads && rests_on_none && !has_asked {
             return Some((Instant::default(), Act::AskStore)); // What later decisions are told from.
         }
         if lost.is_empty() && gone.is_empty() {
-            // It has stood aside, and found those again that it had lost.
-            let stood_aside = !leads && member.view.oldest().identity == self.config.me;
+            // It has found those again that it had lost.
             return stood_aside.then_some((Instant::default(), Act::GoOn));
         }
         let left = if gone.is_empty() { None } else { member.view.without(gone) };
@@ -604,7 +624,7 @@ impl Seniority {
                     self.go_on(now, &lost);
                 }
                 Act::AskStore => self.ask_store(now),
-                Act::StandAside => self.step_down(Reason::Expired),
+                Act::StandAside => self.stand_aside(),
                 Act::Stop => {
                     self.step_down(Reason::Expired);
                     self.leave(now, None, true);
@@ -648,14 +668,29 @@ impl Seniority {
         self.ask(question);
     }
 
+    /// Leads no more, and keeps its place; the application is to say that it stands again, when its work has ended.
+    fn stand_aside(&mut self) {
+        self.campaigning &= !self.leads();
+        self.step_down(Reason::Undecided);
+        if let Place::Member(member) = &mut self.place {
+            member.decision = None;
+        }
+    }
+
     /// No answer came.
     fn ask_store_again(&mut self, now: Instant) {
         let until = now.after(self.config.answer_wait);
         let Place::Member(member) = &mut self.place else { return };
+        let (is_alone, rests_on_one) = (member.is_alone(), member.view.decision() != FencingToken(0));
         let Some(decision) = member.decision.as_mut().filter(|decision| now >= decision.until) else {
             return;
         };
-        if now >= decision.stops_at {
+        let is_late = now >= decision.stops_at;
+        let (leads, is_last) = (member.lead.is_some(), is_alone && rests_on_one);
+        if is_late && leads && is_last {
+            self.stand_aside();
+        } else if is_late && !is_last {
+            // Another one of its part may reach the store.
             self.step_down(Reason::Expired);
             self.leave(now, None, true);
         } else {
@@ -711,10 +746,11 @@ impl Seniority {
     }
 
     fn leader(&self) -> Option<Leader> {
-        let view = self.view()?;
+        let Place::Member(member) = &self.place else { return None };
+        let view = &member.view;
         let leader = Leader { identity: view.oldest().identity, term: view.version().term };
-        // It may stand aside.
-        Some(leader).filter(|leader| leader.identity != self.config.me || self.leads())
+        // It may have stood aside, or ask whether it leads in place of one that is lost.
+        Some(leader).filter(|_| !member.is_undecided(self.config.me))
     }
 
     fn tell_leader(&mut self) {

@@ -313,6 +313,7 @@ impl Algorithm for Seniority {
             "deposed: transferred",
             "deposed: unhealthy",
             "deposed: expired",
+            "deposed: undecided",
             "death told",
             "fault: connection closed",
         ]

@@ -56,7 +56,7 @@ impl Quorum {
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
-            Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
+            Reason::Undecided | Reason::Overwritten | Reason::Removed | Reason::SessionEnded => None,
             Reason::DiskLost | Reason::Violation | Reason::Halted => None,
         };
         self.send_all(Body::Resigned { successor });

@@ -235,6 +235,10 @@ impl Seniority {
     pub(super) fn on_probe(&mut self, now: Instant, from: NodeId, sight: Sight) {
         let Place::Member(member) = &self.place else { return self.on_invitation(from) };
         let mine = member.view.sight();
+        if member.is_undecided(self.config.me) && sight.decision > mine.decision {
+            // What the store would say: another part was chosen.
+            return self.leave(now, Some(from), true);
+        }
         if member.lead.is_none() || !self.would_join(now, sight) {
             self.send(from, Body::ProbeReply(mine));
         }
