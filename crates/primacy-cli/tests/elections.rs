@@ -478,6 +478,32 @@ fn guardians_of_earlier_lives_are_at_odds_with_nobody() {
     nodes.leader(2);
 }
 
+/// Nobody has witnessed a death, so a leader that has lost both others stops its job until the store has said that it may go on;
+/// and takes the others in when they are heard again.
+#[test]
+fn a_leader_that_is_left_alone_leads_again_when_the_store_has_chosen_it() {
+    let store = Place::new("left-alone-store");
+    let policy = format!("lease:sqlite:{}", store.text("split.db"));
+    let nodes =
+        Nodes::start("left-alone", "seniority", &strings(&["--allow-advisory", "--split-brain", &policy]));
+    let leader = nodes.leader(1);
+    let members = || nodes.who(leader)["peers"]["members"]["all"].as_array().map_or(0, Vec::len);
+    wait_until("all three members", || members() == 3);
+    let others = || (0..NAMES.len()).filter(|&at| at != leader);
+    for at in others() {
+        nodes.nodes[at].signal(Signal::STOP);
+    }
+    wait_until("its next leadership", || nodes.works().len() == 2);
+    assert!(nodes.works()[1].0 > nodes.works()[0].0, "{:?}", nodes.works());
+    wait_until("a cluster of one", || members() == 1);
+    for at in others() {
+        nodes.nodes[at].signal(Signal::CONT);
+    }
+    wait_until("all three members", || members() == 3);
+    assert_eq!(nodes.leader(2), leader);
+    assert_eq!(nodes.works().len(), 2);
+}
+
 /// The lead is given up to the next in age, and whoever asked for it is told when that one leads.
 #[test]
 fn the_oldest_resigns() {

@@ -8,6 +8,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use primacy_chaos::network::{Cut, Network};
+use rustix::process::Signal;
 use serde_json::Value;
 use support::ledger::Ledger;
 use support::table::{Watch, is_alive};
@@ -181,6 +182,20 @@ fn the_part_that_a_store_chooses_goes_on_and_the_other_one_stops() {
     assert_eq!(split.working(), [leader]);
     split.merge(leader);
     assert!(split.told().iter().all(|told| told.ends_with(" none")), "{:?}", split.told());
+}
+
+/// The large part hangs, so nobody but the small one asks; its coordinator stands aside until then, and the job does not move.
+#[test]
+fn a_small_part_that_the_store_chooses_keeps_its_coordinator() {
+    let policy = |place: &Place| format!("lease:sqlite:{}", place.text("split.db"));
+    let split = Split::advisory("left", policy);
+    split.wait_for_part("one cluster of all", &ALL, SMALL[0]);
+    LARGE.iter().for_each(|&at| split.nodes[at].signal(Signal::STOP));
+    wait_until("the store's choice", || split.told().len() > 1);
+    split.wait_for_part("the small part's cluster", &SMALL, SMALL[0]);
+    LARGE.iter().for_each(|&at| split.nodes[at].signal(Signal::CONT));
+    split.wait_for_part("one cluster of all", &ALL, SMALL[0]);
+    assert_eq!(split.told(), [format!("{} none", NAMES[SMALL[0]]), format!("{} none", NAMES[SMALL[0]])]);
 }
 
 #[test]
