@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +11,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings};
 use rustix::process::{Signal, geteuid};
-use support::{Node, Place, peers, stderr, stdout, strings};
 
 /// Runs `primacy run` with these options; it must end with this code and say all of this, and not run the command.
 #[track_caller]
@@ -179,7 +177,7 @@ fn a_state_that_may_not_be_read_is_refused() {
     let place = Place::new("bad-permissions");
     // What root may not read would not be noticed as root; so another user runs it, from where that one may.
     let program = place.path("primacy");
-    fs::copy(support::primacy(), &program).unwrap();
+    fs::copy(primacy_testbed::primacy(), &program).unwrap();
     fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o755)).unwrap();
     let dir = place.path("locked");
     fs::create_dir(&dir).unwrap();
@@ -220,7 +218,7 @@ fn a_second_process_of_the_same_node_is_refused_and_the_first_goes_on() {
         first.told.wait_for_event("started");
         let pid = first.supervisor().as_raw_nonzero().get().to_string();
         refused(&place, &options, 73, &["is already running", &pid, "--node"]);
-        assert!(first.leads() && support::table::is_alive(first.job().unwrap()));
+        assert!(first.leads() && primacy_testbed::table::is_alive(first.job().unwrap()));
         first.signal(Signal::TERM);
         assert_eq!(first.wait().code(), Some(143));
     }
@@ -272,7 +270,7 @@ fn a_full_disk_means_no_vote_and_no_lead() {
             "mount -t tmpfs -o size=16k none {0} && mkdir {0}/a {0}/b && \
              dd if=/dev/zero of={0}/fill bs=4096 count=4 2>/dev/null; exec {1} run --election e {options} -- touch ran",
             full.display(),
-            support::primacy(),
+            primacy_testbed::primacy(),
         );
         let mut command = Command::new("unshare");
         place.prepare(&mut command);

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use primacy_testbed::{Place, Told, stderr, stdout, table, wait_until};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
-use support::{Place, Told, stderr, stdout, table, wait_until};
 
 /// A directory that is on a disk; the temporary one may be in memory.
 fn on_disk(name: &str) -> PathBuf {
@@ -72,7 +70,7 @@ fn partitions_are_shared_out_and_moved_and_say_nothing_at_rest() {
     let alone = "ip link set lo up && exec \"$@\"";
     let mut command = Command::new("unshare");
     place.prepare(&mut command);
-    command.args(["--user", "--map-root-user", "--net", "sh", "-c", alone, "sh", support::primacy()]);
+    command.args(["--user", "--map-root-user", "--net", "sh", "-c", alone, "sh", primacy_testbed::primacy()]);
     command.args(["bench", "partitions", "--nodes", "3", "--partitions", "301", "--rounds", "2"]);
     command.args(["--seconds", "2", "--with-guardian", "--json", "--state-dir"]).arg(&dir);
     let output = command.stdin(Stdio::null()).output().unwrap();

@@ -6,15 +6,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
 use primacy_conformance::not_run;
+use primacy_testbed::table::{self, Process};
+use primacy_testbed::{Node, Place, peers, strings, wait_until};
 use rustix::process::Signal;
-use support::table::{self, Process};
-use support::{Node, Place, peers, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Whatever starts in this one sees no control groups.

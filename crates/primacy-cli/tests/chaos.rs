@@ -5,17 +5,15 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use primacy::clock;
+use primacy_testbed::ledger::Ledger;
+use primacy_testbed::table::{self, Watch};
+use primacy_testbed::{Choices, Node, PATIENCE, Place, peers, strings, wait_until};
 use rustix::process::{Pid, Signal};
-use support::ledger::Ledger;
-use support::table::{self, Watch};
-use support::{Choices, Node, PATIENCE, Place, peers, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A leader writes every few milliseconds; one that has not for so long is not there.
@@ -59,7 +57,7 @@ impl Troupe {
         let start = |name: &&str| {
             let mut args = strings(&["run", "--json", "--restart", "--election", "chaos", "--node", name]);
             args.extend(election(&place, name));
-            args.extend(strings(&["--", support::primacy(), "demo-job", "--ledger", ledger.path()]));
+            args.extend(strings(&["--", primacy_testbed::primacy(), "demo-job", "--ledger", ledger.path()]));
             args.extend(strings(&["--every", "4ms", "--stubborn-every", "3", "--grandchild", "--lock"]));
             args.push(place.text("lock"));
             Node::start(&place, name, &args)

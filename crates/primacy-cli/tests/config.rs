@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::process::Command;
 
+use primacy_testbed::authority::{Authority, NOW, replace};
+use primacy_testbed::{Place, primacy, stderr, stdout};
 use serde_json::Value;
-use support::authority::{Authority, NOW, replace};
-use support::{Place, primacy, stderr, stdout};
 
 /// Writes a file of settings, and returns a command of `primacy config` that reads it.
 fn config(place: &Place, action: &str, text: &str) -> Command {

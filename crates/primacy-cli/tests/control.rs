@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -13,9 +11,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 /// A node that leads alone, with its state in `dir`.
 fn alone(place: &Place, dir: &str) -> Node {
@@ -127,14 +125,14 @@ fn a_node_of_another_user_is_not_believed() {
     if !rustix::process::geteuid().is_root() {
         let mut command = Command::new("unshare");
         place.prepare(&mut command);
-        let who = ["--user", "--map-current-user", support::primacy(), "who", "--election", "e"];
+        let who = ["--user", "--map-current-user", primacy_testbed::primacy(), "who", "--election", "e"];
         let output = command.args(who).args(["--state-dir", "/"]).output().unwrap();
         assert_eq!(output.status.code(), Some(77), "{}", stderr(&output));
         assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
         return;
     }
     let program = place.path("primacy");
-    fs::copy(support::primacy(), &program).unwrap();
+    fs::copy(primacy_testbed::primacy(), &program).unwrap();
     mode(&place, ".", 0o755);
     fs::create_dir(place.path("a")).unwrap();
     mode(&place, "a", 0o755);

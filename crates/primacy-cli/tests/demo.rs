@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::process::Stdio;
 
+use primacy_testbed::{Place, stderr, stdout, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Place, stderr, stdout, wait_until};
 
 #[test]
 fn the_summary_counts_failovers_and_no_stale_write_gets_in() {

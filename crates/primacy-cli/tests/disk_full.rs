@@ -4,21 +4,13 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-#[path = "support/small_disk.rs"]
-mod small_disk;
-mod support;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use keepers::{Keepers, value};
 use primacy_stores::etcd::api::{self, method};
-use small_disk::SmallDisk;
-use support::{Place, peers, primacy, stderr, wait_until};
+use primacy_testbed::keepers::{Keepers, value};
+use primacy_testbed::small_disk::SmallDisk;
+use primacy_testbed::{Place, peers, primacy, stderr, wait_until};
 
 /// How much room there is, in KiB. A log takes a mebibyte at a time in advance.
 const DISK: u32 = 4 << 10;

@@ -3,19 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/doctor.rs"]
-mod doctor;
-mod support;
-
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use doctor::Found;
+use primacy_testbed::authority::{Authority, NOW, replace};
+use primacy_testbed::doctor::Found;
+use primacy_testbed::{Node, PATIENCE, Place, get, stderr, strings, table, wait_until};
 use rustix::process::{Pid, Signal};
-use support::authority::{Authority, NOW, replace};
-use support::{Node, PATIENCE, Place, get, stderr, strings, table, wait_until};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
@@ -239,7 +235,7 @@ fn a_drill_passes_where_the_late_write_was_refused_for_its_token() {
     let place = Place::new("drill-guarded");
     let write = format!(
         "show() {{ :; }}; write() {{ {} fence exec --state fence -- sh -c 'echo $PRIMACY_TOKEN >> ledger'; }}",
-        support::primacy()
+        primacy_testbed::primacy()
     );
     let (found, tokens) = drill(&place, &write, &[]);
     found.expect(LATE_WORK, "pass", "76");
@@ -294,8 +290,8 @@ fn what_is_no_resource_is_a_wrong_command_line() {
         assert_eq!(output.status.code(), Some(64), "{more:?}");
         assert!(stderr(&output).contains(part) && !stderr(&output).contains("secret"), "{}", stderr(&output));
     }
-    let help = Command::new(support::primacy()).args(["doctor", "--help"]).output().unwrap();
-    let help = support::stdout(&help);
+    let help = Command::new(primacy_testbed::primacy()).args(["doctor", "--help"]).output().unwrap();
+    let help = primacy_testbed::stdout(&help);
     for part in ["rolled back", "Fencing-Token: 0", "primacy.probe", "--resource-method", "never as passed"] {
         assert!(help.contains(part), "{part}: {help}");
     }

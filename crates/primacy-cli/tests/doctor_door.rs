@@ -3,18 +3,10 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/doctor.rs"]
-mod doctor;
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-mod support;
-
-use doctor::Found;
-use door::Asked;
-use keepers::Keepers;
 use primacy_stores::etcd::api::{self, method};
+use primacy_testbed::doctor::Found;
+use primacy_testbed::door::Asked;
+use primacy_testbed::keepers::Keepers;
 use tonic::Code;
 
 const SURVIVES: &str = "survives the loss of a machine";

@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/doctor.rs"]
-mod doctor;
-mod support;
-
-use doctor::Found;
 use primacy::FencingToken;
 use primacy::fence::sqlite::rusqlite::Connection;
 use primacy::fence::sqlite::{fenced, install};
-use support::Place;
+use primacy_testbed::Place;
+use primacy_testbed::doctor::Found;
 
 const RESOURCE: &str = "the resource refuses a stale write";
 

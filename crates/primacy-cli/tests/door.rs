@@ -3,11 +3,6 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
-#[path = "support/door.rs"]
-mod asking;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,10 +10,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use asking::Asked;
 use primacy_stores::etcd::api::{self, method};
-use support::authority::{Authority, NOW, options, replace};
-use support::{Node, PATIENCE, Place, get, peers, stderr, strings};
+use primacy_testbed::authority::{Authority, NOW, options, replace};
+use primacy_testbed::door::Asked;
+use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, strings};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};

@@ -3,11 +3,6 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
-#[path = "support/door.rs"]
-mod asking;
-
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs;
@@ -16,16 +11,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use asking::Asked;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use primacy_stores::etcd::api::{self, method};
+use primacy_testbed::door::Asked;
+use primacy_testbed::{Node, PATIENCE, Place, peers, strings};
 use prost::Message;
 use serde_json::Value;
-use support::{Node, PATIENCE, Place, peers, strings};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tonic::Code;

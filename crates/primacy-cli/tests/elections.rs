@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::process::Output;
 
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

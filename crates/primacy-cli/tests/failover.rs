@@ -4,15 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::time::{Duration, Instant};
 
 use primacy::clock;
+use primacy_testbed::ledger::Ledger;
+use primacy_testbed::table::{self, Watch};
+use primacy_testbed::{Node, PATIENCE, Place, peers, strings, wait_until};
 use rustix::process::Signal;
-use support::ledger::Ledger;
-use support::table::{self, Watch};
-use support::{Node, PATIENCE, Place, peers, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The default promise.
@@ -34,7 +32,7 @@ impl Nodes {
             let mut all = strings(&["run", "--json", "--restart", "--election", "failover", "--node", name]);
             all.extend(args(&place, name));
             let heap = heap.to_string();
-            all.extend(strings(&["--", support::primacy(), "demo-job", "--ledger", ledger.path()]));
+            all.extend(strings(&["--", primacy_testbed::primacy(), "demo-job", "--ledger", ledger.path()]));
             all.extend(strings(&["--every", "2ms", "--heap", &heap, "--lock", &place.text("lock")]));
             Node::start(&place, name, &all)
         };

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use primacy::fence::{DurableFence, FencingToken, HeldFence};
+use primacy_testbed::{Place, stderr, stdout, strings, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, stderr, stdout, strings, wait_until};
 
 /// `primacy fence exec` of a command under this token.
 fn exec(token: &str, options: &[&str], command: &[String]) -> Vec<String> {
@@ -81,8 +79,10 @@ fn the_token_comes_from_the_environment_where_none_is_given() {
 #[test]
 fn a_job_of_run_needs_to_name_neither_its_election_nor_its_token() {
     let place = Place::new("exec-job");
-    let job =
-        format!("exec {} fence exec --state e.fence -- sh -c 'echo $PRIMACY_TOKEN'", support::primacy());
+    let job = format!(
+        "exec {} fence exec --state e.fence -- sh -c 'echo $PRIMACY_TOKEN'",
+        primacy_testbed::primacy()
+    );
     let run = strings(&["run", "--election", "nightly", "--", "sh", "-c", &job]);
     let tokens: Vec<u64> = (0..2).map(|_| stdout(&place.output(&run)).trim().parse().unwrap()).collect();
     assert!(tokens[0] < tokens[1], "{tokens:?}");
@@ -96,7 +96,10 @@ fn a_job_of_run_needs_to_name_neither_its_election_nor_its_token() {
 fn a_command_within_one_on_the_same_file_is_told_so_and_does_not_wait_for_itself() {
     let place = Place::new("exec-nested");
     let inner = |file: &str| {
-        format!("{} fence exec --state {file} --election e --token 9 -- touch ran-{file}", support::primacy())
+        format!(
+            "{} fence exec --state {file} --election e --token 9 -- touch ran-{file}",
+            primacy_testbed::primacy()
+        )
     };
     let nested = run(&place, "9", &inner("e.fence"));
     assert_eq!(nested.status.code(), Some(75), "{}", stderr(&nested));

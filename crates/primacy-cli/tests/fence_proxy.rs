@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-#[path = "support/upstream.rs"]
-mod upstream;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
+use primacy_testbed::upstream::{Client, Parts, Upstream, text};
+use primacy_testbed::{Node, PATIENCE, Place, get, stderr, strings};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Node, PATIENCE, Place, get, stderr, strings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use upstream::{Client, Parts, Upstream, text};
 
 /// A running proxy.
 struct Proxy {

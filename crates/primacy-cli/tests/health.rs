@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 
-use support::{Node, Place, peers, strings, wait_until};
+use primacy_testbed::{Node, Place, peers, strings, wait_until};
 
 /// A node whose health is whether a file of its name is there.
 fn start(place: &Place, name: &str, peers: &str) -> Node {
@@ -83,7 +81,7 @@ fn a_check_that_hangs_has_failed_and_is_killed_with_what_it_has_started() {
     assert_eq!(failed["reason"], "it did not end within 200ms");
     let first = || fs::read_to_string(&marker).ok()?.lines().next()?.parse::<i32>().ok();
     wait_until("the end of what it has started", || {
-        first().is_some_and(|pid| support::table::Process::now(pid).is_none())
+        first().is_some_and(|pid| primacy_testbed::table::Process::now(pid).is_none())
     });
     assert!(!node.leads());
 }

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
+use primacy_testbed::{Node, Place, peers, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Node, Place, peers, stdout, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const LONG: &str = "4s";

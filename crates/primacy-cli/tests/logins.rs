@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::process::Output;
 
 use primacy_core::rng::Rng;
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings};
 use rustix::process::Signal;
-use support::{Node, Place, peers, stderr, stdout, strings};
 
 /// Letters that are in nothing that the command prints.
 const LETTERS: [&str; 6] = ["Q", "X", "Z", "7", "9", "3"];
@@ -138,7 +136,7 @@ fn no_part_of_a_login_is_in_the_log_of_a_node_that_waits_for_its_store() {
         let within = strings(&["env", "PRIMACY_LOG=trace"]);
         let node = Node::start_within(&place, &within, "a", &strings(&args));
         let opened = || node.told.all().iter().filter(|line| line.contains("cannot be opened yet")).count();
-        support::wait_until("word of the store", || opened() > 0);
+        primacy_testbed::wait_until("word of the store", || opened() > 0);
         let said = node.told.all().join("\n");
         assert!(!said.contains("QXZ7") && !said.contains("9XQ3"), "{said}");
     }
@@ -174,7 +172,7 @@ fn the_text_of_a_check_a_hook_and_a_stop_command_is_in_no_command_line() {
     let args = ["run", "--json", "--config", "node.toml", "--node", "a", "--peers", &peers(&["a"])];
     let node = Node::start(&place, "a", &strings(&[&args[..], &["--", "sleep", "1000"]].concat()));
     let mut is_ending = false;
-    support::wait_until("each of the commands", || {
+    primacy_testbed::wait_until("each of the commands", || {
         unseen.retain(|name| {
             if !place.path(name).exists() {
                 return true;

@@ -3,18 +3,14 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod asking;
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use asking::Asked;
 use primacy_stores::etcd::api::{self, method};
+use primacy_testbed::door::Asked;
+use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
-use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 
 fn address(node: &Node) -> String {
     node.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned()

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use primacy_testbed::{Node, PATIENCE, Place, Told, peers, strings, wait_until};
 use rustix::process::Signal;
-use support::{Node, PATIENCE, Place, Told, peers, strings, wait_until};
 
 /// Writes the settings of a node to a file, and starts it.
 fn start(place: &Place, name: &str, peers: &str, more: &str) -> Node {
@@ -102,8 +100,12 @@ fn a_witness_runs_no_command() {
         "--",
         "true",
     ]);
-    assert_eq!(output.status.code(), Some(64), "{}", support::stderr(&output));
-    assert!(support::stderr(&output).contains("use `primacy node`"), "{}", support::stderr(&output));
+    assert_eq!(output.status.code(), Some(64), "{}", primacy_testbed::stderr(&output));
+    assert!(
+        primacy_testbed::stderr(&output).contains("use `primacy node`"),
+        "{}",
+        primacy_testbed::stderr(&output)
+    );
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn a_node_whose_state_cannot_be_written_ends_and_says_so() {
         // A write to a file beyond its limit is an error then, and no signal.
         let script = format!(
             "trap '' XFSZ; exec {} node --json --election e --node w --witness={witness} {options}",
-            support::primacy()
+            primacy_testbed::primacy()
         );
         let mut command = Command::new("sh");
         place.prepare(&mut command);
@@ -246,7 +248,7 @@ fn with_json_the_log_is_json_and_tells_what_the_machine_told() {
     let output = command.env("PRIMACY_LOG", "primacy::machine=debug").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let lines: Vec<serde_json::Value> =
-        support::stderr(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        primacy_testbed::stderr(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let said = |what: &str| {
         let is = |line: &&serde_json::Value| {
             line["event"] == what || (line["event"] == "log" && line["message"] == what)
@@ -276,7 +278,7 @@ fn a_filter_of_the_log_that_is_none_is_told_of() {
         let mut command = place.command(&["run", "--election", "e", "--", "true"]);
         let output = command.env("PRIMACY_LOG", filter).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        support::stderr(&output)
+        primacy_testbed::stderr(&output)
     };
     let wrong = said("primacy=loud");
     assert!(wrong.contains("warning: PRIMACY_LOG=primacy=loud is not understood"), "{wrong}");

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
+use primacy_testbed::{Node, Place, stderr, stdout, strings, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Node, Place, stderr, stdout, strings, wait_until};
 
 /// `primacy run` of these words over one store.
 fn run(place: &Place, name: &str, options: &[&str], command: &[&str]) -> Vec<String> {
@@ -218,7 +216,7 @@ fn a_child_that_is_none_of_the_nodes_own_is_reaped() {
     let within = strings(&["sh", "-c", "sleep 0.2 & echo $! >orphan; exec \"$@\"", "sh"]);
     for (name, verb) in [("run", &["--", "sleep", "1000"][..]), ("node", &["--witness"])] {
         let mut args = strings(&[name, "--json", "--election", "e", "--node", "a", "--state-dir", "s"]);
-        args.extend([String::from("--peers"), support::peers(&["a", "b"])]);
+        args.extend([String::from("--peers"), primacy_testbed::peers(&["a", "b"])]);
         args.extend(strings(verb));
         let mut node = Node::start_within(&place, &within, name, &args);
         wait_until("the orphan", || {

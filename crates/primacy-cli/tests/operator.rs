@@ -4,12 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
+use primacy_testbed::authority::{Authority, Valid, options, replace};
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::authority::{Authority, Valid, options, replace};
-use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 /// Long enough that a busy machine costs nobody the lead: what is wanted here is that nothing happens unasked.
 const LEASE: &str = "2s";

@@ -4,17 +4,15 @@
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::process::Output;
 
 use primacy::FencingToken;
 use primacy::fence::sqlite::rusqlite::Connection;
 use primacy::fence::sqlite::{GuardError, fenced};
+use primacy_testbed::ledger::Ledger;
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::ledger::Ledger;
-use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 /// How many partitions the group has.
 const COUNT: usize = 3;
@@ -133,7 +131,7 @@ impl Cluster {
     /// What a late message under this token would do.
     fn late(&self, index: usize, token: u64) -> Result<(), GuardError> {
         let mut connection = Connection::open(self.ledgers[index].path()).unwrap();
-        connection.busy_timeout(support::PATIENCE).unwrap();
+        connection.busy_timeout(primacy_testbed::PATIENCE).unwrap();
         fenced(&mut connection, &format!("g-{index}"), FencingToken(token), |transaction| {
             transaction.execute(
                 "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, 'late', 0)",
@@ -195,7 +193,7 @@ fn a_dead_node_whose_guardian_vouches_for_its_death_is_replaced_long_before_its_
 }
 
 fn replaced_at_a_guardians_word(victim_leads: bool) {
-    let session = 20 * support::PATIENCE; // Nothing here is waited for so long.
+    let session = 20 * primacy_testbed::PATIENCE; // Nothing here is waited for so long.
     let seconds = session.as_secs().to_string();
     let test = if victim_leads { "partitions-guardian-leader" } else { "partitions-guardian" };
     let mut cluster = Cluster::start_as(test, "guarded-partition-node", &[&seconds]);

@@ -4,20 +4,12 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-#[path = "support/segment.rs"]
-mod segment;
-mod support;
-
 use std::fs;
 
-use keepers::Keepers;
-use segment::{BLOCK_HEADER, FIRST, blocks};
+use primacy_testbed::keepers::Keepers;
+use primacy_testbed::segment::{BLOCK_HEADER, FIRST, blocks};
+use primacy_testbed::wait_until;
 use serde_json::Value;
-use support::wait_until;
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 
@@ -113,7 +105,7 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
     let written = fs::read(&segment).unwrap();
     // What a power cut leaves: the next block, of which the last sectors were not written.
     let end = blocks(&written).last().unwrap().end;
-    let next = segment::block(&written, end, &[7; 3_000]);
+    let next = primacy_testbed::segment::block(&written, end, &[7; 3_000]);
     let there = (end + next.len()) / 512 * 512 - 1_024 - end;
     let mut torn = written.clone();
     torn[end..end + there].copy_from_slice(&next[..there]);

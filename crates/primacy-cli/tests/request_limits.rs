@@ -4,14 +4,8 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-mod support;
-
-use keepers::Keepers;
 use primacy_stores::etcd::api::{self, method};
+use primacy_testbed::keepers::Keepers;
 use tonic::Code;
 
 fn put(key: &str, length: usize) -> api::Request {

@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use primacy_testbed::table;
+use primacy_testbed::{Node, Place, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
-use support::table;
-use support::{Node, Place, stderr, stdout, strings, wait_until};
 
 /// `primacy run` of a shell script in an election of this name, in the local file.
 fn script(election: &str, options: &[&str], script: &str) -> Vec<String> {

@@ -3,20 +3,17 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use door::Asked;
 use primacy_conformance::live::Ground;
 use primacy_conformance::live::etcd::Tls;
 use primacy_stores::etcd::api::{self, method, recipes};
 use primacy_stores::etcd::{EtcdClient, RequestError};
+use primacy_testbed::door::{self, Asked};
 use tonic::Code;
 
 /// How often it is looked whether something has come to be.
@@ -185,7 +182,7 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
         ("anna:secret\nanna:secret2\n", "line 2: the user anna is there twice"),
     ] {
         write_secretly(&file, text);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
+        let mut command = Command::new(primacy_testbed::primacy());
         let output = command
             .args([
                 "node",

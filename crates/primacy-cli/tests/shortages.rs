@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/small_disk.rs"]
-mod small_disk;
-mod support;
-
 use primacy_conformance::live::free_port;
+use primacy_testbed::small_disk::SmallDisk;
+use primacy_testbed::{Node, Place, stderr, strings, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
-use small_disk::SmallDisk;
-use support::{Node, Place, stderr, strings, wait_until};
 
 /// In KiB.
 const DISK: u32 = 1 << 10;
@@ -83,7 +79,9 @@ fn a_command_that_can_have_too_few_descriptors_says_so() {
         for limit in ["5", "6", "7", "8", "10", "16"] {
             let mut limited = std::process::Command::new("sh");
             place.prepare(&mut limited);
-            limited.args(["-c", r#"ulimit -n "$0" && exec "$@""#, limit, support::primacy()]).args(command);
+            limited
+                .args(["-c", r#"ulimit -n "$0" && exec "$@""#, limit, primacy_testbed::primacy()])
+                .args(command);
             let output = limited.output().unwrap();
             let said = stderr(&output);
             assert_eq!(output.status.code(), Some(71), "{command:?} with {limit}: {said}");

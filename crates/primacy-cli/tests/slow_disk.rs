@@ -4,20 +4,14 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use door::{Asked, PATIENCE, Watches};
-use keepers::{Keepers, value};
 use primacy_stores::etcd::api::{self, method};
-use support::wait_until;
+use primacy_testbed::door::{Asked, PATIENCE, Watches};
+use primacy_testbed::keepers::{Keepers, value};
+use primacy_testbed::wait_until;
 
 /// The disk of all nodes of a test. It is slow while its file exists.
 struct SlowDisk(PathBuf);
@@ -25,7 +19,7 @@ struct SlowDisk(PathBuf);
 impl SlowDisk {
     /// Puts it below the nodes that are started from now on.
     fn below(keepers: &mut Keepers) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/slow_disk.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slow_disk.c");
         let (library, flag) = (keepers.place.text("slow_disk.so"), keepers.place.text("slow"));
         let mut compiler = Command::new("cc");
         let built =

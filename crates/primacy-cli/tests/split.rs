@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::collections::BTreeSet;
 
 use primacy_chaos::network::{Cut, Network};
+use primacy_testbed::ledger::Ledger;
+use primacy_testbed::table::{Watch, is_alive};
+use primacy_testbed::{Node, Place, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::ledger::Ledger;
-use support::table::{Watch, is_alive};
-use support::{Node, Place, stdout, strings, wait_until};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// The part with the first seed, which founds the cluster and so leads it before the split.
@@ -218,7 +216,7 @@ fn a_quorum_confirms_one_leader_of_the_two_that_a_split_nominates() {
     let watch = Watch::new(ledger.path());
     let more = |_: &Place| strings(&["--confirm", "quorum", "--split-brain", "available"]);
     let job = |_: &Place| {
-        let (lock, primacy) = (place.text("lock"), support::primacy());
+        let (lock, primacy) = (place.text("lock"), primacy_testbed::primacy());
         strings(&[primacy, "demo-job", "--ledger", ledger.path(), "--every", "4ms", "--lock", &lock])
     };
     let mut split = Split::start("confirmed", more, job);

@@ -7,22 +7,14 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-#[path = "support/segment.rs"]
-mod segment;
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use keepers::Keepers;
 use primacy_core::rng::Rng;
-use segment::{PAGE, blocks};
-use support::wait_until;
+use primacy_testbed::keepers::Keepers;
+use primacy_testbed::segment::{PAGE, blocks};
+use primacy_testbed::wait_until;
 
 const ALL: [&str; 3] = ["a", "b", "c"];
 const PLACES: u64 = 24;

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::time::Duration;
 
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
-use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 const LEASE: Duration = Duration::from_secs(4);
 /// After so long a silence the first one stands, at the earliest: the promise to the dead node was renewed within a heartbeat.

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use primacy_testbed::authority::{Authority, FUTURE, NOW, PAST, options, replace};
+use primacy_testbed::{Node, Place, get, peers, stderr, stdout, strings, wait_until};
 use serde_json::Value;
-use support::authority::{Authority, FUTURE, NOW, PAST, options, replace};
-use support::{Node, Place, get, peers, stderr, stdout, strings, wait_until};
 
 fn args(place: &Place, name: &str, peers: &str, more: &[String]) -> Vec<String> {
     let mut args = strings(&["node", "--json", "--election", "e", "--metrics", "0", "--lease", "2s"]);

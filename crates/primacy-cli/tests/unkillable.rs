@@ -4,13 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
+use primacy_testbed::{Node, Place, peers, stderr, strings, table, wait_until};
 use rustix::process::Signal;
-use support::{Node, Place, peers, stderr, strings, table, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Nobody.

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -14,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use primacy_testbed::{Node, Place, primacy, stderr, strings, wait_until};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Node, Place, primacy, stderr, strings, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

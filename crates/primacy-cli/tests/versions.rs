@@ -4,14 +4,6 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-#[path = "support/segment.rs"]
-mod segment;
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -19,11 +11,11 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use keepers::Keepers;
+use primacy_testbed::keepers::Keepers;
+use primacy_testbed::segment::{PAGE, blocks, crc32};
+use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
-use segment::{PAGE, blocks, crc32};
 use serde_json::Value;
-use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 
 /// Where both have their version.
 const VERSION: Range<usize> = 8..12;
@@ -124,10 +116,10 @@ fn with_a_request_of_format_2(segment: &[u8]) -> Vec<u8> {
     // The tag of a payload, its length, the format, and the name of the client with its length.
     let is_request = |five: &[u8]| five[0] == 0x2a && five[2..] == [1, 1, b'a'];
     for block in blocks(segment) {
-        let mut content = segment::content(segment, &block);
+        let mut content = primacy_testbed::segment::content(segment, &block);
         if let Some(found) = content.windows(5).position(is_request) {
             content[found + 2] = 2;
-            let newer = segment::block(segment, block.start, &content);
+            let newer = primacy_testbed::segment::block(segment, block.start, &content);
             bytes[block].copy_from_slice(&newer);
             return bytes;
         }

@@ -4,15 +4,9 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "support/door.rs"]
-mod door;
-#[path = "support/keepers.rs"]
-mod keepers;
-mod support;
-
-use keepers::Keepers;
+use primacy_testbed::keepers::Keepers;
+use primacy_testbed::{Node, wait_until};
 use serde_json::Value;
-use support::{Node, wait_until};
 
 /// What is said of a node that is to vote, before it was heard.
 const NOT_HEARD: &str = "d has not been heard yet, or takes a snapshot; is it started?";
@@ -199,7 +193,7 @@ async fn what_can_be_no_voter_is_refused_and_nothing_is_changed() {
     }
     let store = ["voters", "add", &d, "--on", "sqlite:x.db"];
     let said = keepers.place.output(&[&store[..], &["--election", "e"]].concat());
-    assert_eq!(said.status.code(), Some(64), "{}", support::stderr(&said));
+    assert_eq!(said.status.code(), Some(64), "{}", primacy_testbed::stderr(&said));
     for name in ["a", "b", "c"] {
         assert_eq!(keepers.voters(name), keepers.listed(&["a", "b", "c"]));
     }
@@ -223,7 +217,7 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
     let (dir, alone) = (keepers.dir("a"), format!("a={}", keepers.address("a")));
     let plain = ["--election", "e", "--node", "a", "--peers", &alone, "--state-dir", dir.to_str().unwrap()];
     let said = keepers.place.output(&[&["node"], &plain[..]].concat());
-    let why = support::stderr(&said);
+    let why = primacy_testbed::stderr(&said);
     assert!(said.status.code() == Some(78) && why.contains("and --peers names {a}"), "{why}");
 
     let wipe = |keepers: &mut Keepers| {

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs::File;
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 
 use primacy::clock;
+use primacy_testbed::{Node, Place, peers, stderr, strings, table, wait_until};
 use rustix::process::Signal;
-use support::{Node, Place, peers, stderr, strings, table, wait_until};
 
 /// What 3 s of lease allow.
 const TIMEOUT_NANOS: u64 = 2_000_000_000;

@@ -13,6 +13,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-lab", &["primacy-core", "primacy", "primacy-sim"]),
     ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
     ("primacy-fuzz", &["primacy-core"]),
+    ("primacy-testbed", &["primacy-core", "primacy-stores", "primacy", "primacy-conformance"]),
     ("primacy-chaos", &["primacy-core", "primacy-stores", "primacy", "primacy-sim", "primacy-conformance"]),
 ];
 
@@ -20,7 +21,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
 const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 
 /// The crates that others may use in their tests, and only there.
-const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-chaos"];
+const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed", "primacy-chaos"];
 
 /// Dependencies run one way; the core has none at all.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {

@@ -7,7 +7,7 @@ use primacy_conformance::live::program;
 use serde_json::Value;
 
 use crate::started;
-use crate::support::{Place, stderr, stdout};
+use primacy_testbed::{Place, stderr, stdout};
 
 /// What it tells of one measurement; `None`, and said so, where there is no etcd to compare with.
 #[track_caller]

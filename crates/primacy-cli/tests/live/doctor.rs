@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::found::Found;
 use crate::started;
-use crate::support::{Place, stderr, wait_until};
+use primacy_testbed::{Place, stderr, wait_until};
 
 const USABLE: &str = "the store can be used";
 const SURVIVES: &str = "survives the loss of a machine";
@@ -144,7 +144,7 @@ fn a_table_without_a_guard_fails_and_what_the_doctor_says_mends_it() {
     found.ends(1);
     let fix = found.check(RESOURCE)["fix"].as_str().unwrap().to_owned();
     // As it stands there, in a shell.
-    let directory = Path::new(crate::support::primacy()).parent().unwrap();
+    let directory = Path::new(primacy_testbed::primacy()).parent().unwrap();
     let mut shell = std::process::Command::new("sh");
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
     let ran = shell.args(["-c", &fix]).env("PATH", path).output().unwrap();

@@ -3,7 +3,7 @@
 use primacy_conformance::live::postgres::Postgres;
 
 use crate::started;
-use crate::support::{Place, stderr, stdout};
+use primacy_testbed::{Place, stderr, stdout};
 
 /// The SQLSTATE of a write without a token, as docs/fencing.md has it.
 const NO_TOKEN: &str = "PRM01";

@@ -4,13 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod bench;
 mod doctor;
-#[path = "../support/doctor.rs"]
-mod found;
 mod guards;
 mod pages;
 mod pods;
@@ -31,8 +26,8 @@ use primacy_conformance::live::postgres::Postgres;
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
+use primacy_testbed::Place;
 use stories::Store;
-use support::Place;
 
 /// What most stores grant.
 const LEASE: Duration = Duration::from_secs(4);

@@ -15,7 +15,7 @@ use primacy_conformance::live::postgres::{self, Postgres, SUPERUSER};
 use primacy_conformance::live::program;
 
 use crate::started;
-use crate::support::{PATIENCE, Place, Told, primacy};
+use primacy_testbed::{PATIENCE, Place, Told, primacy};
 
 /// The fences of what is run: commands, and statements of an administrator.
 const RUN: &[&str] = &["sh", "sql"];

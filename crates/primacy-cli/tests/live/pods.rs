@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::pages::Page;
 use crate::started;
-use crate::support::{Place, Told, primacy, stderr, wait_until};
+use primacy_testbed::{Place, Told, primacy, stderr, wait_until};
 
 /// Prints the objects of a manifest as JSON.
 const TO_JSON: &str =

@@ -1,7 +1,5 @@
 //! The door for clients of etcd, beside etcd: the same is asked of both, and the answers must be the same.
 
-#[path = "../support/door.rs"]
-pub(crate) mod door;
 mod failover;
 mod questions;
 mod quota;
@@ -14,8 +12,8 @@ mod without_majority;
 
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 
-use self::door::Asked;
 use crate::started;
+use primacy_testbed::door::{self, Asked};
 
 /// What answers, for reports.
 fn name(cluster: &Etcd) -> &'static str {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::support::ledger::Ledger;
-use crate::support::table::{self, Watch};
-use crate::support::{Node, Place, strings, wait_until};
+use primacy_testbed::ledger::Ledger;
+use primacy_testbed::table::{self, Watch};
+use primacy_testbed::{Node, Place, strings, wait_until};
 
 /// The timers of most stories: the jobs end at once.
 const DRAIN: &str = "200ms";
@@ -68,7 +68,7 @@ impl Pair {
         let mut args = strings(&["run", "--json", "--restart", "--election", election, "--node", name]);
         args.extend(strings(&["--on", &url, "--state-dir", &self.place.text(name)]));
         args.extend(strings(timers));
-        args.extend(strings(&["--", crate::support::primacy(), "demo-job", "--ledger", self.ledger.path()]));
+        args.extend(strings(&["--", primacy_testbed::primacy(), "demo-job", "--ledger", self.ledger.path()]));
         args.extend(strings(&["--every", "10ms"]));
         self.nodes.push(Node::start(&self.place, name, &args));
     }

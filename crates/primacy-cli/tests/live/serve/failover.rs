@@ -14,10 +14,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::door::{self, Asked, PATIENCE, POLL};
 use super::name;
 use super::waits::until_in_queue;
 use crate::started;
+use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
 
 /// How many puts are acknowledged before the leader is killed, and how many after.
 const PUTS: usize = 30;

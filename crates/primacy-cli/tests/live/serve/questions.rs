@@ -5,9 +5,9 @@ use primacy_core::rng::Rng;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
-use super::door::{self, Asked};
 use super::told_by_both;
 use crate::started;
+use primacy_testbed::door::{self, Asked};
 
 /// How many questions are asked, of which seeds, and of how many nodes after the one that leads: of itself, or of a follower.
 const QUESTIONS: u32 = 1500;

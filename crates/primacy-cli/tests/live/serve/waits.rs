@@ -7,8 +7,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::door::{Asked, PATIENCE, POLL};
 use super::told_by_both;
+use primacy_testbed::door::{Asked, PATIENCE, POLL};
 
 /// The leases of those who stand or wait. They live as good as for ever.
 const LEASES: [i64; 4] = [7, 8, 9, 10];

@@ -8,8 +8,8 @@ use prost::Message;
 use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
 
-use super::door::{self, Asked, PATIENCE, POLL};
 use crate::started;
+use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
 
 /// A lease that is there.
 const LEASE: i64 = 7;

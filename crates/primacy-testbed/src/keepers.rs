@@ -1,7 +1,5 @@
 //! Nodes that keep a map together, on their disks if nothing else is said, and serve clients of etcd: as an operator has them, and as clients see them.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,7 +11,7 @@ use serde_json::Value;
 use tonic::Code;
 
 use crate::door::{Asked, PATIENCE, POLL};
-use crate::support::{Node, Place, stderr, stdout, strings, wait_until};
+use crate::{Node, Place, stderr, stdout, strings, wait_until};
 
 /// The name of their election.
 const ELECTION: &str = "e";
@@ -39,6 +37,7 @@ impl Said {
 }
 
 /// The nodes.
+#[derive(Debug)]
 pub struct Keepers {
     pub place: Place,
     /// Where they keep it: `fsync` or `memory`.

@@ -3,11 +3,18 @@
 //! The command is tested from outside: by its exit codes and messages, by the process table, by locks that its
 //! jobs take, and by what is in the ledger.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+#![allow(missing_docs, reason = "tests alone use it, and its names say the rest")]
 
 pub mod authority;
+pub mod doctor;
+pub mod door;
+pub mod keepers;
 pub mod ledger;
+pub mod segment;
+pub mod small_disk;
 pub mod table;
+pub mod upstream;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -15,7 +22,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use primacy_conformance::live::free_port;
@@ -28,9 +35,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The variable that marks everything that a test starts, so that the test can end it.
 pub const TEST_MARK: &str = "PRIMACY_TEST_MARK";
 
-/// The command under test.
+/// The command under test, beside the directory of the program that tests it.
+///
+/// # Panics
+/// If it is not built.
 pub fn primacy() -> &'static str {
-    env!("CARGO_BIN_EXE_primacy")
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+        let test = std::env::current_exe().unwrap();
+        let program = test.parent().unwrap().with_file_name("primacy");
+        assert!(program.exists(), "there is no {}: cargo build --package primacy-cli", program.display());
+        program.to_str().unwrap().to_owned()
+    });
+    &PROGRAM
 }
 
 /// What begins a command whose words follow. It ignores no signals: these tests may run under `nohup` or in the background of a shell, and

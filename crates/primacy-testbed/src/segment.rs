@@ -1,7 +1,5 @@
 //! A segment of a log as it stands on the disk: what must be known of it to damage it where that is wanted.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
-
 use std::ops::Range;
 
 /// The first page of a file of a log, and a slot of a state file.

@@ -4,27 +4,27 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{Place, stderr, stdout, strings};
+use crate::{Place, stderr, stdout, strings};
 
 /// The lease of those that are not about it: far longer than any pause of a busy machine, so that none of its own fails.
 const LEASE: &str = "10m";
 
 /// What was found, and the exit code.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) code: Option<i32>,
-    pub(crate) told: Value,
+pub struct Found {
+    pub code: Option<i32>,
+    pub told: Value,
 }
 
 impl Found {
-    pub(crate) fn of(output: &Output) -> Self {
+    pub fn of(output: &Output) -> Self {
         let told = serde_json::from_str(&stdout(output));
         let told = told.unwrap_or_else(|error| panic!("{error}: {}\n{}", stdout(output), stderr(output)));
         Self { code: output.status.code(), told }
     }
 
     /// Asks the doctor about the store of this URL.
-    pub(crate) fn on(place: &mut Place, url: &str, more: &[&str]) -> Self {
+    pub fn on(place: &mut Place, url: &str, more: &[&str]) -> Self {
         // Some have a password, which has no place on a command line.
         place.set("DOCTOR_STORE", url);
         let mut args =
@@ -34,14 +34,14 @@ impl Found {
     }
 
     /// The check of this name.
-    pub(crate) fn check(&self, name: &str) -> &Value {
+    pub fn check(&self, name: &str) -> &Value {
         let checks = self.told["checks"].as_array().expect("there are checks");
         let found = checks.iter().find(|check| check["check"] == name);
         found.unwrap_or_else(|| panic!("there is no check `{name}`: {:#}", self.told))
     }
 
     /// That it came to this, with this in what was found; and if it did not pass, that it says why and how it is mended.
-    pub(crate) fn expect(&self, name: &str, verdict: &str, part: &str) {
+    pub fn expect(&self, name: &str, verdict: &str, part: &str) {
         let check = self.check(name);
         let found = check["found"].as_str().expect("what was found is a text");
         assert!(check["verdict"] == verdict && found.contains(part), "{verdict}, {part}: {check:#}");
@@ -50,7 +50,7 @@ impl Found {
     }
 
     /// That nothing failed, or that something did.
-    pub(crate) fn ends(&self, code: i32) {
+    pub fn ends(&self, code: i32) {
         assert_eq!(self.code, Some(code), "{:#}", self.told);
         assert_eq!(self.told["verdict"] == "fail", code == 1, "{:#}", self.told);
     }

@@ -1,14 +1,13 @@
 //! A disk that becomes full.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Place, strings};
+use crate::{Place, strings};
 
 /// A small disk in memory. It is mounted where only those see it who are within, which needs no privileges where users may have
 /// namespaces.
+#[derive(Debug)]
 pub struct SmallDisk {
     /// Keeps the namespaces, as long as it can read.
     holder: Child,

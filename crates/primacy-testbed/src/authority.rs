@@ -8,7 +8,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
 };
 
-use super::{Place, strings};
+use crate::{Place, strings};
 
 /// From when until when, in seconds from now.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,7 @@ pub struct Authority {
 }
 
 impl Authority {
+    #[allow(clippy::new_without_default, reason = "it draws a key")]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,7 +1,5 @@
 //! A service that knows nothing of tokens, and notes what reaches it; and clients of the proxy in front of it.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -1,7 +1,5 @@
 //! A door for clients of etcd, and who asks at it in the messages themselves.
 
-#![allow(dead_code, reason = "each test program uses its part of this")]
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,35 +15,35 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// How long an answer may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the answer may take to a request that is answered when others are gone: a whole story.
 const WAITING_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 /// How often it is looked whether something has come to be.
-pub(crate) const POLL: Duration = Duration::from_millis(100);
+pub const POLL: Duration = Duration::from_millis(100);
 
 /// Three nodes that keep a map together and serve clients, each with these arguments too.
-pub(crate) async fn open(arguments: &[&str]) -> Etcd {
+pub async fn open(arguments: &[&str]) -> Etcd {
     open_with(None, arguments).await
 }
 
 /// The same, where both sides show certificates.
-pub(crate) async fn open_with(tls: Option<Tls>, arguments: &[&str]) -> Etcd {
-    Etcd::of_ours(Path::new(env!("CARGO_BIN_EXE_primacy")), tls, arguments).await
+pub async fn open_with(tls: Option<Tls>, arguments: &[&str]) -> Etcd {
+    Etcd::of_ours(Path::new(crate::primacy()), tls, arguments).await
 }
 
 /// Asks one server.
-#[derive(Clone)]
-pub(crate) struct Asked {
+#[derive(Clone, Debug)]
+pub struct Asked {
     channel: Channel,
-    pub(crate) token: Option<String>,
+    pub token: Option<String>,
     /// Whether it asks to be told when there is no leader, instead of waiting.
-    pub(crate) wants_leader: bool,
+    pub wants_leader: bool,
 }
 
 impl Asked {
-    pub(crate) async fn new(address: &str) -> Self {
+    pub async fn new(address: &str) -> Self {
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
         Self { channel, token: None, wants_leader: false }
     }
@@ -62,7 +60,7 @@ impl Asked {
     }
 
     /// Asks, and waits for the answer; with more patience where it comes only when others are gone.
-    pub(crate) async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, (Code, String)>
+    pub async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, (Code, String)>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -95,7 +93,7 @@ impl Asked {
     }
 
     /// Asks with a name, where it has one, and nothing else, and waits until the answer begins: whether there is somebody who answers.
-    pub(crate) async fn reach(&self, path: &str, name: &str) -> Result<(), (Code, String)> {
+    pub async fn reach(&self, path: &str, name: &str) -> Result<(), (Code, String)> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
         let codec = ProstCodec::<recipes::LeaderRequest, api::StatusResponse>::default();
@@ -107,7 +105,7 @@ impl Asked {
     }
 
     /// Keeps a lease alive, and returns how many seconds it lives: 0 if there is none.
-    pub(crate) async fn keep_alive(&self, id: i64) -> Result<i64, (Code, String)> {
+    pub async fn keep_alive(&self, id: i64) -> Result<i64, (Code, String)> {
         let question = api::LeaseKeepAliveRequest { id };
         let mut answers = self.stream(method::LEASE_KEEP_ALIVE, question).await?;
         let answer = tokio::time::timeout(PATIENCE, answers.message()).await.expect("an answer comes");
@@ -116,7 +114,7 @@ impl Asked {
     }
 
     /// Keeps a lease alive in a stream that stays open.
-    pub(crate) async fn keeps_alive(
+    pub async fn keeps_alive(
         &self,
         id: i64,
     ) -> Stays<api::LeaseKeepAliveRequest, api::LeaseKeepAliveResponse> {
@@ -125,7 +123,7 @@ impl Asked {
 
     /// Observes an election from now on: the key of each leader, and what it says. etcd answers nothing before there is one, so
     /// this is not waited for.
-    pub(crate) fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
+    pub fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
         let (tell, told) = mpsc::unbounded_channel();
         let (asked, question) = (self.clone(), recipes::LeaderRequest { name: name.into() });
         tokio::spawn(async move {
@@ -147,7 +145,7 @@ impl Asked {
     }
 
     /// Opens a stream of watches with a first wish: etcd answers nothing before it has one.
-    pub(crate) async fn watches(&self, first: api::WatchUnion) -> Watches {
+    pub async fn watches(&self, first: api::WatchUnion) -> Watches {
         self.stays(method::WATCH, api::WatchRequest { request: Some(first) }).await
     }
 
@@ -173,23 +171,24 @@ fn told(status: &Status) -> (Code, String) {
 }
 
 /// A stream that stays open.
-pub(crate) struct Stays<Q, A> {
+#[derive(Debug)]
+pub struct Stays<Q, A> {
     questions: mpsc::Sender<Q>,
     answers: Streaming<A>,
 }
 
 /// A stream of watches.
-pub(crate) type Watches = Stays<api::WatchRequest, api::WatchResponse>;
+pub type Watches = Stays<api::WatchRequest, api::WatchResponse>;
 
 impl Watches {
-    pub(crate) async fn wish(&self, wish: api::WatchUnion) {
+    pub async fn wish(&self, wish: api::WatchUnion) {
         self.questions.send(api::WatchRequest { request: Some(wish) }).await.unwrap();
     }
 }
 
 impl<Q, A> Stays<Q, A> {
     /// The next answer.
-    pub(crate) async fn answer(&mut self) -> Result<A, Status> {
+    pub async fn answer(&mut self) -> Result<A, Status> {
         let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await;
         answer.expect("an answer comes")?.ok_or_else(|| Status::unknown("the stream ended"))
     }
