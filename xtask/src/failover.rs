@@ -6,8 +6,17 @@ use std::process::ExitCode;
 use crate::live;
 
 /// What is measured is built as users build it.
-const BUILD: &[&str] = &["build", "--release", "--all-features", "--locked", "--package", "primacy-cli"];
-/// What starts the servers, and runs the bench of the command.
+const BUILD: &[&str] = &[
+    "build",
+    "--release",
+    "--all-features",
+    "--locked",
+    "--package",
+    "primacy-cli",
+    "--package",
+    "primacy-lab",
+];
+/// What starts the servers, and runs the bench.
 const RUN: &[&str] = &["run", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
 
 /// Installs, builds, and measures.
@@ -21,7 +30,10 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
     let mut build = crate::cargo(root, BUILD);
     let mut measure = crate::cargo(root, RUN);
-    measure.arg(crate::target(root).join("release/primacy")).args(arguments).envs(live::environment(root));
+    measure
+        .arg(crate::target(root).join("release/primacy-lab"))
+        .args(arguments)
+        .envs(live::environment(root));
     for command in [&mut build, &mut measure] {
         match command.status() {
             Ok(status) if status.success() => {}

@@ -119,18 +119,6 @@ Exit codes:
   0       done
   64      the command line is wrong";
 
-/// What the help of what `primacy bench` measures says about exit codes.
-pub(crate) const BENCH_HELP: &str = "\
-Exit codes:
-  0       it was measured
-  1       it could not be measured: what happened instead is said
-  64      the command line is wrong
-  69      a program cannot be started, or no network of its own can be made
-  71      the system refused a process, a thread or a file descriptor
-  74      its directory cannot be made or written
-  78      its directory is on no disk
-  129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after everything that it had started was ended";
-
 /// What `primacy demo --help` says about exit codes.
 #[cfg(feature = "sqlite")]
 pub(crate) const DEMO_HELP: &str = "\

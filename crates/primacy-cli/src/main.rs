@@ -78,7 +78,6 @@ enum Verb {
     Config(cmd::config::Config),
     Doctor(cmd::doctor::Doctor),
     Fence(cmd::fence::Fence),
-    Bench(Box<cmd::bench::Bench>),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -101,9 +100,6 @@ fn main() -> ExitCode {
     }
     if verb.as_ref().is_some_and(|verb| verb == "health-check") {
         return health::keeper::main();
-    }
-    if verb.is_some_and(|verb| verb == "bench-child") {
-        return cmd::bench::child::main(args);
     }
     let args: Vec<OsString> = std::env::args_os().collect();
     let result = match layers::parse::<Cli>(&args) {
@@ -169,7 +165,6 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Config(args) => cmd::config::config(args, sources),
         Verb::Doctor(args) => cmd::doctor::doctor(args),
         Verb::Fence(args) => cmd::fence::fence(args),
-        Verb::Bench(args) => cmd::bench::bench(args),
         Verb::Init(args) => cmd::init::init(args),
         Verb::Who(args) => cmd::who::who(args),
         Verb::Watch(args) => cmd::watch::watch(args),

@@ -1,305 +1,51 @@
-//! Partitions among real processes: shared out, drained, moved; and nobody writes for one beside its primary, whether that is
-//! killed or paused.
+//! The verbs that change partitions, on nodes that keep metadata.
 
-#![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::process::Output;
 
-use primacy::FencingToken;
-use primacy::fence::sqlite::rusqlite::Connection;
-use primacy::fence::sqlite::{GuardError, fenced};
-use primacy_testbed::ledger::Ledger;
-use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
-use rustix::process::Signal;
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings};
 use serde_json::Value;
 
-/// How many partitions the group has.
-const COUNT: usize = 3;
-
-struct Cluster {
-    place: Place,
-    nodes: Vec<Node>,
-    ledgers: Vec<Ledger>,
-}
-
-impl Cluster {
-    /// Three nodes that write to a ledger for each partition of the group `g`.
-    fn start(test: &str) -> Self {
-        Self::start_as(test, "partition-node", &[])
-    }
-
-    /// The same in this role, with more arguments.
-    fn start_as(test: &str, role: &str, more: &[&str]) -> Self {
-        let place = Place::new(test);
-        let names = ["a", "b", "c"];
-        let peers = peers(&names);
-        let ledgers: Vec<Ledger> = (0..COUNT)
-            .map(|index| Ledger::create(&place.path(&format!("g-{index}.db")), &format!("g-{index}")))
-            .collect();
-        let dir = place.text("");
-        let node = |name: &&str| {
-            let state = place.text(name);
-            let args = [&["bench-child", role, name, &peers, &state, &dir], more].concat();
-            Node::start(&place, name, &strings(&args))
-        };
-        let nodes: Vec<Node> = names.iter().map(node).collect();
-        for node in &nodes {
-            node.told.wait_for_event("joined");
-        }
-        Self { place, nodes, ledgers }
-    }
-
-    /// Says something about partitions to a node.
-    fn ask(&self, node: &str, args: &[&str]) -> Output {
-        let state = self.place.text(node);
-        let more = ["--election", "partitions", "--state-dir", &state, "--json"];
-        self.place.output(&[&["partitions"], args, &more].concat())
-    }
-
-    fn done(&self, node: &str, args: &[&str]) -> Value {
-        let output = self.ask(node, args);
+#[test]
+fn groups_are_created_shown_changed_and_dropped() {
+    let place = Place::new("partitions-verbs");
+    let (peers, state) = (peers(&["a"]), place.text("a"));
+    let args = ["node", "--json", "--election", "e", "--node", "a", "--peers", &peers, "--metadata", "fsync"];
+    let node = Node::start(&place, "a", &strings(&[&args[..], &["--state-dir", &state]].concat()));
+    node.told.wait_for_event("elected");
+    let ask = |args: &[&str]| -> Output {
+        place.output(&[&["partitions"], args, &["--election", "e", "--state-dir", &state, "--json"]].concat())
+    };
+    let done = |args: &[&str]| -> Value {
+        let output = ask(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
         serde_json::from_str(&stdout(&output)).unwrap()
-    }
-
-    fn node(&self, name: &str) -> &Node {
-        self.nodes.iter().find(|node| node.name == name).unwrap()
-    }
-
-    /// Who is up, as this node knows it.
-    fn up(&self, asked: &str) -> Vec<String> {
-        let shown = self.done(asked, &["show"]);
-        let up = shown["nodes"].as_array().unwrap().iter().filter(|node| node["up"] == true);
-        up.map(|node| node["node"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// Who is the primary of a partition and under which token, as this node knows it, when nothing is on its way.
-    fn primary(&self, asked: &str, index: usize) -> Option<(String, u64)> {
-        let shown = self.done(asked, &["show", "g"]);
-        let group = &shown["groups"][0];
-        if group["free"] != 0 || group["taken"] != 0 {
-            return None;
-        }
-        let holds = |run: &&Value| {
-            let index = u64::try_from(index).unwrap();
-            run["first"].as_u64().unwrap() <= index && index <= run["last"].as_u64().unwrap()
-        };
-        let run = group["partitions"].as_array().unwrap().iter().find(holds)?;
-        Some((run["primary"].as_str()?.to_owned(), run["token"].as_u64()?))
-    }
-
-    /// Waits until each partition has a primary that has written under its token.
-    fn wait_until_all_write(&self, asked: &str) -> Vec<(String, u64)> {
-        (0..COUNT)
-            .map(|index| {
-                let mut found = None;
-                wait_until("a line of the primary", || {
-                    let Some((primary, token)) = self.primary(asked, index) else { return false };
-                    let line = self.ledgers[index].last();
-                    let writes = line.is_some_and(|line| {
-                        line.writer == primary && u64::try_from(line.token).unwrap() == token
-                    });
-                    found = Some((primary, token));
-                    writes
-                });
-                found.unwrap()
-            })
-            .collect()
-    }
-
-    /// Who was elected last, and when.
-    fn leader(&self) -> (u64, String) {
-        let elected = |node: &Node| Some((node.told.last("leads")?["boot_ns"].as_u64()?, node.name.clone()));
-        let mut last = None;
-        wait_until("a leader", || {
-            last = self.nodes.iter().filter_map(elected).max();
-            last.is_some()
-        });
-        last.unwrap()
-    }
-
-    /// Tokens never go back in any ledger.
-    fn judge(&self) {
-        for ledger in &self.ledgers {
-            let lines = ledger.all();
-            assert!(!lines.is_empty());
-            assert!(lines.is_sorted_by_key(|line| line.token), "{}", ledger.path());
-        }
-    }
-
-    /// What a late message under this token would do.
-    fn late(&self, index: usize, token: u64) -> Result<(), GuardError> {
-        let mut connection = Connection::open(self.ledgers[index].path()).unwrap();
-        connection.busy_timeout(primacy_testbed::PATIENCE).unwrap();
-        fenced(&mut connection, &format!("g-{index}"), FencingToken(token), |transaction| {
-            transaction.execute(
-                "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, 'late', 0)",
-                [token.cast_signed()],
-            )?;
-            Ok(())
-        })
-    }
-}
-
-fn told_of(node: &Node, event: &str, partition: &str, token: u64) -> Value {
-    node.told.wait_for(event, |told| {
-        let is_it = told["event"] == event && told["partition"] == partition && told["token"] == token;
-        is_it.then(|| told.clone())
-    })
-}
-
-#[test]
-fn a_crashed_primary_is_replaced_with_a_higher_token_and_its_late_line_is_refused() {
-    let mut cluster = Cluster::start("partitions-crash");
-    cluster.done("a", &["create", "g", "3"]);
-    let before = cluster.wait_until_all_write("a");
-    let mut primaries: Vec<&str> = before.iter().map(|(primary, _)| primary.as_str()).collect();
-    primaries.sort_unstable();
-    assert_eq!(primaries, ["a", "b", "c"], "each has one");
-    assert_eq!(cluster.up("a"), ["a", "b", "c"]);
-
-    let (victim, token) = before[0].clone();
-    let asked = if victim == "a" { "b" } else { "a" };
-    let position = cluster.nodes.iter().position(|node| node.name == victim).unwrap();
-    cluster.nodes[position].signal(Signal::KILL);
-    cluster.nodes[position].wait();
-    wait_until("another primary", || cluster.primary(asked, 0).is_some_and(|(primary, _)| primary != victim));
-    let after = cluster.wait_until_all_write(asked);
-    assert!(after[0].1 > token);
-    assert_eq!(after[1..], before[1..], "nobody else was moved");
-    assert!(!cluster.up(asked).contains(&victim));
-    assert!(matches!(cluster.late(0, token), Err(GuardError::Stale(_))));
-
-    // It comes back, and gets a share again, under a token of its own.
-    let place = &cluster.place;
-    cluster.nodes[position].restart(place);
-    cluster.nodes[position].told.wait_for_event("joined");
-    wait_until("its share", || {
-        (0..COUNT).any(|index| cluster.primary(asked, index).is_some_and(|(primary, _)| primary == victim))
-    });
-    let last = cluster.wait_until_all_write(asked);
-    let its = last.iter().position(|(primary, _)| *primary == victim).unwrap();
-    assert!(last[its].1 > after[its].1);
-    cluster.judge();
-}
-
-/// One that leads is found dead before anybody leads who could end its session.
-#[test]
-fn a_dead_node_whose_guardian_vouches_for_its_death_is_replaced_long_before_its_session_is_over() {
-    for leads in [false, true] {
-        replaced_at_a_guardians_word(leads);
-    }
-}
-
-fn replaced_at_a_guardians_word(victim_leads: bool) {
-    let session = 20 * primacy_testbed::PATIENCE; // Nothing here is waited for so long.
-    let seconds = session.as_secs().to_string();
-    let test = if victim_leads { "partitions-guardian-leader" } else { "partitions-guardian" };
-    let mut cluster = Cluster::start_as(test, "guarded-partition-node", &[&seconds]);
-    cluster.done("a", &["create", "g", "3"]);
-    let before = cluster.wait_until_all_write("a");
-
-    let (led_since, leader) = cluster.leader();
-    let position = cluster.nodes.iter().position(|node| (node.name == leader) == victim_leads).unwrap();
-    let victim = cluster.nodes[position].name.clone();
-    let asked = if victim == "a" { "b" } else { "a" };
-    let index = before.iter().position(|(primary, _)| *primary == victim).unwrap();
-    cluster.nodes[position].signal(Signal::KILL);
-    cluster.nodes[position].wait();
-    wait_until("another primary", || {
-        cluster.primary(asked, index).is_some_and(|(primary, _)| primary != victim)
-    });
-    let after = cluster.wait_until_all_write(asked);
-    assert!(after[index].1 > before[index].1);
-    assert!(!cluster.up(asked).contains(&victim));
-    if victim_leads {
-        wait_until("another leader", || cluster.leader().0 > led_since);
-    }
-    assert!(matches!(cluster.late(index, before[index].1), Err(GuardError::Stale(_))));
-    cluster.judge();
-}
-
-#[test]
-fn a_drained_node_finishes_its_work_before_others_begin() {
-    let cluster = Cluster::start("partitions-drain");
-    cluster.done("a", &["create", "g", "3"]);
-    let before = cluster.wait_until_all_write("a");
-    let index = before.iter().position(|(primary, _)| primary == "b").unwrap();
-    let (partition, token) = (format!("g-{index}"), before[index].1);
-
-    cluster.done("c", &["drain", "b"]);
-    wait_until("the drain", || cluster.primary("c", index).is_some_and(|(primary, _)| primary != "b"));
-    let after = cluster.wait_until_all_write("c");
-    let (next, next_token) = &after[index];
-    assert!(*next_token > token);
-    let ending = told_of(cluster.node("b"), "ending", &partition, token);
-    assert_eq!(ending["end"], "it was wanted back");
-    let stopped = told_of(cluster.node("b"), "stopped", &partition, token);
-    let began = told_of(cluster.node(next), "began", &partition, *next_token);
-    assert!(began["boot_ns"].as_u64() >= stopped["boot_ns"].as_u64(), "{stopped} {began}");
+    };
+    done(&["create", "g", "3"]);
+    let shown = done(&["show", "g"]);
     assert_eq!(
-        cluster.node("b").told.count("refused"),
-        0,
-        "all that it wrote was taken, until it had stopped"
+        (&shown["groups"][0]["count"], &shown["groups"][0]["free"]),
+        (&3.into(), &3.into()),
+        "{shown}"
     );
-
-    // An operator moves another one; then the node may have some again.
-    let other = (index + 1) % COUNT;
-    let target = if after[other].0 == "a" { "c" } else { "a" };
-    cluster.done("a", &["move", "g", &other.to_string(), target]);
-    wait_until("the move", || cluster.primary("a", other).is_some_and(|(primary, _)| primary == target));
-    cluster.done("a", &["undrain", "b"]);
-    wait_until("its share", || {
-        (0..COUNT).any(|index| cluster.primary("a", index).is_some_and(|(primary, _)| primary == "b"))
-    });
-    let refused = cluster.ask("a", &["move", "g", "9", "b"]);
+    done(&["drain", "b"]);
+    let drained =
+        |shown: &Value| shown["nodes"].as_array().unwrap().iter().any(|node| node["drained"] == true);
+    assert!(drained(&done(&["show"])));
+    done(&["undrain", "b"]);
+    assert!(!drained(&done(&["show"])));
+    let refused = ask(&["move", "g", "9", "a"]);
     assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("the group has 3"), "{}", stderr(&refused));
-    assert_eq!(cluster.ask("a", &["create", "g", "1"]).status.code(), Some(75));
-    assert_eq!(cluster.ask("a", &["create", "g/h", "1"]).status.code(), Some(64));
-    assert_eq!(cluster.ask("a", &["create", "h", "0"]).status.code(), Some(64));
-    assert_eq!(cluster.ask("a", &["show", "h"]).status.code(), Some(75));
-
-    // The group goes, and nobody works for it.
-    cluster.done("b", &["drop", "g"]);
-    wait_until("the end of the group", || {
-        cluster.done("b", &["show"])["groups"].as_array().unwrap().is_empty()
-    });
-    cluster.judge();
-}
-
-#[test]
-fn a_paused_primary_comes_back_as_a_zombie_and_writes_nothing() {
-    let cluster = Cluster::start("partitions-zombie");
-    cluster.done("a", &["create", "g", "3"]);
-    let before = cluster.wait_until_all_write("a");
-    let index = before.iter().position(|(primary, _)| primary == "c").unwrap();
-    let (partition, token) = (format!("g-{index}"), before[index].1);
-    let zombie = cluster.node("c");
-
-    zombie.signal(Signal::STOP);
-    // One that is paused in the middle of a line would keep others from the ledger.
-    while !cluster.ledgers[index].is_free() {
-        zombie.signal(Signal::CONT);
-        std::thread::sleep(std::time::Duration::from_millis(3));
-        zombie.signal(Signal::STOP);
+    for (args, code) in [
+        (&["create", "g", "1"][..], 75),
+        (&["create", "g/h", "1"], 64),
+        (&["create", "h", "0"], 64),
+        (&["show", "h"], 75),
+    ] {
+        assert_eq!(ask(args).status.code(), Some(code), "{args:?}");
     }
-    wait_until("another primary", || cluster.primary("a", index).is_some_and(|(primary, _)| primary != "c"));
-    let after = cluster.wait_until_all_write("a");
-    assert!(after[index].1 > token);
-
-    zombie.signal(Signal::CONT);
-    let refused = told_of(zombie, "refused", &partition, token);
-    assert_eq!(refused["checked"], false, "asking first would have told it");
-    assert_eq!(
-        told_of(zombie, "ending", &partition, token)["end"],
-        "the node's session was not kept alive in time"
-    );
-    // It joins again by itself, under another session.
-    wait_until("its share", || {
-        (0..COUNT).any(|index| cluster.primary("a", index).is_some_and(|(primary, _)| primary == "c"))
-    });
-    cluster.wait_until_all_write("a");
-    cluster.judge();
+    done(&["drop", "g"]);
+    assert!(done(&["show"])["groups"].as_array().unwrap().is_empty());
 }

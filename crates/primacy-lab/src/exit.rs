@@ -14,8 +14,14 @@ pub(crate) enum Exit {
     Usage,
     /// A simulated world has broken an invariant.
     Broken,
-    /// The system refused a thread.
+    /// A program cannot be started, or a network namespace cannot be made.
+    Unavailable,
+    /// The system refused a process, a thread or a file descriptor.
     System,
+    /// A directory cannot be made or written.
+    State,
+    /// The directory of the measured nodes is on no disk.
+    Config,
     /// Ended by this signal.
     Signal(i32),
 }
@@ -48,6 +54,18 @@ Exit codes:
   64      the command line is wrong, or there is no such script or election
   70      an invariant was broken, and the script does not say that it is";
 
+/// The exit codes in the help of `primacy-lab bench`.
+pub(crate) const BENCH_HELP: &str = "\
+Exit codes:
+  0       it was measured
+  1       it could not be measured: what happened instead is said
+  64      the command line is wrong
+  69      a program cannot be started, or no network of its own can be made
+  71      the system refused a process, a thread or a file descriptor
+  74      its directory cannot be made or written
+  78      its directory is on no disk
+  129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after everything that it had started was ended";
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
@@ -55,7 +73,10 @@ impl From<Exit> for ExitCode {
             Exit::Failed => 1,
             Exit::Usage => 64,
             Exit::Broken => 70,
+            Exit::Unavailable => 69,
             Exit::System => 71,
+            Exit::State => 74,
+            Exit::Config => 78,
             Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         })
     }
@@ -91,6 +112,12 @@ impl Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::new(Exit::System, format!("the system refuses a thread: {error}"))
+        Self::new(Exit::System, format!("the system refuses what is needed: {error}"))
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
     }
 }

@@ -1,7 +1,9 @@
-//! The command `primacy-lab`: runs elections in the simulator, tells what happened there, and compares elections.
+//! The command `primacy-lab`: runs elections in the simulator, tells what happened there, compares elections, and measures nodes.
 
+mod bench;
 mod compare;
 mod exit;
+mod processes;
 mod replay;
 mod sim;
 
@@ -11,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
 
-/// Run elections in a simulator, in which everything goes wrong that may, and compare them.
+/// Simulate, compare and measure elections.
 #[derive(Debug, Parser)]
 #[command(name = "primacy-lab", version, disable_help_subcommand = true)]
 struct Cli {
@@ -21,12 +23,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Bench(Box<bench::Bench>),
     Sim(sim::Sim),
     Replay(replay::Replay),
     Compare(compare::Compare),
 }
 
 fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|verb| verb == "bench-child") {
+        return bench::child::main(args);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -36,6 +43,7 @@ fn main() -> ExitCode {
         }
     };
     let result = match &cli.verb {
+        Verb::Bench(args) => bench::bench(args),
         Verb::Sim(args) => sim::sim(args),
         Verb::Replay(args) => replay::replay(args),
         Verb::Compare(args) => compare::compare(args),

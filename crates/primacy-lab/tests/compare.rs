@@ -3,18 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use primacy_testbed::{Place, stderr, stdout, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Place, stderr, stdout, wait_until};
 
 fn primacy(place: &Place, args: &[&str]) -> (Option<i32>, Output) {
-    let output = place.command(args).output().unwrap();
+    let output = place.lab(args).output().unwrap();
     (output.status.code(), output)
 }
 
@@ -108,7 +106,7 @@ fn what_cannot_be_compared_says_why() {
 #[test]
 fn a_signal_ends_it_and_half_of_it_is_not_told() {
     let place = Place::new("compare-signal");
-    let mut command = place.command(&["compare", "--nodes", "50", "--seeds", "1000"]);
+    let mut command = place.lab(&["compare", "--nodes", "50", "--seeds", "1000"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let pid = Pid::from_child(&child);
     wait_until("it listens to SIGINT", || {

@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod support;
-
 use std::fs;
 use std::process::{Output, Stdio};
 
+use primacy_testbed::{Place, stderr, stdout, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Place, stderr, stdout, wait_until};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../primacy-sim/scripts");
 
 fn primacy(place: &Place, args: &[&str]) -> (Option<i32>, Output) {
-    let output = place.command(args).output().unwrap();
+    let output = place.lab(args).output().unwrap();
     (output.status.code(), output)
 }
 
@@ -160,7 +158,7 @@ fn messages_are_counted_told_and_drawn_beside_their_formulas() {
 #[test]
 fn a_signal_ends_it_with_the_sums_so_far() {
     let place = Place::new("sim-signal");
-    let mut command = place.command(&["sim", "--until-failure", "--json"]);
+    let mut command = place.lab(&["sim", "--until-failure", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let pid = Pid::from_child(&child);
     wait_until("it listens to SIGINT", || {
@@ -253,7 +251,7 @@ fn what_cannot_be_printed_is_no_success() {
     let script = format!("{SCRIPTS}/quorum/two_nodes_need_each_other.txt");
     for args in [&["sim", "--election", "lease", "--seeds", "3"][..], &["replay", &script]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = place.command(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let output = place.lab(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     }
 }

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use primacy_conformance::REQUIRE_LIVE_VARIABLE;
 use primacy_conformance::live::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -35,18 +36,50 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The variable that marks everything that a test starts, so that the test can end it.
 pub const TEST_MARK: &str = "PRIMACY_TEST_MARK";
 
-/// The command under test, beside the directory of the program that tests it.
+/// The command `primacy`.
 ///
 /// # Panics
 /// If it is not built.
 pub fn primacy() -> &'static str {
-    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
-        let test = std::env::current_exe().unwrap();
-        let program = test.parent().unwrap().with_file_name("primacy");
-        assert!(program.exists(), "there is no {}: cargo build --package primacy-cli", program.display());
-        program.to_str().unwrap().to_owned()
-    });
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| built("primacy", "primacy-cli"));
     &PROGRAM
+}
+
+/// The command `primacy-lab`.
+///
+/// # Panics
+/// If it is not built.
+pub fn primacy_lab() -> &'static str {
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| built("primacy-lab", "primacy-lab"));
+    &PROGRAM
+}
+
+/// A program of this workspace, which lies beside the directory of those that test it.
+fn built(name: &str, package: &str) -> String {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().with_file_name(name);
+    assert!(program.exists(), "there is no {}: cargo build --package {package}", program.display());
+    program.to_str().unwrap().to_owned()
+}
+
+/// What a server comes to that is waited for, with the runtime that it lives in; `None`, and said so, where there can be none.
+///
+/// # Panics
+/// If there can be none, and it is required.
+pub fn started<T>(
+    name: &str,
+    start: impl Future<Output = Result<T, String>>,
+) -> Option<(tokio::runtime::Runtime, T)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    match runtime.block_on(start) {
+        Ok(server) => Some((runtime, server)),
+        Err(why) => {
+            eprintln!("{name}: NOT RUN: {why}");
+            let is_required = std::env::var_os(REQUIRE_LIVE_VARIABLE).is_some();
+            assert!(!is_required, "{name} is required to be there: {why}");
+            None
+        }
+    }
 }
 
 /// What begins a command whose words follow. It ignores no signals: these tests may run under `nohup` or in the background of a shell, and
@@ -101,8 +134,17 @@ impl Place {
 
     /// A command that is `primacy` with these arguments, marked, with a state directory of its own.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        self.command_of(primacy(), args)
+    }
+
+    /// The same of `primacy-lab`.
+    pub fn lab<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        self.command_of(primacy_lab(), args)
+    }
+
+    fn command_of<S: AsRef<std::ffi::OsStr>>(&self, program: &str, args: &[S]) -> Command {
         let mut command = as_from_a_terminal();
-        command.arg(primacy()).args(args).stdin(Stdio::null());
+        command.arg(program).args(args).stdin(Stdio::null());
         self.prepare(&mut command);
         command
     }
@@ -227,6 +269,7 @@ pub struct Node {
     args: Vec<String>,
     /// The command that brings it to where it runs, where that is not here, and becomes it.
     within: Vec<String>,
+    program: &'static str,
     child: Child,
 }
 
@@ -238,23 +281,45 @@ impl Node {
 
     /// The same by a command that becomes `primacy`, so that its number is the supervisor's: in other namespaces.
     pub fn start_within(place: &Place, within: &[String], name: &str, args: &[String]) -> Self {
+        Self::start_program(place, primacy(), within, name, args)
+    }
+
+    /// Starts `primacy-lab` with these arguments.
+    pub fn start_lab(place: &Place, name: &str, args: &[String]) -> Self {
+        Self::start_program(place, primacy_lab(), &[], name, args)
+    }
+
+    fn start_program(
+        place: &Place,
+        program: &'static str,
+        within: &[String],
+        name: &str,
+        args: &[String],
+    ) -> Self {
         let mut command = as_from_a_terminal();
-        command.args(within).arg(primacy()).args(args).stdin(Stdio::null());
+        let is_lab = program == primacy_lab();
+        command.args(within).arg(program).args(args);
+        command.stdin(if is_lab { Stdio::piped() } else { Stdio::null() });
         place.prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let told = Told::default();
         told.listen(child.stdout.take().unwrap());
         told.listen(child.stderr.take().unwrap());
         let (args, within) = (args.to_vec(), within.to_vec());
-        Self { name: name.to_owned(), told, past: Vec::new(), args, within, child }
+        Self { name: name.to_owned(), told, past: Vec::new(), args, within, program, child }
     }
 
     /// Starts it again, when it has ended. What it told before is kept apart.
     pub fn restart(&mut self, place: &Place) {
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.told.all());
-        *self = Self::start_within(place, &self.within, &self.name, &self.args);
+        *self = Self::start_program(place, self.program, &self.within, &self.name, &self.args);
         self.past = past;
+    }
+
+    /// Writes a line to the standard input of `primacy-lab`.
+    pub fn order(&self, line: &str) {
+        writeln!(self.child.stdin.as_ref().unwrap(), "{line}").unwrap();
     }
 
     /// The same, with more options.

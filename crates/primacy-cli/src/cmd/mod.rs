@@ -1,7 +1,6 @@
 //! The verbs, one file each.
 
 pub(crate) mod announce;
-pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
 #[cfg(feature = "sqlite")]

@@ -14,7 +14,7 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use serde_json::json;
 
 use crate::found::Found;
-use crate::started;
+use primacy_testbed::started;
 use primacy_testbed::{Place, stderr, wait_until};
 
 const USABLE: &str = "the store can be used";

@@ -2,7 +2,7 @@
 
 use primacy_conformance::live::postgres::Postgres;
 
-use crate::started;
+use primacy_testbed::started;
 use primacy_testbed::{Place, stderr, stdout};
 
 /// The SQLSTATE of a write without a token, as docs/fencing.md has it.

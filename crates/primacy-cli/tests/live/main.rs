@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod bench;
 mod doctor;
 mod guards;
 mod pages;
@@ -15,7 +14,6 @@ mod stories;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use primacy_conformance::REQUIRE_LIVE_VARIABLE;
 use primacy_conformance::live::azurite::Azurite;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
@@ -26,7 +24,7 @@ use primacy_conformance::live::postgres::Postgres;
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
-use primacy_testbed::Place;
+use primacy_testbed::{Place, started};
 use stories::Store;
 
 /// What most stores grant.
@@ -34,25 +32,6 @@ const LEASE: Duration = Duration::from_secs(4);
 
 /// The shortest that Consul grants, and what is long enough for ZooKeeper, which believes a tick and a half less than it grants.
 const LONG_LEASE: Duration = Duration::from_secs(10);
-
-/// What a server comes to that is waited for; `None`, and said so, where there can be none.
-fn started<T>(
-    name: &str,
-    start: impl Future<Output = Result<T, String>>,
-) -> Option<(tokio::runtime::Runtime, T)> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    match runtime.block_on(start) {
-        Ok(server) => Some((runtime, server)),
-        Err(why) => {
-            eprintln!("{name}: NOT RUN: {why}");
-            assert!(
-                std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(),
-                "{name} is required to be there: {why}"
-            );
-            None
-        }
-    }
-}
 
 /// All stories over one store, whose URL has the server's address in it.
 fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {

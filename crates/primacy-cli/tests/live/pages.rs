@@ -14,7 +14,7 @@ use primacy_conformance::live::moto::Moto;
 use primacy_conformance::live::postgres::{self, Postgres, SUPERUSER};
 use primacy_conformance::live::program;
 
-use crate::started;
+use primacy_testbed::started;
 use primacy_testbed::{PATIENCE, Place, Told, primacy};
 
 /// The fences of what is run: commands, and statements of an administrator.

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::pages::Page;
-use crate::started;
+use primacy_testbed::started;
 use primacy_testbed::{Place, Told, primacy, stderr, wait_until};
 
 /// Prints the objects of a manifest as JSON.

@@ -12,8 +12,8 @@ mod without_majority;
 
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 
-use crate::started;
 use primacy_testbed::door::{self, Asked};
+use primacy_testbed::started;
 
 /// What answers, for reports.
 fn name(cluster: &Etcd) -> &'static str {

@@ -1,7 +1,7 @@
 //! Failover over every store, on real servers, and what a store's own tool takes beside it in the same run.
 //!
 //! `cargo xtask failover [--only STORE]... [--rounds N] [--write]` installs what it needs, builds the command and runs this.
-//! What is measured is the command's own: `primacy bench failover --on URL`.
+//! The measurement is that of `primacy-lab bench failover --on URL`.
 
 mod peer;
 mod server;
@@ -25,7 +25,7 @@ const LONG_ROUNDS: u32 = 3;
 /// Has the URL of the store, which may have a password.
 const URL_VARIABLE: &str = "FAILOVER_STORE";
 
-const USAGE: &str = "failover PRIMACY [--only STORE]... [--rounds N] [--write]";
+const USAGE: &str = "failover LAB [--only STORE]... [--rounds N] [--write]";
 
 /// The stores, in the order of the table.
 const STORES: &[&str] = &[

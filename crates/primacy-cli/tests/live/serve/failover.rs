@@ -16,8 +16,8 @@ use tonic::Code;
 
 use super::name;
 use super::waits::until_in_queue;
-use crate::started;
 use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
+use primacy_testbed::started;
 
 /// How many puts are acknowledged before the leader is killed, and how many after.
 const PUTS: usize = 30;

@@ -6,8 +6,8 @@ use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
 use super::told_by_both;
-use crate::started;
 use primacy_testbed::door::{self, Asked};
+use primacy_testbed::started;
 
 /// How many questions are asked, of which seeds, and of how many nodes after the one that leads: of itself, or of a follower.
 const QUESTIONS: u32 = 1500;

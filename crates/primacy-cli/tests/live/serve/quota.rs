@@ -7,8 +7,8 @@ use primacy_conformance::live::etcd::Etcd;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
-use crate::started;
 use primacy_testbed::door::{self, Asked, PATIENCE, POLL, Watches};
+use primacy_testbed::started;
 
 /// The quota of both, for each in its own words. That of etcd is of the file with all that ever was, in pages.
 const QUOTA: &str = "1MiB";

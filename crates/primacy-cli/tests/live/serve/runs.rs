@@ -5,8 +5,8 @@ use std::time::Duration;
 use primacy_conformance::live::etcd::Etcd;
 
 use super::{door, name};
-use crate::started;
 use crate::stories::{self, Store};
+use primacy_testbed::started;
 
 /// The lease of the nodes: half of it is more than their store takes to elect another leader, on a machine that has much to do.
 const LEASE: Duration = Duration::from_secs(20);

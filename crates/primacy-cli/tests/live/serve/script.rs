@@ -12,7 +12,7 @@ use primacy_conformance::live::etcd::{Etcd, Tls};
 
 use super::strangers::python_with_etcd3;
 use super::{door, follower};
-use crate::started;
+use primacy_testbed::started;
 
 /// The scripts: what anybody may ask, and what only who shows a certificate and knows a password.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcdctl.sh");

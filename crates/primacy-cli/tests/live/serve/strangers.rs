@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use primacy_conformance::live::program;
 
 use super::door;
-use crate::started;
+use primacy_testbed::started;
 
 /// What it does.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcd3_client.py");

@@ -8,8 +8,8 @@ use prost::Message;
 use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
 
-use crate::started;
 use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
+use primacy_testbed::started;
 
 /// A lease that is there.
 const LEASE: i64 = 7;

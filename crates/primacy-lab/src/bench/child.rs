@@ -1,18 +1,16 @@
-//! What the bench runs beside the nodes, from the same program file: `primacy bench-child ROLE`, which only the bench
+//! What the bench runs beside the nodes, from the same program file: `primacy-lab bench-child ROLE`, which only the bench
 //! starts. It needs no command line parser, whose time would count as the job's.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::ExitCode;
-#[cfg(feature = "sqlite")]
 use std::time::Duration;
 
 use primacy::clock;
+use rustix::process::{Signal, set_parent_process_death_signal};
 
-#[cfg(feature = "sqlite")]
 use super::partition_guardian;
-#[cfg(feature = "sqlite")]
 use super::partition_node::{self, Node, TIME_TO_LIVE};
 
 /// A job that tells when its first line was written, and then does nothing.
@@ -26,13 +24,10 @@ pub(crate) const BUSY: &str = "busy";
 
 /// Takes part in partitions: `partition-node NAME PEERS DIR [LEDGERS [SECONDS]]`; where the ledgers are that it writes to, and how
 /// long its session lives when it is not heard.
-#[cfg(feature = "sqlite")]
 pub(crate) const PARTITION_NODE: &str = "partition-node";
 /// The same with a guardian that vouches for its death.
-#[cfg(feature = "sqlite")]
 pub(crate) const GUARDED_PARTITION_NODE: &str = "guarded-partition-node";
 /// The guardian: `partition-guardian PID SPEC`.
-#[cfg(feature = "sqlite")]
 pub(crate) const PARTITION_GUARDIAN: &str = "partition-guardian";
 
 /// How long the messages are that are sent back and forth: as long as a heartbeat.
@@ -41,7 +36,12 @@ pub(crate) const MESSAGE_LENGTH: usize = 64;
 /// Runs one of them.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let role = args.next().and_then(|role| role.into_string().ok());
-    #[cfg(feature = "sqlite")]
+    // A guardian outlives its node, and ends when it has told of the death.
+    if role.as_deref() != Some(PARTITION_GUARDIAN)
+        && set_parent_process_death_signal(Some(Signal::KILL)).is_err()
+    {
+        return ExitCode::FAILURE;
+    }
     if let Some(role @ (PARTITION_NODE | GUARDED_PARTITION_NODE | PARTITION_GUARDIAN)) = role.as_deref() {
         return of_partitions(role, args);
     }
@@ -52,7 +52,8 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         (Some(VICTIM), None) => say("ready").map(|()| wait_for_ever()),
         (Some(BUSY), None) => compute_for_ever(),
         (Some(_) | None, _) => {
-            let _ = writeln!(std::io::stderr(), "primacy: this command is started by `primacy bench`");
+            let _ =
+                writeln!(std::io::stderr(), "primacy-lab: this command is started by `primacy-lab bench`");
             return ExitCode::FAILURE;
         }
     };
@@ -60,7 +61,6 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-#[cfg(feature = "sqlite")]
 fn of_partitions(role: &str, args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<String> = args.filter_map(|arg| arg.into_string().ok()).collect();
     let guarded = role == GUARDED_PARTITION_NODE;

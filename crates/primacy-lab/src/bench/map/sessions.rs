@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use super::caller::Caller;
 use super::trio::{System, Trio};
 use super::{Busy, Counted, Run, median_of};
-use crate::cmd::bench::failed;
-use crate::cmd::bench::idle::{Meter, rounded};
+use crate::bench::failed;
+use crate::bench::idle::{Meter, rounded};
 use crate::exit::Failure;
 
 /// How many sessions there are.

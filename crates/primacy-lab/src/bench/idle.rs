@@ -1,4 +1,4 @@
-//! `primacy bench idle`: what nodes cost while nothing happens, and how often their leader changes without need.
+//! `primacy-lab bench idle`: what nodes cost while nothing happens, and how often their leader changes without need.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +11,12 @@ use serde::Serialize;
 
 use super::cluster::{Cluster, Network, Part};
 use super::etcd::{self, EtcdTimers, Rival};
-use super::failed;
 use super::load::Load;
 use super::namespaces::Namespaces;
 use super::place::Place;
 use super::stage::Stage;
 use super::subject::{Settings, Subject};
-use crate::duration;
+use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
 
 /// Measure what nodes cost while nothing happens.
@@ -41,11 +40,11 @@ pub(crate) struct Idle {
     subject: Subject,
 
     /// The nodes' --lease
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     lease: Option<Duration>,
 
     /// The nodes' --heartbeat
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     heartbeat: Option<Duration>,
 
     /// How many other processes compute without a pause beside it
@@ -408,7 +407,6 @@ impl std::fmt::Display for Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_tree::tests::TestChild;
 
     #[test]
     fn a_thread_that_ends_takes_nothing_back() {
@@ -430,8 +428,8 @@ mod tests {
 
     #[test]
     fn a_process_that_computes_and_remembers_costs_something() {
-        let busy = TestChild::start("sh", &["-c", "while :; do :; done"], &[]);
-        let pid = busy.0.id().cast_signed();
+        let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = busy.id().cast_signed();
         let (began, mut cpu, mut cost) = (Instant::now(), Cpu::of(pid), memory(pid).unwrap());
         // A bound against a machine that never lets it run. At first it has a page or two, which is rounded to nothing.
         while (cpu.spent.is_zero() || cost.rss_mib == 0.0) && began.elapsed() < Duration::from_secs(10) {
@@ -442,6 +440,8 @@ mod tests {
         assert!(!cpu.spent.is_zero());
         assert!(cost.rss_mib > 0.0 && cost.private_mib <= cost.rss_mib, "{cost:?}");
         assert!(bytes(pid).is_some());
+        busy.kill().unwrap();
+        busy.wait().unwrap();
         assert!(etcd_timers("10/100").is_ok() && etcd_timers("10").is_err());
     }
 }

@@ -9,10 +9,10 @@ use super::caller::{Caller, ask_within};
 use super::puts::{CONNECTIONS_MAX, put, write_many};
 use super::trio::{System, Trio};
 use super::{Busy, Run, median_of};
-use crate::cmd::bench::etcd::MEMBERS;
-use crate::cmd::bench::failed;
-use crate::cmd::bench::idle::rounded;
-use crate::cmd::bench::spread::{Spread, milliseconds};
+use crate::bench::etcd::MEMBERS;
+use crate::bench::failed;
+use crate::bench::idle::rounded;
+use crate::bench::spread::{Spread, milliseconds};
 use crate::exit::Failure;
 
 /// The length of each value, in bytes, and over how many keys they are written: the state is small, and its history long.

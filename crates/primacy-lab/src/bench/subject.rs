@@ -84,8 +84,8 @@ pub(super) fn safety_name(safety: Safety) -> &'static str {
     }
 }
 
-/// Tells a command how to start a node.
-pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>, program: &str) {
+/// Tells a command how to start a node, whose job is the program of the bench.
+pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>, job: &str) {
     let mut args = strings(&[settings.subject.name(), "--json", "--election", ELECTION, "--node", home.node]);
     args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));
     match home.meeting {
@@ -107,7 +107,7 @@ pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>,
         args.extend(strings(&["--insecure-cleartext"]));
     }
     if settings.subject.has_job() {
-        args.extend(strings(&["--", program, "bench-child", child::JOB]));
+        args.extend(strings(&["--", job, "bench-child", child::JOB]));
     }
     command.args(args);
 }

@@ -6,17 +6,17 @@ use serde::Serialize;
 
 /// Milliseconds, sorted: the `p`th percentile is the least value that `p` percent of all do not exceed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(in crate::cmd) struct Spread {
-    pub(in crate::cmd) min: f64,
-    pub(in crate::cmd) median: f64,
-    pub(in crate::cmd) p90: f64,
-    pub(in crate::cmd) p99: f64,
-    pub(in crate::cmd) max: f64,
+pub(super) struct Spread {
+    pub(super) min: f64,
+    pub(super) median: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
 }
 
 impl Spread {
     /// Of at least one measurement.
-    pub(in crate::cmd) fn of(measured: &[Duration]) -> Option<Self> {
+    pub(super) fn of(measured: &[Duration]) -> Option<Self> {
         let mut sorted = measured.to_vec();
         sorted.sort_unstable();
         let at = |percent: usize| {
@@ -35,12 +35,12 @@ impl std::fmt::Display for Spread {
 }
 
 /// With three places: the clocks of processes tell no more.
-pub(in crate::cmd) fn milliseconds(duration: Duration) -> f64 {
+pub(super) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// The middle one, of at least one measurement.
-pub(in crate::cmd) fn median(measured: &[Duration]) -> Option<Duration> {
+pub(super) fn median(measured: &[Duration]) -> Option<Duration> {
     let mut sorted = measured.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()

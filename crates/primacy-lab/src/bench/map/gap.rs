@@ -13,10 +13,10 @@ use super::caller::{Caller, ask_within};
 use super::puts::put;
 use super::trio::{System, Trio};
 use super::{Busy, Run, median_of};
-use crate::cmd::bench::etcd::TIMERS;
-use crate::cmd::bench::failed;
-use crate::cmd::bench::idle::rounded;
-use crate::cmd::bench::spread::{Spread, milliseconds};
+use crate::bench::etcd::TIMERS;
+use crate::bench::failed;
+use crate::bench::idle::rounded;
+use crate::bench::spread::{Spread, milliseconds};
 use crate::exit::Failure;
 
 /// How many clients write without a pause.

@@ -1,6 +1,6 @@
 //! A node that takes part in partitions: what the bench of partitions measures, and its tests kill, pause and drain.
 //!
-//! It elects among its peers, keeps metadata with them, and can be asked over its control socket. With a directory of ledgers it
+//! It elects among its peers, keeps metadata with them, and takes orders as lines of JSON from its standard input. With a directory of ledgers it
 //! writes to that of each partition of which it is the primary, and does not ask before each line whether it still is: as a
 //! program does that is paused in between. The ledgers' fences know.
 
@@ -9,22 +9,27 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use primacy::metadata::{Durability, End, News, Partitions, Primary};
+use primacy::core::FenceError;
+use primacy::fence::sqlite::rusqlite::Connection;
+use primacy::fence::sqlite::{GuardError, fenced};
+use primacy::metadata::{Durability, End, Map, News, Partitions, Primary};
 use primacy::{Elector, FencingToken, NodeId, Peers, clock};
-use serde::Serialize;
+use primacy_core::metadata::command::Command as MapCommand;
+use primacy_core::metadata::partitions::{Command as PartitionsCommand, GroupName, Plan};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::LocalSet;
 
 use super::partition_guardian;
-use crate::cmd::demo::ledger::{Ledger, Write};
-use crate::control::{Desk, Server};
 use crate::exit::{Exit, Failure};
-use crate::report::Reporter;
 
 /// The election of all nodes that are started so.
-pub(super) const ELECTION: &str = "partitions";
+const ELECTION: &str = "partitions";
 
 /// How often a line is written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a line waits for another writer.
+const BUSY_MAX: Duration = Duration::from_secs(5);
 /// How long the work for a partition goes on after it was wanted back.
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long a node stays a primary when nothing is heard any more, if nothing else is said.
@@ -78,6 +83,15 @@ enum Told<'a> {
         checked: bool,
         boot_ns: u64,
     },
+    OrderDone,
+    OrderRefused {
+        why: String,
+    },
+    /// The nodes that are up, and the primaries and tokens of the partitions that are not on their way to another one.
+    Shown {
+        up: Vec<String>,
+        primaries: Vec<(u32, String, u64)>,
+    },
     /// Nothing is written for it any more.
     Stopped {
         partition: &'a str,
@@ -109,15 +123,93 @@ async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_
     let builder = Elector::builder().election(ELECTION).node(node).state_dir(dir).metadata(Durability::Fsync);
     let elector = builder.peers(peers).await.map_err(|error| failed(&error))?;
     let _guardian = guarded.then(|| partition_guardian::start(&elector)).transpose()?;
-    let server = Server::bind(dir, ELECTION, node)?;
-    server.answer_by(Desk::Entered(elector.clone()), &Reporter::new(true, name)?)?;
     tokio::task::spawn_local(stand(elector.clone()));
+    let map = elector.map().cloned().ok_or_else(|| failed(&"it keeps no metadata"))?;
+    tokio::task::spawn_local(obey(map));
     let joining = elector.partitions().time_to_live(time_to_live);
     let partitions = joining.join().await.map_err(|error| failed(&error))?;
     tell(&Told::Joined { node: name, boot_ns: now() });
     match ledgers {
         Some(ledgers) => write_lines(name, partitions, &ledgers).await,
         None => count(partitions).await,
+    }
+}
+
+/// An order to a node.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub(super) enum Order {
+    Create {
+        group: String,
+        count: u32,
+    },
+    Drop {
+        group: String,
+    },
+    Drain {
+        node: String,
+    },
+    Undrain {
+        node: String,
+    },
+    Move {
+        group: String,
+        index: u32,
+        node: String,
+    },
+    /// Tell what it knows of a group.
+    Show {
+        group: String,
+    },
+}
+
+/// Takes orders, and tells how each ends.
+async fn obey(map: Map) {
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(order)) = orders.next_line().await {
+        let told = match serde_json::from_str(&order).map_err(|error| error.to_string()) {
+            Ok(Order::Show { group }) => show(&map, &group).await,
+            Ok(order) => change(&map, order).await,
+            Err(why) => Err(why),
+        };
+        tell(&told.unwrap_or_else(|why| Told::OrderRefused { why }));
+    }
+}
+
+async fn change(map: &Map, order: Order) -> Result<Told<'static>, String> {
+    let outcome =
+        map.write(MapCommand::Partitions(order.parse()?)).await.map_err(|error| error.to_string())?;
+    outcome.result.map(|_| Told::OrderDone).map_err(|refusal| refusal.to_string())
+}
+
+async fn show(map: &Map, group: &str) -> Result<Told<'static>, String> {
+    map.catch_up().await.map_err(|error| error.to_string())?;
+    let group: GroupName = GroupName::new(group).map_err(|error| error.to_string())?;
+    let state = map.state();
+    let known = state.partitions();
+    let up = known.nodes().into_iter().filter(|health| health.up.is_some());
+    let up = up.map(|health| health.node.to_string()).collect();
+    let primaries = known.runs(&group).filter(|run| run.partition.plan == Plan::Stays).filter_map(|run| {
+        let (primary, token) = (run.partition.primary?.to_string(), run.partition.number);
+        Some(run.range.map(move |index| (index, primary.clone(), token)))
+    });
+    Ok(Told::Shown { up, primaries: primaries.flatten().collect() })
+}
+
+impl Order {
+    fn parse(self) -> Result<PartitionsCommand, String> {
+        let group = |name: &str| GroupName::new(name).map_err(|error| error.to_string());
+        let node = |name: &str| name.parse::<NodeId>().map_err(|error| error.to_string());
+        Ok(match self {
+            Self::Create { group: name, count } => PartitionsCommand::Create { group: group(&name)?, count },
+            Self::Drop { group: name } => PartitionsCommand::Drop { group: group(&name)? },
+            Self::Drain { node: name } => PartitionsCommand::Drain { node: node(&name)? },
+            Self::Undrain { node: name } => PartitionsCommand::Undrain { node: node(&name)? },
+            Self::Move { group: name, index, node: to } => {
+                PartitionsCommand::Move { group: group(&name)?, index, node: node(&to)? }
+            }
+            Self::Show { .. } => return Err("it changes nothing".to_owned()),
+        })
     }
 }
 
@@ -174,13 +266,14 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
     let about = &partition;
     tell(&Told::Began { partition: about, token: token.0, boot_ns: now() });
     let write = || match append(&path, about, token, &name) {
-        Some(Write::Refused { highest }) => {
+        Err(GuardError::Stale(FenceError::Stale { highest, .. })) => {
             let checked = primary.check().is_ok();
             let (token, highest) = (token.0, highest.0);
             tell(&Told::Refused { partition: about, token, highest, checked, boot_ns: now() });
             false
         }
-        Some(Write::Accepted) | None => true,
+        // Nothing is known where the ledger cannot be used.
+        Ok(()) | Err(_) => true,
     };
     let end = loop {
         tokio::select! {
@@ -209,7 +302,14 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
     tell(&Told::Stopped { partition: about, token: token.0, boot_ns: now() });
 }
 
-/// What became of a line; nothing is known where the ledger cannot be used.
-fn append(path: &Path, partition: &str, token: FencingToken, name: &str) -> Option<Write> {
-    Ledger::open(path, partition).ok()?.append(token, name).ok()
+fn append(path: &Path, partition: &str, token: FencingToken, name: &str) -> Result<(), GuardError> {
+    let mut ledger = Connection::open(path)?;
+    ledger.busy_timeout(BUSY_MAX)?;
+    let number = i64::try_from(token.0).unwrap_or(i64::MAX);
+    let now = i64::try_from(now()).unwrap_or(i64::MAX);
+    fenced(&mut ledger, partition, token, |transaction| {
+        let insert = "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, ?2, ?3)";
+        transaction.execute(insert, (number, name, now))?;
+        Ok(())
+    })
 }

@@ -1,4 +1,4 @@
-//! `primacy bench`: failover, idle cost, and the map that nodes keep, measured on real processes of this machine.
+//! `primacy-lab bench`: failover, idle cost, and the map that nodes keep, measured on real processes of this machine.
 
 pub(crate) mod child;
 mod cluster;
@@ -7,21 +7,20 @@ mod failover;
 mod floor;
 mod idle;
 mod load;
-#[cfg(feature = "etcd")]
 mod map;
 mod namespaces;
 mod over_store;
-#[cfg(feature = "sqlite")]
 mod partition_guardian;
-#[cfg(feature = "sqlite")]
 mod partition_node;
-#[cfg(feature = "sqlite")]
 mod partitions;
 mod place;
 mod sockets;
-pub(super) mod spread;
+mod spread;
 mod stage;
 mod subject;
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -42,9 +41,7 @@ pub(crate) struct Bench {
 enum What {
     Failover(failover::Failover),
     Idle(idle::Idle),
-    #[cfg(feature = "sqlite")]
     Partitions(partitions::Partitions),
-    #[cfg(feature = "etcd")]
     Map(map::Map),
 }
 
@@ -53,11 +50,28 @@ pub(crate) fn bench(args: &Bench) -> Result<Exit, Failure> {
     match &args.what {
         What::Failover(args) => failover::failover(args),
         What::Idle(args) => idle::idle(args),
-        #[cfg(feature = "sqlite")]
         What::Partitions(args) => partitions::partitions(args),
-        #[cfg(feature = "etcd")]
         What::Map(args) => map::map(args),
     }
+}
+
+/// Parses `250ms`, `10s`, `1m 30s`.
+fn parse_duration(text: &str) -> Result<Duration, jiff::Error> {
+    text.parse::<jiff::SignedDuration>()?.try_into()
+}
+
+/// The command `primacy`, beside this one.
+///
+/// # Errors
+/// [`Exit::Unavailable`] if it is not there.
+fn primacy() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe()?.with_file_name("primacy");
+    if program.exists() {
+        return Ok(program);
+    }
+    let message =
+        format!("there is no {}: build it with cargo build --package primacy-cli", program.display());
+    Err(Failure::new(Exit::Unavailable, message))
 }
 
 /// A failure of the bench itself.

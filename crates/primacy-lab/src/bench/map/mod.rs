@@ -1,4 +1,4 @@
-//! `primacy bench map`: the map that the nodes keep, as clients of etcd see it, beside etcd itself.
+//! `primacy-lab bench map`: the map that the nodes keep, as clients of etcd see it, beside etcd itself.
 //!
 //! Both are three nodes on loopback with their data on the same disk, and both are asked by the same client: the messages of the
 //! `etcd` store over HTTP/2, from one thread. What is measured of both is measured in turns.

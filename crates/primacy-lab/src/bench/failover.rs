@@ -1,4 +1,4 @@
-//! `primacy bench failover`: how long nobody leads when the leader is struck.
+//! `primacy-lab bench failover`: how long nobody leads when the leader is struck.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::cluster::{Cluster, Evidence, Network, Part, boot_ns, names};
 use super::etcd::{self, Rival};
-use super::failed;
 use super::floor::{Floor, FloorMs, Steps};
 use super::namespaces::Namespaces;
 use super::over_store;
@@ -20,7 +19,7 @@ use super::place::Place;
 use super::spread::{Spread, milliseconds};
 use super::stage::{Stage, without_settings};
 use super::subject::{Settings, Subject, safety_name};
-use crate::duration;
+use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
 
 /// Measure how long nobody leads when the leader is struck.
@@ -55,11 +54,11 @@ pub(crate) struct Failover {
     safety: String,
 
     /// The nodes' --lease
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     lease: Option<Duration>,
 
     /// The nodes' --heartbeat
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     heartbeat: Option<Duration>,
 
     /// With --class crash: the guardian is killed too, so that nobody bears witness

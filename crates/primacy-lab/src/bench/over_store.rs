@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use primacy::config::Timers;
-use primacy::core::FencingToken;
-use primacy::core::election::lease::Record;
-use primacy::stores::{Opened, SessionError, open_any};
+use primacy::core::election::lease::{Holder, Record};
+use primacy::core::{FencingToken, Identity, Incarnation};
+use primacy::stores::login::has_login;
+use primacy::stores::{Opened, SessionError, check_scheme, open_any};
+use primacy::{NodeId, clock};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
@@ -16,9 +18,6 @@ use super::place::Place;
 use super::spread::{Spread, median, milliseconds};
 use super::stage::Stage;
 use super::subject::ELECTION;
-use crate::cmd::store::trier;
-use crate::entry::layers::Sources;
-use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
 
 /// The name under which the store is timed; no election can have it.
@@ -82,7 +81,7 @@ struct Goal {
 
 /// Runs the trials, and prints what they measured.
 pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit, Failure> {
-    let url = between_processes(resolve_url("on", url, &Sources::default())?)?;
+    let url = store_url(url)?;
     let mut timed = Timed::open(&url)?;
     let stage = Stage::new()?;
     let mut cluster =
@@ -224,11 +223,12 @@ struct Timed {
 impl Timed {
     fn open(url: &str) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let cannot = |error: &dyn std::fmt::Display| Failure::new(Exit::Unavailable, error.to_string());
         let opened = runtime.block_on(async {
-            let opened = open_any(url, NAME).await?;
+            let opened = open_any(url, NAME).await.map_err(|error| cannot(&error))?;
             if let Opened::Register(_) = &opened {
                 // So that the first leader has nothing to wait for.
-                primacy::init(url, ELECTION, Duration::ZERO).await?;
+                primacy::init(url, ELECTION, Duration::ZERO).await.map_err(|error| cannot(&error))?;
             }
             Ok::<_, Failure>(opened)
         })?;
@@ -263,6 +263,32 @@ impl Timed {
     }
 }
 
+/// The URL of a store that processes share; `env:NAME` names the variable that has it.
+fn store_url(url: &str) -> Result<String, Failure> {
+    let usage = |message| Failure::new(Exit::Usage, message);
+    let url = match url.strip_prefix("env:") {
+        Some(name) => std::env::var(name).map_err(|error| usage(format!("--on {url}: {error}")))?,
+        None if has_login(url) => {
+            let message = "--on: the URL has a password or a token, and every user of this machine can read command lines; write \
+                           --on env:NAME";
+            return Err(usage(message.to_owned()));
+        }
+        None => url.to_owned(),
+    };
+    check_scheme(&url).map_err(|error| usage(format!("--on: {error}")))?;
+    if url.starts_with("memory") {
+        return Err(usage("--on memory: is within one process; use sqlite:PATH".to_owned()));
+    }
+    Ok(url)
+}
+
+/// The name under which the bench stands in a queue.
+fn holder() -> Result<Holder, String> {
+    let node = NodeId::new("bench").map_err(|error| error.to_string())?;
+    let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };
+    Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
+}
+
 /// Writes once, and tells how long that took; what is needed to write is not a part of it.
 async fn write(opened: &Opened) -> Result<Duration, String> {
     match opened {
@@ -280,7 +306,7 @@ async fn write(opened: &Opened) -> Result<Duration, String> {
         Opened::Sessions(sessions) => {
             let text = |error: SessionError| error.to_string();
             let begun = sessions.begin(SESSION).await.map_err(text)?;
-            let stood = sessions.stand(&begun.session, &trier()?).await;
+            let stood = sessions.stand(&begun.session, &holder()?).await;
             let began = Instant::now();
             let left = sessions.leave(&begun.session).await;
             let took = began.elapsed();

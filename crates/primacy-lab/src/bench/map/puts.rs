@@ -12,9 +12,9 @@ use tonic::Status;
 use super::caller::Caller;
 use super::trio::{System, Trio};
 use super::{Busy, Counted, Run, median_of};
-use crate::cmd::bench::failed;
-use crate::cmd::bench::idle::rounded;
-use crate::cmd::bench::spread::Spread;
+use crate::bench::failed;
+use crate::bench::idle::rounded;
+use crate::bench::spread::Spread;
 use crate::exit::Failure;
 
 /// How many keys are written, in an order that looks like none.

@@ -20,7 +20,7 @@ fn on_disk(name: &str) -> PathBuf {
 fn a_failover_is_measured_beside_its_floor_and_nothing_is_left() {
     let (place, dir) = (Place::new("bench-failover"), on_disk("bench-failover"));
     let args = ["bench", "failover", "--class", "crash", "--trials", "2", "--host-trials", "0", "--json"];
-    let output = place.output(&[&args[..], &["--state-dir", dir.to_str().unwrap()]].concat());
+    let output = place.lab(&[&args[..], &["--state-dir", dir.to_str().unwrap()]].concat()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
     for key in ["class", "subject", "safety", "from", "file_system"] {
@@ -48,7 +48,7 @@ fn a_failover_is_measured_beside_its_floor_and_nothing_is_left() {
 fn idle_nodes_are_measured_and_keep_their_leader() {
     let (place, dir) = (Place::new("bench-idle"), on_disk("bench-idle"));
     let args = ["bench", "idle", "--seconds", "1", "--json", "--state-dir", dir.to_str().unwrap()];
-    let output = place.output(&args);
+    let output = place.lab(&args).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
     let nodes = told["nodes"].as_array().unwrap();
@@ -70,7 +70,16 @@ fn partitions_are_shared_out_and_moved_and_say_nothing_at_rest() {
     let alone = "ip link set lo up && exec \"$@\"";
     let mut command = Command::new("unshare");
     place.prepare(&mut command);
-    command.args(["--user", "--map-root-user", "--net", "sh", "-c", alone, "sh", primacy_testbed::primacy()]);
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        alone,
+        "sh",
+        primacy_testbed::primacy_lab(),
+    ]);
     command.args(["bench", "partitions", "--nodes", "3", "--partitions", "301", "--rounds", "2"]);
     command.args(["--seconds", "2", "--with-guardian", "--json", "--state-dir"]).arg(&dir);
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -113,7 +122,7 @@ fn partitions_are_shared_out_and_moved_and_say_nothing_at_rest() {
 fn one_trial(name: &str, args: &[&str]) -> Value {
     let (place, dir) = (Place::new(name), on_disk(name));
     let fixed = ["bench", "failover", "--trials", "1", "--host-trials", "0", "--json", "--state-dir"];
-    let mut command = place.command(&[&fixed[..], &[dir.to_str().unwrap()], args].concat());
+    let mut command = place.lab(&[&fixed[..], &[dir.to_str().unwrap()], args].concat());
     // A setting of whoever measures is none of those that are measured.
     let output = command.env("PRIMACY_ON", "sqlite:/no/such.db").output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -189,7 +198,7 @@ fn a_store_that_cannot_be_struck_ends_the_bench() {
     std::fs::create_dir_all(&dir).unwrap();
     let args =
         ["bench", "failover", "--class", "store", "--fault-command", "exit 3", "--on", &url, "--state-dir"];
-    let output = place.output(&[&args[..], &[dir.to_str().unwrap()]].concat());
+    let output = place.lab(&[&args[..], &[dir.to_str().unwrap()]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("--fault-command has failed"), "{}", stderr(&output));
     place.wait_until_empty();
@@ -214,7 +223,8 @@ fn of_a_dead_host_nothing_is_heard() {
     if !rustix::process::geteuid().is_root() {
         let place = Place::new("bench-host");
         let args = ["bench", "failover", "--class", "host", "--state-dir"];
-        let output = place.output(&[&args[..], &[on_disk("bench-host").to_str().unwrap()]].concat());
+        let output =
+            place.lab(&[&args[..], &[on_disk("bench-host").to_str().unwrap()]].concat()).output().unwrap();
         assert!(stderr(&output).contains("network namespace"), "{}", stderr(&output));
         return;
     }
@@ -246,7 +256,7 @@ done
 fn what_etcd_tells_is_read_while_it_is_measured() {
     let (place, dir) = (Place::new("bench-talkative"), on_disk("bench-talkative"));
     let args = ["bench", "idle", "--seconds", "4", "--beside-etcd", "10/100", "--json", "--state-dir"];
-    let mut command = place.command(&[&args[..], &[dir.to_str().unwrap()]].concat());
+    let mut command = place.lab(&[&args[..], &[dir.to_str().unwrap()]].concat());
     let output = command.env("PATH", with_etcd(&place, TALKATIVE_ETCD)).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
@@ -291,7 +301,7 @@ fn a_leader_that_changed_before_it_is_killed_is_no_failover_of_etcd() {
     let (place, dir) = (Place::new("bench-fickle"), on_disk("bench-fickle"));
     let args = ["bench", "failover", "--class", "crash", "--subject", "node", "--trials", "1", "--json"];
     let more = ["--host-trials", "0", "--beside", "etcd", "--state-dir", dir.to_str().unwrap()];
-    let mut command = place.command(&[&args[..], &more].concat());
+    let mut command = place.lab(&[&args[..], &more].concat());
     let output = command.env("PATH", with_etcd(&place, FICKLE_ETCD)).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
@@ -307,7 +317,7 @@ fn a_leader_that_changed_before_it_is_killed_is_no_failover_of_etcd() {
 fn a_node_that_dies_while_all_idle_fails_the_measurement() {
     let (place, dir) = (Place::new("bench-dies"), on_disk("bench-dies"));
     let args = ["bench", "idle", "--seconds", "1000", "--state-dir", dir.to_str().unwrap()];
-    let mut bench = place.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut bench = place.lab(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let told = Told::default();
     told.listen(bench.stderr.take().unwrap());
     wait_until("the measurement", || told.all().iter().any(|line| line.contains("measuring for")));
@@ -324,7 +334,7 @@ fn a_node_that_dies_while_all_idle_fails_the_measurement() {
 fn an_interrupted_bench_ends_all_that_it_has_started() {
     let (place, dir) = (Place::new("bench-interrupted"), on_disk("bench-interrupted"));
     let args = ["bench", "failover", "--class", "pause", "--state-dir", dir.to_str().unwrap()];
-    let mut bench = place.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut bench = place.lab(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // The bench, a node and its guardian at least.
     wait_until("the start of the nodes", || place.alive().len() > 3);
     table::signal(Pid::from_child(&bench), Signal::INT);
@@ -337,7 +347,8 @@ fn an_interrupted_bench_ends_all_that_it_has_started() {
 #[test]
 fn a_state_directory_in_memory_is_refused() {
     let place = Place::new("bench-memory");
-    let output = place.output(&["bench", "failover", "--class", "crash", "--state-dir", "/dev/shm"]);
+    let output =
+        place.lab(&["bench", "failover", "--class", "crash", "--state-dir", "/dev/shm"]).output().unwrap();
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
     assert!(stderr(&output).contains("tmpfs"), "{}", stderr(&output));
 }

@@ -18,7 +18,6 @@ use super::child::{self, MESSAGE_LENGTH};
 use super::failed;
 use super::spread::{median, milliseconds};
 use crate::exit::{Exit, Failure};
-use crate::guardian::job::bind_to_parent;
 
 /// Round trips are measured at this pace: an election's messages meet a machine that has slept a little.
 const PACE: Duration = Duration::from_millis(10);
@@ -70,7 +69,6 @@ impl Floor {
         let address = listener.local_addr()?.to_string();
         let mut command = Command::new("/proc/self/exe");
         command.args(["bench-child", child::ECHO, &address]).stdin(Stdio::null()).stdout(Stdio::null());
-        bind_to_parent(&mut command, Signal::KILL);
         let echo = command.spawn()?;
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
@@ -144,7 +142,6 @@ impl Drop for Floor {
 fn kill_to_pidfd() -> Result<Duration, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["bench-child", child::VICTIM]).stdin(Stdio::null()).stdout(Stdio::piped());
-    bind_to_parent(&mut command, Signal::KILL);
     let mut victim = command.spawn()?;
     let pid = Pid::from_child(&victim);
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;

@@ -1,13 +1,14 @@
-//! `primacy bench map`, as small as can be: it works, no request fails, and what it prints has every figure that
+//! `primacy-lab bench map`, as small as can be: it works, no request fails, and what it prints has every figure that
 //! docs/performance.md takes from it. How fast anything was is not judged here, since tests share their machine.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::path::PathBuf;
 
 use primacy_conformance::live::program;
 use serde_json::Value;
 
-use crate::started;
-use primacy_testbed::{Place, stderr, stdout};
+use primacy_testbed::{Place, started, stderr, stdout};
 
 /// What it tells of one measurement; `None`, and said so, where there is no etcd to compare with.
 #[track_caller]
@@ -17,7 +18,7 @@ fn measured(only: &str, more: &[&str]) -> Option<Value> {
     // On a disk; the temporary directory may be in memory.
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{only}-{}", std::process::id()));
     let args = ["bench", "map", "--only", only, "--rounds", "1", "--json", "--state-dir"];
-    let output = place.output(&[&args[..], &[dir.to_str().unwrap()], more].concat());
+    let output = place.lab(&[&args[..], &[dir.to_str().unwrap()], more].concat()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     place.wait_until_empty();
     std::fs::remove_dir(&dir).unwrap();

@@ -10,13 +10,13 @@ use primacy::stores::etcd::api::{self, method};
 use rustix::process::Pid;
 
 use super::caller::{Caller, ask_within};
-use crate::cmd::bench::etcd::{self, EtcdTimers, MEMBERS};
-use crate::cmd::bench::failed;
-use crate::cmd::bench::idle::memory;
-use crate::cmd::bench::stage::{Stage, spawn, without_settings};
-use crate::cmd::bench::subject::ELECTION;
+use crate::bench::etcd::{self, EtcdTimers, MEMBERS};
+use crate::bench::idle::memory;
+use crate::bench::stage::{Stage, spawn, without_settings};
+use crate::bench::subject::ELECTION;
+use crate::bench::{failed, primacy};
 use crate::exit::Failure;
-use crate::process_tree::descendants_of;
+use crate::processes::descendants_of;
 
 /// How long three nodes may take until they serve.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,7 +109,7 @@ impl<'a> Trio<'a> {
     /// The same with more arguments, which count instead of those before them.
     fn start_with(&mut self, node: usize, more: &[&str]) -> Result<(), Failure> {
         let mut command = match self.system {
-            System::Primacy => Command::new(std::env::current_exe()?),
+            System::Primacy => Command::new(primacy()?),
             System::Etcd(_) => Command::new("etcd"),
         };
         match self.system {
@@ -124,7 +124,7 @@ impl<'a> Trio<'a> {
         }
         command.args(more);
         let said = OpenOptions::new().create(true).append(true).open(self.said(node))?;
-        command.stdout(said.try_clone()?).stderr(said);
+        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
         self.children[node] = Some(spawn(command)?);
         Ok(())
     }
@@ -242,7 +242,7 @@ impl<'a> Trio<'a> {
     }
 
     async fn readmit(&self, node: usize) -> Result<(), Failure> {
-        let program = std::env::current_exe()?;
+        let program = primacy()?;
         for other in (0..MEMBERS).filter(|&other| other != node) {
             // It may not have come to them yet.
             insist(|| {

@@ -1,8 +1,9 @@
-//! `primacy bench partitions`: what many partitions cost, and how long it takes until a dead node's are others'.
+//! `primacy-lab bench partitions`: what many partitions cost, and how long it takes until a dead node's are others'.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -13,10 +14,9 @@ use serde_json::Value;
 
 use super::child::{GUARDED_PARTITION_NODE, PARTITION_NODE};
 use super::failed;
-use super::partition_node::ELECTION;
+use super::partition_node::Order;
 use super::place::Place;
-use super::stage::{Lines, Stage, start};
-use crate::control::{self, Answer, Change, What};
+use super::stage::{Lines, Stage, spawn};
 use crate::exit::{self, Exit, Failure};
 
 /// How long anything that must happen may take before the bench gives up.
@@ -129,7 +129,7 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
     let bytes_per_second_before = cluster.traffic(args.seconds)?;
     let count = usize::try_from(args.partitions).map_err(|_| failed("so many cannot be counted"))?;
     let asked_at = now();
-    cluster.change(0, Change::Create { group: GROUP.to_owned(), count: args.partitions })?;
+    cluster.order(0, &Order::Create { group: GROUP.to_owned(), count: args.partitions })?;
     let shared_at = cluster.wait_for_all("the partitions are shared out", count)?;
     let shares = cluster.nodes.iter().map(|node| node.has).collect();
     let bytes_per_second_after = cluster.traffic(args.seconds)?;
@@ -221,16 +221,16 @@ impl<'a> Cluster<'a> {
     fn spawn(&mut self, index: usize, name: &str, life: u32) -> Result<Child, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench-child", self.role, name, &self.peers]).arg(self.dir.join(name));
-        let mut child = start(command)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = spawn(command)?;
         self.lines.listen(&mut child, index, life)?;
         Ok(child)
     }
 
-    fn change(&self, index: usize, change: Change) -> Result<(), Failure> {
-        let name = self.nodes[index].name;
-        let answer = control::find(&self.dir.join(name), ELECTION, name).ask(What::Rearrange { change })?;
-        let Answer::Rearranged = answer else { return Err(failed(format!("{name} answers {answer:?}"))) };
-        Ok(())
+    fn order(&mut self, index: usize, order: &Order) -> Result<(), Failure> {
+        let order = serde_json::to_string(order).map_err(|error| failed(error.to_string()))?;
+        let stdin = self.nodes[index].child.stdin.as_mut();
+        Ok(writeln!(stdin.ok_or_else(|| failed("a node without an input"))?, "{order}")?)
     }
 
     /// Reads what the nodes tell until something holds of it.
@@ -251,6 +251,7 @@ impl<'a> Cluster<'a> {
         match told["event"].as_str() {
             Some(_) if node.life != life => {} // Of an earlier life.
             Some("joined") => node.joined = true,
+            Some("order_refused") => eprintln!("{}: {text}", node.name),
             Some("leads") => self.leader = Some(process),
             Some("has") => {
                 node.has = told["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);

@@ -11,13 +11,12 @@ use primacy::config::{Timers, Venue};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 
-use super::failed;
 use super::namespaces::{self, Namespaces, command_in};
 use super::sockets::Connections;
 use super::stage::{Line, Lines, Stage, start, without_settings};
 use super::subject::{self, Home, Meeting, Settings};
+use super::{failed, primacy};
 use crate::exit::{Exit, Failure};
-use crate::memory::SETTLING_TIME;
 
 /// How long anything that must happen may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How much longer than its promise a new node is given until it counts as one that may vote, and than its settling a new
 /// guardian.
 const SETTLE_MARGIN: Duration = Duration::from_millis(100);
+/// The time after its start at which a guardian has connected to all peers that are there.
+const SETTLING_TIME: Duration = Duration::from_secs(1);
 /// How many of the last lines are shown when something does not happen.
 const LINES_SHOWN: usize = 16;
 /// Below the ports that the kernel gives to those who connect, so that a node that is started again finds its own.
@@ -148,7 +149,7 @@ impl<'a> Cluster<'a> {
             settings,
             timers: Timers::new(if store.is_some() { Venue::Store } else { Venue::Peers }, settings.lease),
             // Named, and not /proc/self/exe, for a namespace is entered by another program.
-            program: std::env::current_exe()?,
+            program: primacy()?,
             dir: dir.to_owned(),
             meeting: store
                 .map_or_else(|| Meeting::Peers(peers.join(",")), |url| Meeting::Store(url.to_owned())),
@@ -169,7 +170,8 @@ impl<'a> Cluster<'a> {
             Network::Inside(namespaces, inside) => command_in(&namespaces.name(inside), &program),
             Network::Bridged(namespaces) => command_in(&namespaces.name(&name), &program),
         };
-        subject::start(&mut command, &self.settings, &self.home(index), &program);
+        let job = std::env::current_exe()?;
+        subject::start(&mut command, &self.settings, &self.home(index), &job.to_string_lossy());
         let mut child = start(command)?;
         let node = &mut self.nodes[index];
         let life = node.life + 1;
@@ -450,7 +452,7 @@ impl Node {
 /// Whether a guardian that has been there since then behaves as one that has been there for long.
 fn has_settled(since: u64) -> bool {
     let age = clock::now().since(primacy::core::Instant::from_nanos(since));
-    age >= SETTLING_TIME.plus(SETTLE_MARGIN.into())
+    age >= primacy::core::Duration::from(SETTLING_TIME + SETTLE_MARGIN)
 }
 
 fn evidence(event: &Value) -> Option<Evidence> {

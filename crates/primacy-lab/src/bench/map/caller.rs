@@ -11,7 +11,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::cmd::bench::failed;
+use crate::bench::failed;
 use crate::exit::Failure;
 
 /// How long a connection may take.

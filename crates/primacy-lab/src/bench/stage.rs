@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use primacy::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, getpid, set_child_subreaper};
+use rustix::process::{getpid, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
-use crate::guardian::job::bind_to_parent;
-use crate::process_tree::end_descendants;
+use crate::processes::end_descendants;
 
 /// How often to look whether the bench was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -86,21 +85,19 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // All of them are below this process, since it is a subreaper, and nothing else is.
-        end_descendants(None, None, |_, _| {});
+        end_descendants();
     }
 }
 
-/// Starts a process that dies with the bench, with both its outputs piped.
+/// Starts a process with both its outputs piped. [`Stage`] ends it; if the bench is killed by SIGKILL, nothing does.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     spawn(command)
 }
 
-/// Starts a process that dies with the bench.
+/// Starts a process, which [`Stage`] ends.
 pub(super) fn spawn(mut command: Command) -> Result<Child, Failure> {
-    command.stdin(Stdio::null());
     without_settings(&mut command);
-    bind_to_parent(&mut command, Signal::TERM);
     let program = command.get_program().to_string_lossy().into_owned();
     command.spawn().map_err(|error| {
         Failure::new(Exit::Unavailable, format!("{program} cannot be started: {error}; is it installed?"))

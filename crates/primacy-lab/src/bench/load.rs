@@ -2,11 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::Signal;
-
 use super::child;
 use crate::exit::Failure;
-use crate::guardian::job::bind_to_parent;
 
 /// Busy processes; dropping it ends them.
 #[derive(Debug)]
@@ -19,7 +16,6 @@ impl Load {
         for _ in 0..count {
             let mut command = Command::new("/proc/self/exe");
             command.args(["bench-child", child::BUSY]).stdin(Stdio::null()).stdout(Stdio::null());
-            bind_to_parent(&mut command, Signal::KILL);
             load.0.push(command.spawn()?);
         }
         Ok(load)
