@@ -154,7 +154,20 @@ fn the_majority_goes_on_and_the_minority_stops_and_rejoins() {
     let next = split.split();
     split.wait_for_part("the majority's cluster", &LARGE, next);
     split.wait_for_stop(&SMALL);
-    split.nodes[SMALL[0]].told.wait_for_event("released");
+    let released = split.nodes[SMALL[0]].told.wait_for_event("released");
+    let names = |part: &[usize]| part.iter().map(|&at| NAMES[at]).collect::<Vec<_>>().join(", ");
+    let (small, all, lost) = (names(&SMALL), names(&ALL), names(&LARGE));
+    let why =
+        format!("its part {{{small}}} of {{{all}}} does not go on, by keep-majority: {lost} do not answer");
+    assert_eq!(released["reason"], why);
+    // The first seed waits for all of them, before it founds another cluster.
+    let missing = format!("{} at ", NAMES[LARGE[0]]);
+    for (at, missing) in [(SMALL[0], &*missing), (SMALL[1], "")] {
+        wait_until("the reasons", || {
+            let said = split.who(at)["why_no_leader"].to_string();
+            said.contains(&why) && said.contains(missing)
+        });
+    }
     assert_eq!(split.working(), [next]);
     split.merge(next);
     assert_eq!(split.told(), [format!("{} none", NAMES[SMALL[0]]), format!("{} none", NAMES[next])]);

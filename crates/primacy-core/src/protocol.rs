@@ -227,7 +227,7 @@ pub enum Reason {
     Transferred(NodeId),
     /// The health check failed.
     Unhealthy,
-    /// It could not be renewed in time.
+    /// It could not be renewed in time; by seniority, its part of the cluster does not go on after a split, by the policy.
     Expired,
     /// Its part of the cluster has lost the others, and a store is to say which one goes on. The node keeps its place until then, and
     /// leads again if its part is chosen; first the application must [campaign](Command::Campaign) again.

@@ -100,6 +100,10 @@ pub(crate) trait Settles {
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
         BTreeMap::new()
     }
+    /// Why the part of the cluster that this node belonged to does not go on.
+    fn why_stopped(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Why a driver cannot go on.
@@ -148,6 +152,8 @@ pub(crate) struct Desk {
     pub(crate) not_campaigning: Option<String>,
     /// Whether the application has ever campaigned.
     pub(crate) has_campaigned: bool,
+    /// Why the part of the cluster that this node belonged to does not go on.
+    pub(crate) stopped: Option<String>,
     pub(crate) timers: Timers,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
@@ -291,6 +297,7 @@ fn perform<P: Protocol + Settles, W: World<P>>(
     desk: &mut Desk,
 ) -> Result<(), Halt> {
     loop {
+        desk.tell_stopped(machine.why_stopped());
         let mut then = None;
         while let Some(output) = machine.poll() {
             match output {
@@ -476,6 +483,7 @@ impl Desk {
                 if let Some(cell) = self.cell.take() {
                     let lead = cell.lead();
                     self.measures.ended(&cell, reason);
+                    cell.explain_end(self.stopped.as_ref());
                     cell.begin_end(reason);
                     tracing::info!(term = %lead.term, ?reason, why = cell.why(reason), "deposed");
                     self.releasing = Some((cell, reason));
@@ -500,6 +508,17 @@ impl Desk {
             }
         }
         None
+    }
+
+    /// Warns when the part of the cluster that this node belonged to has stopped.
+    fn tell_stopped(&mut self, stopped: Option<String>) {
+        if stopped == self.stopped {
+            return;
+        }
+        if let Some(why) = &stopped {
+            tracing::warn!(%why, "this node belongs to the cluster no more");
+        }
+        self.stopped = stopped;
     }
 
     /// Says so if a process leads that has this node's name and is another one: two of one name hide each other wherever names

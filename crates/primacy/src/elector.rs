@@ -781,6 +781,7 @@ where
         healthy: true,
         not_campaigning: None,
         has_campaigned: false,
+        stopped: None,
         timers: config.timers.clone(),
         orders: received,
         sender: orders.downgrade(),

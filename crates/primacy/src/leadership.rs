@@ -365,6 +365,8 @@ pub(crate) struct Cell {
     /// What keeps the work from ending, as the work says.
     delay: Mutex<Option<String>>,
     state: watch::Sender<State>,
+    /// Why the end began, where the machine says more than its reason.
+    explanation: OnceLock<String>,
     /// What was wrong with the store when the end began.
     store_trouble: OnceLock<Option<String>>,
     /// Where to ask for that before.
@@ -404,6 +406,7 @@ impl Cell {
             undrained: Notify::new(),
             delay: Mutex::new(None),
             state: watch::Sender::new(State { valid_until, granted: None, ending: None, over: None }),
+            explanation: OnceLock::new(),
             store_trouble: OnceLock::new(),
             measures,
         }
@@ -411,6 +414,9 @@ impl Cell {
 
     /// As [`Leadership::why`].
     pub(crate) fn why(&self, reason: Reason) -> String {
+        if let Some(explanation) = self.explanation.get().filter(|_| reason == Reason::Expired) {
+            return explanation.clone();
+        }
         let text = describe(reason);
         match reason {
             Reason::Expired | Reason::SessionEnded => {
@@ -427,6 +433,13 @@ impl Cell {
             Reason::Undecided | Reason::Overwritten | Reason::Removed | Reason::DiskLost | Reason::Halted => {
                 text.to_owned()
             }
+        }
+    }
+
+    /// States why the end begins, in place of the text of its reason.
+    pub(crate) fn explain_end(&self, why: Option<&String>) {
+        if let Some(why) = why {
+            let _ = self.explanation.set(why.clone());
         }
     }
 

@@ -30,6 +30,7 @@ mod finite;
 mod message;
 mod outside;
 mod status;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -44,6 +45,7 @@ use self::decision::Decision;
 pub use self::message::{Body, JoinAnswer, Message, Refusal};
 use self::outside::Outside;
 pub use self::status::Status;
+pub use self::stopped::{Stopped, StoreAnswer};
 use self::watch::Watch;
 use crate::fence::FencingToken;
 use crate::id::{Identity, NodeId};
@@ -625,10 +627,7 @@ impl Seniority {
                 }
                 Act::AskStore => self.ask_store(now),
                 Act::StandAside => self.stand_aside(),
-                Act::Stop => {
-                    self.step_down(Reason::Expired);
-                    self.leave(now, None, true);
-                }
+                Act::Stop => self.stop(now, StoreAnswer::NotAsked),
             }
         }
     }
@@ -691,8 +690,7 @@ impl Seniority {
             self.stand_aside();
         } else if is_late && !is_last {
             // Another one of its part may reach the store.
-            self.step_down(Reason::Expired);
-            self.leave(now, None, true);
+            self.stop(now, StoreAnswer::None);
         } else {
             let question = decision.again(until);
             self.ask(question);
@@ -712,10 +710,7 @@ impl Seniority {
                 member.view = Arc::new((*member.view).clone().decided(token));
                 self.go_on(now, &about);
             }
-            decision::Answer::Lost => {
-                self.step_down(Reason::Expired);
-                self.leave(now, None, true);
-            }
+            decision::Answer::Lost => self.stop(now, StoreAnswer::Against),
             decision::Answer::Ask(question) => self.ask(*question),
             decision::Answer::Nothing => {}
         }

@@ -353,6 +353,10 @@ impl Settles for Seniority {
         self.view()
     }
 
+    fn why_stopped(&self) -> Option<String> {
+        self.stopped().map(ToString::to_string)
+    }
+
     fn occasion(&self) -> Option<Occasion> {
         Some(Self::occasion(self))
     }

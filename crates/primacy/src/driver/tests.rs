@@ -103,6 +103,7 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         healthy: true,
         not_campaigning: None,
         has_campaigned: false,
+        stopped: None,
         timers: Timers::new(Venue::Peers, None),
         orders: received,
         sender: orders.downgrade(),

@@ -96,7 +96,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
                 nomination
                     .seniority()
                     .into_iter()
-                    .flat_map(|seniority| in_a_cluster(me, seniority, &view.connected)),
+                    .flat_map(|seniority| in_a_cluster(status, view, seniority)),
             );
             match nominee {
                 None => why.push("nobody is nominated".to_owned()),
@@ -106,7 +106,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
                 why.extend(over_store(status, record));
             }
         }
-        ElectionView::Seniority(seniority) => why.extend(in_a_cluster(me, seniority, &view.connected)),
+        ElectionView::Seniority(seniority) => why.extend(in_a_cluster(status, view, seniority)),
         ElectionView::Quorum(_) | ElectionView::Advisory { .. } => {}
     }
     why
@@ -164,10 +164,13 @@ fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> Stri
 }
 
 /// What keeps this node out of a cluster, or the cluster without a leader.
-fn in_a_cluster(me: NodeId, seniority: &seniority::Status, connected: &BTreeSet<NodeId>) -> Vec<String> {
+fn in_a_cluster(status: &Status, view: &PeersView, seniority: &seniority::Status) -> Vec<String> {
+    let (me, connected) = (status.identity.node, &view.connected);
     let mut why = Vec::new();
     if seniority.view.is_none() {
-        why.push(format!("{me} belongs to no cluster; it has asked to join {} times", seniority.attempts));
+        let stopped = seniority.stopped.as_ref().map(|stopped| format!(": {stopped}")).unwrap_or_default();
+        let attempts = seniority.attempts;
+        why.push(format!("{me} belongs to no cluster{stopped}; it has asked to join {attempts} times"));
         let founder = seniority.founder.filter(|founder| *founder != me && !connected.contains(founder));
         why.extend(founder.map(|founder| {
             format!(
@@ -175,6 +178,22 @@ fn in_a_cluster(me: NodeId, seniority: &seniority::Status, connected: &BTreeSet<
                  another one first with --seeds, on all nodes"
             )
         }));
+        if seniority.founder == Some(me) && !seniority.awaited.is_empty() {
+            let awaited = names(seniority.awaited.iter().copied());
+            let otherwise = match seniority.has_left {
+                true => format!("; for one that is gone for good: `primacy down` on {me}"),
+                false => "; those that do not answer twice are not waited for".to_owned(),
+            };
+            why.push(format!(
+                "{me}, the first of the seeds, founds a cluster when each of {awaited} has answered that it belongs to none{otherwise}"
+            ));
+        }
+        let silent = silent_peers(status, view);
+        let is_missing = |peer: &&PeerStatus| {
+            let is_there = connected.contains(&peer.node) && !silent.contains_key(&peer.node);
+            seniority.awaited.contains(&peer.node) && !is_there
+        };
+        why.extend(view.peers.iter().filter(is_missing).map(|peer| missing(peer, &silent)));
     }
     why.extend(seniority.refusal.map(|refusal| format!("it was refused: {refusal}")));
     if !seniority.lost.is_empty() {
@@ -211,15 +230,7 @@ fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
 
 /// The voters that are not there, and why; and that they leave no majority, if that is so.
 fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
-    // A voter answers a candidate at once. A node that does not stand asks nothing, and need not hear anything.
-    let asks = status.campaigning && status.standing && status.healthy && !view.witness;
-    let patience = Duration::from(status.timers.lease.saturating_mul(2));
-    let silent = |peer: &PeerStatus| {
-        let silent = peer.heard_at.map(|at| status.at.since(at)).filter(|&silent| silent > patience);
-        silent.filter(|_| asks && view.connected.contains(&peer.node))
-    };
-    let silent: BTreeMap<NodeId, Duration> =
-        view.peers.iter().filter_map(|peer| Some((peer.node, silent(peer)?))).collect();
+    let silent = silent_peers(status, view);
     let there = view.connected.iter().copied().chain([status.identity.node]);
     let there: BTreeSet<NodeId> =
         there.filter(|node| view.voters.contains(*node) && !silent.contains_key(node)).collect();
@@ -231,16 +242,32 @@ fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
         why.push(format!("{needed} of {voters} votes are needed, and only {there} can be heard"));
     }
     let is_missing = |peer: &&PeerStatus| view.voters.contains(peer.node) && !there.contains(&peer.node);
-    for peer in view.peers.iter().filter(is_missing) {
-        let reason = match (silent.get(&peer.node), &peer.refusal, &peer.trouble) {
-            (Some(silent), ..) => format!("it is connected, and has said nothing for {silent}"),
-            (None, Some(refusal), _) => refusal.text.clone(),
-            (None, None, Some(trouble)) => trouble.clone(),
-            (None, None, None) => "it has not connected to this node".to_owned(),
-        };
-        why.push(format!("{} at {} is missing: {reason}", peer.node, peer.address));
-    }
+    why.extend(view.peers.iter().filter(is_missing).map(|peer| missing(peer, &silent)));
     why
+}
+
+/// The peers that are connected and say nothing, though this node asks them, and for how long.
+fn silent_peers(status: &Status, view: &PeersView) -> BTreeMap<NodeId, Duration> {
+    // A node that is asked for its vote, or to be let into a cluster, answers at once. A node that does not stand asks nothing, and need
+    // not hear anything.
+    let asks = status.campaigning && status.standing && status.healthy && !view.witness;
+    let patience = Duration::from(status.timers.lease.saturating_mul(2));
+    let silent = |peer: &PeerStatus| {
+        let silent = peer.heard_at.map(|at| status.at.since(at)).filter(|&silent| silent > patience);
+        silent.filter(|_| asks && view.connected.contains(&peer.node))
+    };
+    view.peers.iter().filter_map(|peer| Some((peer.node, silent(peer)?))).collect()
+}
+
+/// The reason for which a peer is not there.
+fn missing(peer: &PeerStatus, silent: &BTreeMap<NodeId, Duration>) -> String {
+    let reason = match (silent.get(&peer.node), &peer.refusal, &peer.trouble) {
+        (Some(silent), ..) => format!("it is connected, and has said nothing for {silent}"),
+        (None, Some(refusal), _) => refusal.text.clone(),
+        (None, None, Some(trouble)) => trouble.clone(),
+        (None, None, None) => "it has not connected to this node".to_owned(),
+    };
+    format!("{} at {} is missing: {reason}", peer.node, peer.address)
 }
 
 fn refusal_text(refusal: Refusal) -> String {

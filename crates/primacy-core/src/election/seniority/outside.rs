@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::stopped::Note;
 use super::{Body, JoinAnswer, Joiner, Lead, Place, Refusal, SEEDS_MAX, Seniority};
 use crate::fence::FencingToken;
 use crate::id::NodeId;
@@ -21,7 +22,7 @@ const ASKED_MAX: usize = MEMBERS_MAX + SEEDS_MAX + CANDIDATES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outside {
     /// What it belonged to last, in this life.
-    last: Option<Arc<View>>,
+    pub(super) last: Option<Arc<View>>,
     /// Whom it asks beside the seeds.
     candidates: BTreeSet<NodeId>,
     pub(super) attempts: u32,
@@ -37,6 +38,8 @@ pub(super) struct Outside {
     has_waited: bool,
     /// Those that an operator says are not to be waited for.
     downed: BTreeSet<NodeId>,
+    /// Why it belongs to a cluster no more, where its part has stopped.
+    pub(super) stopped: Note,
 }
 
 impl Outside {
@@ -53,6 +56,7 @@ impl Outside {
             founds_at: Instant::NEVER,
             has_waited: false,
             downed: BTreeSet::new(),
+            stopped: Note(None),
         }
     }
 
@@ -86,7 +90,8 @@ impl Seniority {
     /// It was told to, and asks from now on.
     pub(super) fn begin_to_stand(&mut self, now: Instant) {
         if let Place::Outside(outside) = &mut self.place {
-            *outside = Outside::new(outside.last.take(), BTreeSet::new(), now);
+            let stopped = core::mem::take(&mut outside.stopped);
+            *outside = Outside { stopped, ..Outside::new(outside.last.take(), BTreeSet::new(), now) };
         }
     }
 
@@ -139,16 +144,19 @@ impl Seniority {
         self.config.seeds.iter().copied().chain(before).collect()
     }
 
+    /// The others from which it waits for an answer.
+    pub(super) fn awaited(&self) -> BTreeSet<NodeId> {
+        let Place::Outside(outside) = &self.place else { return BTreeSet::new() };
+        let is_awaited = |node: &NodeId| *node != self.config.me.node && !outside.downed.contains(node);
+        self.concerned().into_iter().filter(is_awaited).collect()
+    }
+
     /// Only the first seed does, when the others say that they do not belong to a cluster. Those that do not answer twice are not
     /// waited for; but one that has belonged to a cluster in this life waits for all with whom it did, for they may go on without it.
     fn may_found(&self) -> bool {
         let Place::Outside(outside) = &self.place else { return false };
         let me = self.config.me.node;
-        let all_are_outside = || {
-            let mut others =
-                self.concerned().into_iter().filter(|&node| node != me && !outside.downed.contains(&node));
-            others.all(|node| outside.outside.contains(&node))
-        };
+        let all_are_outside = || self.awaited().iter().all(|node| outside.outside.contains(node));
         let is_left_to_it = match &outside.last {
             None => outside.has_waited || all_are_outside(),
             Some(_) => outside.has_waited && all_are_outside(),

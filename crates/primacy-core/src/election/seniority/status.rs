@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
-use super::{Place, Refusal, Seniority};
+use super::{Place, Refusal, Seniority, Stopped};
 use crate::id::NodeId;
 use crate::membership::{TooFewMembers, View};
 use crate::protocol::{Leader, Occasion};
@@ -28,6 +28,13 @@ pub struct Status {
     pub enough_members: Result<(), TooFewMembers>,
     /// How often it has asked to join since it stands, or since it belonged to a cluster.
     pub attempts: u32,
+    /// The others from which it waits for an answer, while it belongs to no cluster: the seeds; and, at the one who founds a cluster,
+    /// those with whom it belonged to one.
+    pub awaited: BTreeSet<NodeId>,
+    /// Whether it has belonged to a cluster in this process life, and belongs to none.
+    pub has_left: bool,
+    /// Why it belongs to a cluster no more, where its part has stopped.
+    pub stopped: Option<Stopped>,
     /// Why it was refused last.
     pub refusal: Option<Refusal>,
     /// Whether it wants to belong to the cluster.
@@ -90,13 +97,17 @@ impl Seniority {
             enough_members: self.admit(),
             founder: self.config.seeds.first().copied(),
             attempts: 0,
+            awaited: self.awaited(),
+            has_left: false,
+            stopped: self.stopped().cloned(),
             refusal: None,
             campaigning: self.campaigning,
             healthy: self.healthy,
         };
         match &self.place {
             Place::Outside(outside) => {
-                Status { attempts: outside.attempts, refusal: outside.refusal, ..common }
+                let (attempts, refusal) = (outside.attempts, outside.refusal);
+                Status { attempts, refusal, has_left: outside.last.is_some(), ..common }
             }
             Place::Member(member) => Status {
                 role: if member.lead.is_some() { "coordinator" } else { "member" },

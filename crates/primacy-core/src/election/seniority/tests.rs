@@ -380,3 +380,55 @@ fn a_full_cluster_takes_no_more_and_says_so() {
     // Whoever belongs to it already is not meant.
     assert_eq!(asked(&mut athens, at(1_600), life("cyrene")), []);
 }
+
+/// Lets the time pass until it belongs to no cluster.
+fn wait_until_it_stops(machine: &mut Seniority) {
+    for millis in 1..10_000 {
+        machine.handle(at(2_000 + millis), Input::Timeout);
+        drain(machine);
+        if machine.status().role == "outside" {
+            return;
+        }
+    }
+    panic!("its part stops");
+}
+
+#[test]
+fn a_part_that_stops_says_which_one_and_by_which_policy_for_as_long_as_it_belongs_to_no_cluster() {
+    let said = |part: &str, others: &str| {
+        let all = "{athens, byzantium, cyrene}";
+        format!("its part {{{part}}} of {all} does not go on, by keep-majority: {others} do not answer")
+    };
+    let (mut athens, mut cyrene) = (coordinator(Policy::KeepMajority), member(Policy::KeepMajority));
+    for (machine, part, others) in
+        [(&mut athens, "athens", "byzantium, cyrene"), (&mut cyrene, "cyrene", "athens, byzantium")]
+    {
+        assert_eq!(machine.stopped(), None);
+        wait_until_it_stops(machine);
+        // As a driver does when the lead is lost, and the application campaigns again.
+        for command in [Command::Withdraw, Command::Campaign] {
+            machine.handle(at(20_000), Input::Command(command));
+            drain(machine);
+        }
+        let status = machine.status();
+        assert_eq!(status.stopped.map(|stopped| stopped.to_string()), Some(said(part, others)));
+        assert!(status.has_left && status.awaited.contains(&node("byzantium")));
+    }
+    let mut later = view(&["byzantium", "athens", "cyrene"]);
+    later = later.taken_over_by(life("byzantium"), Term(3));
+    let joining = athens.joining();
+    let members = later.members().iter().map(|member| match member.identity.node == node("athens") {
+        true => MemberOf { joining, ..member.clone() },
+        false => member.clone(),
+    });
+    let parts = ViewParts {
+        cluster: later.cluster(),
+        version: later.version(),
+        members: members.collect(),
+        removed: BTreeSet::new(),
+        next_age: Age(4),
+        decision: FencingToken(0),
+    };
+    hear(&mut athens, at(20_001), "byzantium", Body::View(Arc::new(View::new(parts).unwrap())));
+    assert_eq!((athens.status().role, athens.stopped()), ("member", None));
+}

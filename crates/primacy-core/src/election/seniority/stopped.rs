@@ -1,0 +1,104 @@
+//! Reasons for which a part of a cluster stops. Nothing is decided by them.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+
+use super::{Decision, Place, Reason, Seniority};
+use crate::id::NodeId;
+use crate::membership::Policy;
+use crate::time::Instant;
+
+/// A part of a cluster that does not go on after a split, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// The policy that stops it.
+    pub policy: Policy,
+    /// The members of the part.
+    pub part: BTreeSet<NodeId>,
+    /// The members before the split.
+    pub members: BTreeSet<NodeId>,
+    /// The members that the part has lost.
+    pub lost: BTreeSet<NodeId>,
+    /// The part of the store in it.
+    pub store: StoreAnswer,
+}
+
+/// The answer of the store that decides which part goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreAnswer {
+    /// It was not asked.
+    NotAsked,
+    /// It has not answered in time.
+    None,
+    /// It has decided for another part.
+    Against,
+}
+
+/// A reason beside a state. Two states that differ in it alone are the same one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Note(pub(super) Option<Box<Stopped>>);
+
+impl PartialEq for Note {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Note {}
+
+impl Hash for Note {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, part, members, lost, store } = self;
+        write!(f, "its part {{{}}} of {{{}}} does not go on, by {policy}", names(part), names(members))?;
+        if !lost.is_empty() {
+            let does = if lost.len() == 1 { "does" } else { "do" };
+            write!(f, ": {} {does} not answer", names(lost))?;
+        }
+        f.write_str(match store {
+            StoreAnswer::NotAsked => "",
+            StoreAnswer::None => "; the store has not answered",
+            StoreAnswer::Against => "; the store has decided for another part",
+        })
+    }
+}
+
+fn names(nodes: &BTreeSet<NodeId>) -> String {
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl Seniority {
+    /// The reason for which its part has stopped, while it belongs to no cluster since.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&Stopped> {
+        match &self.place {
+            Place::Outside(outside) => outside.stopped.0.as_deref(),
+            Place::Member(_) => None,
+        }
+    }
+
+    /// Leads no more and belongs to the cluster no more, for its part does not go on.
+    pub(super) fn stop(&mut self, now: Instant, store: StoreAnswer) {
+        let Place::Member(member) = &self.place else { return };
+        let members: BTreeSet<NodeId> =
+            member.view.members().iter().map(|other| other.identity.node).collect();
+        let asked_about = member.decision.as_ref().map(Decision::about);
+        let lost = Some(member.watch.lost()).filter(|lost| !lost.is_empty()).or(asked_about);
+        let lost = lost.cloned().unwrap_or_default();
+        // One that has left meanwhile belongs to the part: it has found the same.
+        let part = members.iter().copied().filter(|node| !lost.contains(node)).collect();
+        let stopped = Stopped { policy: self.config.policy, part, members, lost, store };
+        self.step_down(Reason::Expired);
+        self.leave(now, None, true);
+        if let Place::Outside(outside) = &mut self.place {
+            outside.stopped = Note(Some(Box::new(stopped)));
+        }
+    }
+}
