@@ -20,7 +20,7 @@ pub(crate) enum Ended {
 /// Builds for real use, and runs.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let release =
-        ["build", "--release", "--all-features", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
+        ["build", "--release", "--all-features", "--locked", "-p", "primacy-cli", "-p", "primacy-lab"];
     let write = arguments.contains(&"--write");
     let arguments: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();
     if let Some(why) = write.then(|| not_whole(&arguments)).flatten() {
@@ -115,14 +115,14 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
         Ok(_) => return Ended::Failed("it cannot be built".to_owned()),
         Err(error) => return Ended::Failed(format!("cargo cannot be run: {error}")),
     };
-    let (Some(primacy), Some(chaos)) = (executable(&output, "primacy"), executable(&output, "primacy-chaos"))
+    let (Some(primacy), Some(chaos)) = (executable(&output, "primacy"), executable(&output, "primacy-lab"))
     else {
-        return Ended::Failed("cargo has built no `primacy`, or no `primacy-chaos`".to_owned());
+        return Ended::Failed("cargo has built no `primacy`, or no `primacy-lab`".to_owned());
     };
     let mut command = Command::new(chaos);
     // Some of the servers of stores, which `cargo xtask live` installs.
     command.envs(live::environment(root));
-    match command.args(["--primacy", primacy]).args(arguments).stderr(Stdio::inherit()).output() {
+    match command.args(["chaos", "--primacy", primacy]).args(arguments).stderr(Stdio::inherit()).output() {
         Ok(output) => {
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();
             print!("{printed}");
@@ -147,9 +147,9 @@ mod self_tests {
     #[test]
     fn a_binary_is_found_by_its_name() {
         let told =
-            r#"{"executable":null}{"executable":"/t/primacy-chaos","x":1}{"executable":"/t/primacy","x":1}"#;
+            r#"{"executable":null}{"executable":"/t/primacy-lab","x":1}{"executable":"/t/primacy","x":1}"#;
         assert_eq!(executable(told, "primacy"), Some("/t/primacy"));
-        assert_eq!(executable(told, "primacy-chaos"), Some("/t/primacy-chaos"));
+        assert_eq!(executable(told, "primacy-lab"), Some("/t/primacy-lab"));
         assert_eq!(executable(told, "chaos"), None);
     }
 

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use primacy_chaos::network::{Cut, Network};
 use primacy_testbed::ledger::Ledger;
+use primacy_testbed::network::{Cut, Network};
 use primacy_testbed::table::{Watch, is_alive};
 use primacy_testbed::{Node, Place, stdout, strings, wait_until};
 use rustix::process::Signal;

@@ -1,6 +1,8 @@
 //! The command `primacy-lab`: runs elections in the simulator, tells what happened there, compares elections, and measures nodes.
 
 mod bench;
+#[cfg(feature = "chaos")]
+mod chaos;
 mod compare;
 mod exit;
 mod processes;
@@ -24,6 +26,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Bench(Box<bench::Bench>),
+    #[cfg(feature = "chaos")]
+    Chaos(Box<chaos::Chaos>),
     Sim(sim::Sim),
     Replay(replay::Replay),
     Compare(compare::Compare),
@@ -42,11 +46,13 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }
     };
-    let result = match &cli.verb {
-        Verb::Bench(args) => bench::bench(args),
-        Verb::Sim(args) => sim::sim(args),
-        Verb::Replay(args) => replay::replay(args),
-        Verb::Compare(args) => compare::compare(args),
+    let result = match cli.verb {
+        Verb::Bench(args) => bench::bench(&args),
+        #[cfg(feature = "chaos")]
+        Verb::Chaos(args) => return chaos::chaos(*args),
+        Verb::Sim(args) => sim::sim(&args),
+        Verb::Replay(args) => replay::replay(&args),
+        Verb::Compare(args) => compare::compare(&args),
     };
     result
         .unwrap_or_else(|Failure { exit, message }| {

@@ -11,9 +11,11 @@ pub mod doctor;
 pub mod door;
 pub mod keepers;
 pub mod ledger;
+pub mod network;
 pub mod segment;
 pub mod small_disk;
 pub mod table;
+pub mod trouble;
 pub mod upstream;
 
 use std::fs;

@@ -83,7 +83,7 @@ impl Builder {
                 "--package",
                 "primacy-cli",
                 "--package",
-                "primacy-chaos",
+                "primacy-lab",
             ]),
         };
         let (status, text) = self.run(command)?;
@@ -113,8 +113,8 @@ impl Builder {
                 command
             }
             Judge::Chaos { arm, .. } => {
-                let mut command = Command::new(self.target.join("release/primacy-chaos"));
-                command.args(["--arm", arm]).args(CHAOS);
+                let mut command = Command::new(self.target.join("release/primacy-lab"));
+                command.args(["chaos", "--arm", arm]).args(CHAOS);
                 command.arg("--primacy").arg(self.target.join("release/primacy"));
                 command.arg("--dir").arg(self.chaos_folder()?);
                 command

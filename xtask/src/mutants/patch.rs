@@ -103,7 +103,7 @@ impl Judge {
         match self {
             Self::Seeds { .. } | Self::Model { .. } => ("primacy-sim", "release"),
             Self::Test { package, .. } => (package, "dev"),
-            Self::Chaos { .. } => ("primacy-chaos", "release"),
+            Self::Chaos { .. } => ("primacy-lab", "release"),
         }
     }
 

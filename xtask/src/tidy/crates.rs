@@ -10,18 +10,17 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy", &["primacy-core", "primacy-stores"]),
     ("primacy-sim", &["primacy-core"]),
     ("primacy-cli", &["primacy-core", "primacy-stores", "primacy"]),
-    ("primacy-lab", &["primacy-core", "primacy", "primacy-sim"]),
+    ("primacy-lab", &["primacy-core", "primacy", "primacy-sim", "primacy-conformance", "primacy-testbed"]),
     ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
     ("primacy-fuzz", &["primacy-core"]),
     ("primacy-testbed", &["primacy-core", "primacy-stores", "primacy", "primacy-conformance"]),
-    ("primacy-chaos", &["primacy-core", "primacy-stores", "primacy", "primacy-sim", "primacy-conformance"]),
 ];
 
 /// Those that may use any crate, because nothing is built on them.
 const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 
 /// The crates that others may use in their tests, and only there.
-const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed", "primacy-chaos"];
+const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed"];
 
 /// Dependencies run one way; the core has none at all.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {

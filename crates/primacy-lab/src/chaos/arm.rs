@@ -1,0 +1,208 @@
+//! The arms: what every run tries, an election each.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::chaos::fault::Kind;
+use crate::chaos::server::Make;
+
+/// The table: every election and every store that is tried is one line of it. Those that are not of the usual run are to be
+/// named: a machine that runs all of them at once measures itself. An advisory election promises nothing that could be judged,
+/// so each of them runs as what nominates.
+#[rustfmt::skip]
+pub(crate) const ARMS: &[Arm] = &[
+    Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
+    Arm { name: "peers-5",    nodes: 5, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
+    Arm { name: "sqlite",     nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("sqlite:{store}/election.db"), ..ARM },
+    Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election"), ..ARM },
+    Arm { name: "leases",     nodes: 3, usual: false, lease: LEASE_MIXED, held: Held::AmongPeers(Way::Quorum), leases_differ: true, ..ARM },
+    Arm { name: "crowd",      nodes: 3, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Quorum), crowd: 500, ..ARM },
+    Arm { name: "unkillable", nodes: 3, usual: false, lease: LEASE_OUTLIVED, held: Held::AmongPeers(Way::Quorum), unkillable: true, ..ARM },
+    Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked), ..ARM },
+    Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")), ..ARM },
+    Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)), ..ARM },
+    Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")), ..ARM },
+    Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")), ..ARM },
+    Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
+    // Alone, it commits what its own disk has, and is replaced by way of two voters.
+    Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
+    Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres), ..ARM },
+    Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory), ..ARM },
+    Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd), ..ARM },
+    Arm { name: "etcd-lease", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::EtcdLease), ..ARM },
+    Arm { name: "zookeeper",  nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::ZooKeeper), ..ARM },
+    Arm { name: "consul",     nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::Consul), ..ARM },
+    Arm { name: "kubernetes", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Kubernetes), ..ARM },
+    Arm { name: "s3",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::S3), ..ARM },
+    Arm { name: "az",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Az), ..ARM },
+    Arm { name: "nats",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Nats), ..ARM },
+    Arm { name: "redis",      nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Redis), ..ARM },
+];
+
+/// The values of the columns that most arms leave out.
+const ARM: Arm = Arm {
+    name: "",
+    nodes: 0,
+    usual: false,
+    lease: LEASE,
+    held: Held::AmongPeers(Way::Quorum),
+    leases_differ: false,
+    crowd: 0,
+    unkillable: false,
+};
+
+const SQLITE: &str = "sqlite:{store}/election.db";
+
+/// The lease of most arms: short, so that an hour has many leaders; and as long as `primacy run` takes among peers.
+const LEASE: Duration = Duration::from_secs(1);
+/// Over a network: a request may take as long as that before its server is given up.
+const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
+/// Much shorter than what jobs live that cannot be killed, and long enough that a busy machine loses no lease.
+const LEASE_OUTLIVED: Duration = Duration::from_secs(2);
+/// The longest of leases that differ: by itself it has longer heartbeat intervals than the shortest, that of most arms, lasts.
+const LEASE_MIXED: Duration = Duration::from_secs(8);
+/// The shortest that Consul grants, and what is long enough for ZooKeeper.
+const LEASE_LONG: Duration = Duration::from_secs(10);
+/// How long a job may take to end in order, and how long before the end of the lease it is killed: the margin of a longer
+/// lease, for a machine that is busy with everything else.
+pub(crate) const DRAIN: Duration = Duration::from_millis(250);
+pub(crate) const KILL_MARGIN: Duration = Duration::from_millis(200);
+
+/// The name of the election in every arm.
+pub(crate) const ELECTION: &str = "chaos";
+
+/// One election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arm {
+    /// What it is called on the command line and in the table.
+    pub(crate) name: &'static str,
+    /// How many nodes compete.
+    pub(crate) nodes: usize,
+    /// Whether it is part of a run that names no arm.
+    pub(crate) usual: bool,
+    /// How long a leader may lead without a renewal.
+    pub(crate) lease: Duration,
+    /// Where the election is held.
+    pub(crate) held: Held,
+    /// True if the nodes are configured with different leases, as during a rolling change of it; `lease` is the longest.
+    pub(crate) leases_differ: bool,
+    /// How many detached processes each job starts, which hold its lock.
+    pub(crate) crowd: u32,
+    /// True if the jobs run as another user than the nodes, who may not signal them, and end by themselves after a while.
+    pub(crate) unkillable: bool,
+}
+
+/// Where an election is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Among the nodes, each in a network namespace of its own.
+    AmongPeers(Way),
+    /// In a store of this URL, where `{store}` stands for a directory.
+    OverStore(&'static str),
+    /// On a server that the run starts; between it and each node stands a proxy.
+    OnServer(Make),
+}
+
+/// The variable in which a node finds the URL of a store that is a server: it may have a password.
+pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
+
+/// How a leader is found among peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a majority.
+    Quorum,
+    /// By a majority that keeps a map too, on its disks, and serves clients of etcd at a door of each node.
+    Metadata,
+    /// By a majority of votes, each for the best claim.
+    Ranked,
+    /// This election nominates, a quorum confirms.
+    ByQuorum(&'static str),
+    /// This election nominates, a lease in the store of this URL confirms.
+    ByStore(&'static str, &'static str),
+}
+
+impl Arm {
+    /// The arm of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        ARMS.iter().copied().find(|arm| arm.name == name)
+    }
+
+    /// The names of the nodes, in the order of the alphabet.
+    pub(crate) fn node_names(&self) -> Vec<String> {
+        ('a'..='z').take(self.nodes).map(String::from).collect()
+    }
+
+    /// Whether the nodes talk to each other, so that links can be cut.
+    pub(crate) fn has_network(&self) -> bool {
+        matches!(self.held, Held::AmongPeers(_))
+    }
+
+    /// Whether the lead can be given to a certain node. Where one election nominates, its rule says who is next.
+    fn chooses_successor(&self) -> bool {
+        matches!(self.held, Held::AmongPeers(Way::Quorum | Way::Metadata | Way::Ranked))
+    }
+
+    /// Whether its nodes serve clients, and voters come and go.
+    pub(crate) fn serves_clients(&self) -> bool {
+        self.held == Held::AmongPeers(Way::Metadata)
+    }
+
+    /// Whether this fault means anything here.
+    pub(crate) fn knows(&self, kind: Kind) -> bool {
+        let enough = self.nodes >= kind.nodes_min();
+        let server = if let Held::OnServer(make) = self.held { Some(make) } else { None };
+        enough
+            && (!self.unkillable || kind.leaves_the_lead())
+            && (self.has_network() || !kind.is_of_network())
+            && (server.is_some() || !kind.is_of_store())
+            && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))
+            && (self.chooses_successor() || kind != Kind::Transfer)
+            && (self.serves_clients() || kind != Kind::ReplaceVoter)
+            // The disk that is filled is that of a store, which all nodes share. The state file of a peer has its room from the first
+            // start on, and is written in place; a server has a disk of its own. The log of a node that keeps a map does grow, and
+            // stands beside its state: each node would need a small disk of its own, with room for the records and snapshots of the
+            // whole run. `tests/disk_full.rs` of the command has such disks.
+            && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
+    }
+
+    /// The lease that the node of this name is configured with. Where leases differ, the last node alone has the longest.
+    fn lease_of(&self, node: &str) -> Duration {
+        let is_last = self.node_names().last().is_some_and(|last| last == node);
+        if self.leases_differ && !is_last { LEASE } else { self.lease }
+    }
+
+    /// The options of `primacy run` that say where the election is held, but for the list of peers and the door for
+    /// clients.
+    pub(crate) fn options(&self, node: &str, state: &Path, store: &Path) -> Vec<String> {
+        let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
+        match self.held {
+            Held::AmongPeers(way) => {
+                options.extend(match way {
+                    Way::Quorum => vec!["--safety".into(), "lease".into()],
+                    Way::Metadata => {
+                        ["--safety", "lease", "--metadata", "fsync"].into_iter().map(String::from).collect()
+                    }
+                    Way::Ranked => vec!["--by".into(), "ranked".into()],
+                    Way::ByQuorum(by) => {
+                        ["--by", by, "--confirm", "quorum"].into_iter().map(String::from).collect()
+                    }
+                    Way::ByStore(by, url) => {
+                        let url = url.replace("{store}", &store.display().to_string());
+                        vec!["--by".into(), by.into(), "--confirm".into(), url]
+                    }
+                });
+                // Nothing leaves the namespaces, which are this run's own.
+                options.push("--insecure-cleartext".into());
+            }
+            Held::OverStore(url) => {
+                let url = url.replace("{store}", &store.display().to_string());
+                options.extend(["--on".into(), url]);
+            }
+            Held::OnServer(_) => options.extend(["--on".into(), format!("env:{STORE_VARIABLE}")]),
+        }
+        let millis = |duration: Duration| format!("{}ms", duration.as_millis());
+        options.extend(["--lease".into(), millis(self.lease_of(node)), "--drain".into(), millis(DRAIN)]);
+        options.extend(["--kill-margin".into(), millis(KILL_MARGIN)]);
+        options
+    }
+}

@@ -1,0 +1,352 @@
+//! A client of the nodes: a process of its own beside each node, that asks at the doors of all what any client of etcd may ask,
+//! and writes down what it asked and was told. It is told to finish with SIGTERM, when all is well again.
+//!
+//! Its callers read, write, swap and delete the keys of the minute, a third of the time at the door of their own node. Its
+//! sessions are kept alive for a while, and then let go or ended.
+
+mod door;
+pub(crate) mod journal;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Parser;
+use primacy::clock;
+use primacy_core::rng::Rng;
+use tokio::sync::watch;
+
+use self::door::Door;
+use self::journal::{Act, CALLS, Call, Entry, KEYS, SESSIONS, key_of};
+use crate::chaos::notes::append;
+use crate::chaos::schedule::seed_of;
+use primacy_testbed::trouble::Trouble;
+
+/// The client of a chaos run
+#[derive(Debug, Parser)]
+pub(crate) struct Client {
+    /// The directory of the arm
+    dir: PathBuf,
+
+    /// Its name
+    #[arg(long)]
+    name: String,
+
+    /// Beside which node it runs, counted from 0
+    #[arg(long)]
+    place: usize,
+
+    /// What its requests are drawn from
+    #[arg(long)]
+    seed: u64,
+
+    /// The doors of each place, separated by commas
+    #[arg(long, required = true)]
+    door: Vec<String>,
+}
+
+/// How many requests of a client are under way at a time, beside those about its session.
+const CALLERS: u64 = 4;
+/// How long a caller waits before its next request, at most: so that a client asks some twenty times a second.
+const PAUSE_MAX_MS: u64 = 250;
+/// How many keys there are at a time.
+const KEYS_AT_A_TIME: u64 = 8;
+/// How long these are written, until others take their place: a history is judged for each key by itself.
+const KEYS_FOR: u64 = 60_000_000_000;
+/// How long a session lives unless it is kept alive.
+pub(crate) const TIME_TO_LIVE_SECONDS: i64 = 10;
+/// How often it is kept alive.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// How long it is, before it is let go or ended.
+const KEPT_MIN_MS: u64 = 5_000;
+const KEPT_MAX_MS: u64 = 40_000;
+/// How often is looked whether one that was let go is over.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often all sessions are looked at.
+const LIST_EVERY: Duration = Duration::from_secs(2);
+/// How long a session is waited for that was let go. Beyond, the judge has seen enough.
+const OVER_MAX: Duration = Duration::from_secs(60);
+/// How long the last reading of all keys is tried.
+const READ_ALL_MAX: Duration = Duration::from_secs(30);
+/// By how many bits the number of a client stands before that of its values and sessions.
+const CLIENT_SHIFT: u32 = 40;
+
+/// What the tasks of a client share.
+struct Shared {
+    client: u64,
+    place: usize,
+    doors: Vec<Vec<String>>,
+    journal: RefCell<File>,
+    path: PathBuf,
+    /// The last value that it wrote, and the last session.
+    values: RefCell<u64>,
+    /// Whether it is to finish.
+    finish: watch::Receiver<bool>,
+}
+
+/// What one task of a client asks with: connections and a generator of its own.
+struct Asker {
+    shared: Rc<Shared>,
+    doors: Vec<Door>,
+    rng: Rng,
+}
+
+impl Client {
+    /// Runs until it is told to finish, and has.
+    ///
+    /// # Errors
+    /// [`Trouble`] if it cannot go on.
+    pub(crate) fn run(&self) -> Result<(), Trouble> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(Trouble::file("begin a client in", &self.dir))?;
+        tokio::task::LocalSet::new().block_on(&runtime, self.ask())
+    }
+
+    async fn ask(&self) -> Result<(), Trouble> {
+        let told = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+        let mut told = told.map_err(Trouble::file("listen for signals of a client in", &self.dir))?;
+        let (finish, finishes) = watch::channel(false);
+        let path = path_of(&self.dir, &self.name);
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let doors = self.door.iter().map(|door| door.split(',').map(str::to_owned).collect()).collect();
+        let shared = Rc::new(Shared {
+            client: self.place as u64,
+            place: self.place,
+            doors,
+            journal: RefCell::new(file.map_err(Trouble::file("open", &path))?),
+            path,
+            values: RefCell::new(0),
+            finish: finishes,
+        });
+        let asker = |number: u64| Asker {
+            doors: shared.doors.iter().map(|door| Door::new(door)).collect(),
+            shared: Rc::clone(&shared),
+            rng: Rng::new(seed_of(self.seed, &self.name).wrapping_add(number)),
+        };
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..CALLERS {
+            tasks.spawn_local(asker(number).call());
+        }
+        tasks.spawn_local(asker(CALLERS).keep_sessions());
+        tasks.spawn_local(asker(CALLERS + 1).list_sessions());
+        tokio::select! {
+            _ = told.recv() => {}
+            // None of them ends before it is told to, unless it fails.
+            Some(ended) = tasks.join_next() => of_task(ended)?,
+        }
+        finish.send_replace(true);
+        while let Some(ended) = tasks.join_next().await {
+            of_task(ended)?;
+        }
+        asker(CALLERS + 2).read_all().await
+    }
+}
+
+/// A panic of a task is one of the whole.
+fn of_task(ended: Result<Result<(), Trouble>, tokio::task::JoinError>) -> Result<(), Trouble> {
+    ended.unwrap_or_else(|error| Err(Trouble::NotWhole(format!("a client has failed: {error}"))))
+}
+
+impl Shared {
+    fn is_finishing(&self) -> bool {
+        *self.finish.borrow()
+    }
+
+    /// Waits so long, or until it is to finish.
+    async fn pause(&self, time: Duration) {
+        let mut finish = self.finish.clone();
+        // The sender lives as long as the client.
+        let _ = tokio::time::timeout(time, finish.wait_for(|finish| *finish)).await;
+    }
+
+    /// A number that no client has used yet.
+    fn next_value(&self) -> u64 {
+        let mut values = self.values.borrow_mut();
+        *values += 1;
+        (self.client << CLIENT_SHIFT) + *values
+    }
+
+    fn write(&self, door: usize, asked_ns: u64, act: Act) -> Result<(), Trouble> {
+        let answered_ns = now_ns();
+        let call = Call { client: self.client, door, asked_ns, answered_ns, act };
+        append(&mut self.journal.borrow_mut(), &call).map_err(Trouble::file("write", &self.path))
+    }
+}
+
+fn now_ns() -> u64 {
+    clock::now().as_nanos()
+}
+
+impl Asker {
+    /// At whose door is asked next: a third of the time at that of the own node.
+    fn draw_door(&mut self) -> usize {
+        if self.rng.up_to(2) == 0 {
+            return self.shared.place;
+        }
+        usize::try_from(self.rng.up_to(self.doors.len() as u64 - 1)).unwrap_or(0)
+    }
+
+    /// Reads, writes, swaps and deletes, until it is to finish.
+    async fn call(mut self) -> Result<(), Trouble> {
+        // What each key was when it was asked last, as far as it is known: what a swap goes by.
+        let mut known: HashMap<String, i64> = HashMap::new();
+        let mut minute = 0;
+        while !self.shared.is_finishing() {
+            let now = now_ns() / KEYS_FOR;
+            if minute != now {
+                minute = now;
+                known.clear();
+            }
+            let key = format!("{KEYS}{minute}/{}", self.rng.up_to(KEYS_AT_A_TIME - 1));
+            let place = self.draw_door();
+            let drawn = self.rng.up_to(99);
+            let (door, asked_ns) = (&mut self.doors[place], now_ns());
+            let act = match drawn {
+                0..=39 => {
+                    let outcome = door.read(&key).await;
+                    remember(&mut known, &key, outcome.answer().map(|found| of(found.entry)));
+                    Act::Read { key, outcome }
+                }
+                40..=64 => {
+                    let value = self.shared.next_value();
+                    let outcome = door.put(&key, value, 0).await;
+                    remember(&mut known, &key, outcome.answer().map(|wrote| wrote.revision));
+                    Act::Put { key, value, outcome }
+                }
+                65..=89 => {
+                    let (value, expected) = (self.shared.next_value(), known.get(&key).copied().unwrap_or(0));
+                    let outcome = door.swap(&key, expected, value).await;
+                    let told = outcome.answer().map(|swapped| match swapped.held {
+                        true => swapped.revision,
+                        false => of(swapped.found),
+                    });
+                    remember(&mut known, &key, told);
+                    Act::Swap { key, expected, value, outcome }
+                }
+                _ => {
+                    let outcome = door.delete(&key).await;
+                    remember(&mut known, &key, outcome.answer().map(|_| 0));
+                    Act::Delete { key, outcome }
+                }
+            };
+            self.shared.write(place, asked_ns, act)?;
+            let pause = Duration::from_millis(self.rng.up_to(PAUSE_MAX_MS));
+            self.shared.pause(pause).await;
+        }
+        Ok(())
+    }
+
+    /// Holds one session after the other.
+    async fn keep_sessions(mut self) -> Result<(), Trouble> {
+        while !self.shared.is_finishing() {
+            let session = i64::try_from(self.shared.next_value()).unwrap_or(i64::MAX);
+            let (place, asked_ns) = (self.draw_door(), now_ns());
+            let outcome = self.doors[place].begin(session, TIME_TO_LIVE_SECONDS).await;
+            let has_begun = outcome.answer().is_some();
+            self.shared.write(place, asked_ns, Act::Begin { session, outcome })?;
+            if has_begun {
+                self.hold(session).await?;
+            } else {
+                self.shared.pause(KEEP_ALIVE_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a session alive, then lets it go or ends it, and waits until it is over.
+    async fn hold(&mut self, session: i64) -> Result<(), Trouble> {
+        let until = now_ns() + 1_000_000 * (KEPT_MIN_MS + self.rng.up_to(KEPT_MAX_MS - KEPT_MIN_MS));
+        let mut is_attached = false;
+        while now_ns() < until && !self.shared.is_finishing() {
+            let (place, asked_ns) = (self.draw_door(), now_ns());
+            if !is_attached {
+                let value = u64::try_from(session).unwrap_or(0);
+                let outcome = self.doors[place].put(&key_of(session), value, session).await;
+                is_attached = outcome.answer().is_some();
+                self.shared.write(place, asked_ns, Act::Attach { session, outcome })?;
+            }
+            let (place, asked_ns) = (self.draw_door(), now_ns());
+            let outcome = self.doors[place].keep_alive(session).await;
+            let is_over = outcome.answer() == Some(&0);
+            self.shared.write(place, asked_ns, Act::KeepAlive { session, outcome })?;
+            if is_over {
+                return Ok(());
+            }
+            self.look(session).await?;
+            self.shared.pause(KEEP_ALIVE_EVERY).await;
+        }
+        if self.rng.up_to(2) == 0 {
+            let (place, asked_ns) = (self.draw_door(), now_ns());
+            let outcome = self.doors[place].end(session).await;
+            self.shared.write(place, asked_ns, Act::End { session, outcome })?;
+        }
+        self.shared.write(self.shared.place, now_ns(), Act::LetGo { session })?;
+        let given_up = now_ns() + nanos(OVER_MAX);
+        while !self.look(session).await? && now_ns() < given_up {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        self.list().await
+    }
+
+    /// Whether a session is surely over.
+    async fn look(&mut self, session: i64) -> Result<bool, Trouble> {
+        let (place, asked_ns) = (self.draw_door(), now_ns());
+        let outcome = self.doors[place].look(session).await;
+        let is_over = outcome.answer() == Some(&-1);
+        self.shared.write(place, asked_ns, Act::Look { session, outcome })?;
+        Ok(is_over)
+    }
+
+    /// Looks which sessions there are.
+    async fn list(&mut self) -> Result<(), Trouble> {
+        let (place, asked_ns) = (self.draw_door(), now_ns());
+        let outcome = self.doors[place].list(SESSIONS).await;
+        self.shared.write(place, asked_ns, Act::Sessions { outcome })
+    }
+
+    async fn list_sessions(mut self) -> Result<(), Trouble> {
+        while !self.shared.is_finishing() {
+            self.list().await?;
+            self.shared.pause(LIST_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Reads all that was ever written, once it can be read; and the sessions, which should be over.
+    async fn read_all(mut self) -> Result<(), Trouble> {
+        let given_up = now_ns() + nanos(READ_ALL_MAX);
+        loop {
+            let (place, asked_ns) = (self.draw_door(), now_ns());
+            let outcome = self.doors[place].list(KEYS).await;
+            let is_read = outcome.answer().is_some();
+            self.shared.write(place, asked_ns, Act::All { outcome })?;
+            if is_read || now_ns() > given_up {
+                return self.list().await;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// At which revision a key was written; 0 if it is not there.
+fn of(entry: Option<Entry>) -> i64 {
+    entry.map_or(0, |entry| entry.revision)
+}
+
+fn remember(known: &mut HashMap<String, i64>, key: &str, revision: Option<i64>) {
+    if let Some(revision) = revision {
+        known.insert(key.to_owned(), revision);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The file of the calls of a client.
+pub(crate) fn path_of(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{CALLS}{name}.jsonl"))
+}

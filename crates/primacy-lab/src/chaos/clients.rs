@@ -1,0 +1,127 @@
+//! The clients of a run, a process beside each node: started before the nodes, and told to finish when all is well again.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::chaos::notes::{Note, Sent};
+use crate::chaos::processes::{LOOK_INTERVAL, MARK, signal};
+use crate::chaos::run::Stage;
+use primacy_testbed::network::Network;
+use primacy_testbed::trouble::Trouble;
+
+/// What the mark of a client begins with behind that of the arm: no node has such a name, so no signal to a node is one to it.
+const CLIENT_MARK: &str = "=client-";
+/// How long they may take to finish: longer than the last session of each may live, and the last reading.
+const FINISH_MAX: Duration = Duration::from_secs(120);
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    name: String,
+    child: Child,
+}
+
+impl Stage {
+    /// Starts a client beside each node, where the nodes serve any.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn begin_clients(&mut self) -> Result<(), Trouble> {
+        let (arm, dir) = (self.plan.arm, self.plan.dir.clone());
+        let Some(network) = self.network.as_ref().filter(|_| arm.serves_clients()) else { return Ok(()) };
+        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        for (place, name) in arm.node_names().iter().enumerate() {
+            let told = dir.join(format!("client-{name}.err"));
+            let mut command = Command::new("ip");
+            command
+                .args(["netns", "exec", &network.namespace(name)])
+                .arg(&own)
+                .args(["chaos", "client"])
+                .arg(&dir);
+            command.args(["--name", name, "--place", &place.to_string()]);
+            command.args(["--seed", &self.plan.seed.to_string()]);
+            for place in 0..arm.nodes {
+                command.args(["--door", &doors(network, place)]);
+            }
+            command.env(MARK, format!("{}{CLIENT_MARK}{name}", crate::chaos::run::mark(&arm)));
+            let told = File::create(&told).map_err(Trouble::file("make", &told))?;
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told);
+            let child = command.spawn().map_err(Trouble::file("start", &own))?;
+            self.clients.push(Beside { name: name.clone(), child });
+        }
+        Ok(())
+    }
+
+    /// That they are all there.
+    ///
+    /// # Errors
+    /// [`Trouble::NotWhole`] if one has ended: then its history has no end.
+    pub(crate) fn watch_clients(&mut self) -> Result<(), Trouble> {
+        for client in &mut self.clients {
+            if let Some(status) = client.ended()? {
+                let Beside { name, .. } = client;
+                return Err(Trouble::NotWhole(format!(
+                    "the client beside {name} ended before it was told to: {status}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells them to finish, and waits until they have, while the nodes go on. They read all that was ever written before they end.
+    ///
+    /// # Errors
+    /// [`Trouble::NotWhole`] if one has failed.
+    pub(crate) fn finish_clients(&mut self) -> Result<(), Trouble> {
+        let mut left = std::mem::take(&mut self.clients);
+        for client in &left {
+            // One that has ended already is met below.
+            signal(Pid::from_child(&client.child), Sent::Terminate.signal())?;
+        }
+        let until = Instant::now() + FINISH_MAX;
+        while !left.is_empty() && Instant::now() < until {
+            self.turn()?;
+            let mut failed = None;
+            left.retain_mut(|client| match client.ended() {
+                Ok(None) => true,
+                Ok(Some(status)) if status.success() => false,
+                Ok(Some(status)) => {
+                    failed = Some(Trouble::NotWhole(format!(
+                        "the client beside {} has failed: {status}",
+                        client.name
+                    )));
+                    false
+                }
+                Err(trouble) => {
+                    failed = Some(trouble);
+                    false
+                }
+            });
+            if let Some(trouble) = failed {
+                return Err(trouble);
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = left.iter().map(|client| client.name.as_str()).collect();
+        let what = format!("the clients {names:?} have not finished within {FINISH_MAX:?}");
+        self.notes.note(Note::Stuck { step: 0, what })
+    }
+}
+
+impl Beside {
+    fn ended(&mut self) -> Result<Option<std::process::ExitStatus>, Trouble> {
+        self.child.try_wait().map_err(Trouble::file("wait for", Path::new("a client")))
+    }
+}
+
+/// Both doors of a place, for it has two nodes while one is replaced.
+fn doors(network: &Network, place: usize) -> String {
+    [0, 1].map(|generation| network.door(place, generation)).join(",")
+}

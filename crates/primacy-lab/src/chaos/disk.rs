@@ -1,0 +1,69 @@
+//! A small disk in memory that can be filled.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use primacy_testbed::trouble::{Trouble, call};
+
+/// A mounted tmpfs; dropping it unmounts it.
+#[derive(Debug)]
+pub(crate) struct SmallDisk {
+    at: PathBuf,
+}
+
+/// The file that takes all the room.
+const FILLER: &str = "filler";
+
+impl SmallDisk {
+    /// Mounts one of `kib` KiB at `at`, which is made.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn mount(at: &Path, kib: u32) -> Result<Self, Trouble> {
+        std::fs::create_dir_all(at).map_err(Trouble::file("make", at))?;
+        let options = format!("size={kib}k,mode=0700");
+        call("mount", &["-t", "tmpfs", "-o", &options, "primacy-chaos", &at.display().to_string()])?;
+        Ok(Self { at: at.to_owned() })
+    }
+
+    /// Takes all the room that is left.
+    ///
+    /// # Errors
+    /// [`Trouble::File`] if it does not become full.
+    pub(crate) fn fill(&self) -> Result<(), Trouble> {
+        let path = self.at.join(FILLER);
+        let failed = || Trouble::file("fill", &path);
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed())?;
+        loop {
+            match file.write(&[1; 4096]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(failed()(error)),
+            }
+        }
+    }
+
+    /// Gives the room back.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn free(&self) -> Result<(), Trouble> {
+        let path = self.at.join(FILLER);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Trouble::file("remove", &path)(error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, should somebody still look at it.
+        if let Err(trouble) = call("umount", &["-l", &self.at.display().to_string()]) {
+            eprintln!("primacy-lab chaos: {trouble}; the next run sweeps it away");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A clock of another rate for one node, by libfaketime; and how what it shows is read back.
+//!
+//! A process of the run itself lives by that clock for as long as the arm does. It owns the memory in which libfaketime
+//! keeps the clock's origin, so that all processes of the node, in all their lives, see one clock, as on a machine of
+//! their own; and it is asked from time to time what its clock shows.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+
+use crate::chaos::processes::LOOK_INTERVAL;
+use primacy_testbed::trouble::Trouble;
+
+/// The variable that names a library to load before all others.
+pub(crate) const PRELOAD: &str = "LD_PRELOAD";
+const SHARED: &str = "FAKETIME_SHARED";
+
+/// How far its rate is from the machine's, in parts per million: within the drift bound of 1 % with some room.
+pub(crate) const RATE_PPM: i64 = 8_000;
+/// How far ahead it stands beside that. Where a clock stands never matters, and this shows it.
+const OFFSET_SECONDS: u32 = 3_600;
+
+/// How long the first measurement takes: a difference of 8000 ppm is four milliseconds then.
+const PROOF_TIME: Duration = Duration::from_millis(500);
+/// How long a process may take that only starts, on a machine that is busy.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How often one reading is tried; the one that took the shortest time counts.
+const TRIES: usize = 20;
+
+/// One node's clock.
+#[derive(Debug)]
+pub(crate) struct FakedClock {
+    env: Vec<(String, String)>,
+    keeper: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// What the clock showed at a time of the machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// The machine's boot clock, in nanoseconds.
+    pub(crate) true_ns: u64,
+    /// What the faked one showed.
+    pub(crate) faked_ns: u64,
+    /// How far from `true_ns` that may have been.
+    pub(crate) within_ns: u64,
+}
+
+impl FakedClock {
+    /// Starts one that is fast, or slow, and proves that it is.
+    ///
+    /// # Errors
+    /// Why there is none; then the fault is not run.
+    pub(crate) fn start(fast: bool) -> Result<Self, Trouble> {
+        let library = library().ok_or_else(|| missing("libfaketime is not installed"))?;
+        let ppm = if fast { RATE_PPM } else { -RATE_PPM };
+        let rate = format!("+{OFFSET_SECONDS} x{}", decimal(1_000_000 + ppm));
+        let mut env = vec![
+            (PRELOAD.to_owned(), library.display().to_string()),
+            ("FAKETIME".to_owned(), rate),
+            ("FAKETIME_DONT_RESET".to_owned(), "1".to_owned()),
+        ];
+        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let mut command = Command::new(own);
+        command.args(["chaos", "clock"]).envs(env.clone()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let failed = |error: std::io::Error| missing(&error.to_string());
+        let mut keeper = command.spawn().map_err(failed)?;
+        let (Some(asks), Some(answers)) = (keeper.stdin.take(), keeper.stdout.take()) else {
+            return Err(missing("its process has no pipes"));
+        };
+        let mut answers = BufReader::new(answers);
+        let mut shared = String::new();
+        answers.read_line(&mut shared).map_err(failed)?;
+        let shared = shared.trim();
+        if shared.is_empty() {
+            // The child is ended when it is dropped below.
+            drop(Self { env, keeper, asks, answers });
+            return Err(missing("libfaketime was not loaded"));
+        }
+        env.push((SHARED.to_owned(), shared.to_owned()));
+        let mut faked = Self { env, keeper, asks, answers };
+        faked.prove(ppm)?;
+        Ok(faked)
+    }
+
+    /// What the processes of the node must find in their environment.
+    pub(crate) fn env(&self) -> &[(String, String)] {
+        &self.env
+    }
+
+    /// What it shows now.
+    ///
+    /// # Errors
+    /// [`Trouble`] if its process is gone.
+    pub(crate) fn read(&mut self) -> Result<Reading, Trouble> {
+        let mut best: Option<Reading> = None;
+        for _ in 0..TRIES {
+            let reading = self.try_read()?;
+            if best.is_none_or(|best| reading.within_ns < best.within_ns) {
+                best = Some(reading);
+            }
+        }
+        best.ok_or_else(|| missing("it was not read"))
+    }
+
+    /// Whether processes still start under it. One that is killed while it begins may leave libfaketime's lock behind, and all that
+    /// begin later wait for that; of the node this says nothing.
+    ///
+    /// # Errors
+    /// [`Trouble`] if one does not, within [`START_MAX`].
+    pub(crate) fn check(&self) -> Result<(), Trouble> {
+        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let mut command = Command::new(own);
+        command.args(["chaos", "clock"]).envs(self.env.clone()).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().map_err(|error| missing(&error.to_string()))?;
+        let began = Instant::now();
+        while began.elapsed() < START_MAX {
+            if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        // It may have ended just now.
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(missing("none starts any more, since one was killed while it had libfaketime's lock"))
+    }
+
+    fn try_read(&mut self) -> Result<Reading, Trouble> {
+        let failed = |error: std::io::Error| missing(&error.to_string());
+        let before = clock::now().as_nanos();
+        self.asks.write_all(b"\n").map_err(failed)?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(failed)?;
+        let after = clock::now().as_nanos();
+        let faked_ns = line.trim().parse().map_err(|_| missing("its process has ended"))?;
+        let within_ns = (after - before).div_ceil(2);
+        Ok(Reading { true_ns: before + within_ns, faked_ns, within_ns })
+    }
+
+    /// That it moves, and at the rate that was asked for, to within a tenth of the difference.
+    fn prove(&mut self, ppm: i64) -> Result<(), Trouble> {
+        let first = self.read()?;
+        std::thread::sleep(PROOF_TIME);
+        let last = self.read()?;
+        let measured = rate_ppm(first, last);
+        if (measured - ppm).abs() <= RATE_PPM / 10 {
+            return Ok(());
+        }
+        Err(missing(&format!("it runs {measured} ppm off, not {ppm}")))
+    }
+}
+
+impl Drop for FakedClock {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+        let shared = self.env.iter().find(|(name, _)| name == SHARED).map(|(_, value)| value.clone());
+        for name in shared.iter().flat_map(|names| names.split(' ')).map(|name| name.trim_start_matches('/'))
+        {
+            for file in [format!("/dev/shm/{name}"), format!("/dev/shm/sem.{name}")] {
+                // Each name is that of a semaphore or of a memory.
+                let _ = std::fs::remove_file(file);
+            }
+        }
+    }
+}
+
+/// How much faster the clock ran between two readings than the machine's, in parts per million.
+pub(crate) fn rate_ppm(first: Reading, last: Reading) -> i64 {
+    let true_ns = i128::from(last.true_ns) - i128::from(first.true_ns);
+    let faked_ns = i128::from(last.faked_ns) - i128::from(first.faked_ns);
+    i64::try_from((faked_ns - true_ns) * 1_000_000 / true_ns.max(1)).unwrap_or(i64::MAX)
+}
+
+/// The process that keeps the clock: names the shared memory, then says what the clock shows for every line that it reads.
+pub(crate) fn keep() {
+    println!("{}", std::env::var(SHARED).unwrap_or_default());
+    for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+        println!("{}", clock::now().as_nanos());
+    }
+}
+
+/// Where the distributions put it.
+fn library() -> Option<PathBuf> {
+    let mut places: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/lib64".into(), "/usr/local/lib".into()];
+    let below = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
+    places.extend(below.filter(|path| path.is_dir()));
+    places.iter().map(|place| place.join("faketime/libfaketimeMT.so.1")).find(|path| path.exists())
+}
+
+fn decimal(ppm: i64) -> String {
+    format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000)
+}
+
+fn missing(why: &str) -> Trouble {
+    Trouble::Program { line: "a process under libfaketime".into(), said: why.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_read_from_two_readings() {
+        let at = |true_ns, faked_ns| Reading { true_ns, faked_ns, within_ns: 0 };
+        assert_eq!(rate_ppm(at(1_000_000, 5), at(2_000_000, 1_008_005)), 8_000);
+        assert_eq!(rate_ppm(at(1_000_000, 5), at(2_000_000, 992_005)), -8_000);
+        assert_eq!((decimal(1_008_000), decimal(992_000)), ("1.008000".into(), "0.992000".into()));
+    }
+}

@@ -1,0 +1,203 @@
+//! The job that `primacy run` starts: it writes for as long as it is alive, locks a file, and sometimes leaves a
+//! grandchild behind that does the same. It never asks whether its leader still leads.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Parser;
+use primacy::clock;
+use primacy_core::rng::Rng;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::setsid;
+
+use crate::chaos::faked::PRELOAD;
+use crate::chaos::ledger::{LOCK, Ledger, Outcome, Told, Writer};
+use primacy_testbed::trouble::Trouble;
+
+/// The job of a chaos run
+#[derive(Debug, Parser)]
+pub(crate) struct Job {
+    /// The directory of the arm
+    dir: PathBuf,
+
+    /// Be the grandchild's parent, or the grandchild, with the lock as standard input
+    #[arg(long, value_parser = ["fork", "hold"])]
+    role: Option<String>,
+
+    /// Start so many processes in sessions of their own, which hold the lock
+    #[arg(long, default_value_t = 0)]
+    crowd: u32,
+
+    /// End after a while, as long as this at the most, in milliseconds
+    #[arg(long)]
+    lives: Option<u64>,
+}
+
+/// How often a leader writes.
+const EVERY: Duration = Duration::from_millis(10);
+/// How long one whose write was refused waits for the next try: it goes on until somebody ends it.
+const EVERY_LATE: Duration = Duration::from_millis(50);
+/// Of so many leaderships one has a job that does not end when asked, and one a detached grandchild.
+const STUBBORN_EVERY: u64 = 3;
+const GRANDCHILD_EVERY: u64 = 2;
+
+impl Job {
+    /// Runs until it is killed, or its time is over.
+    ///
+    /// # Errors
+    /// [`Trouble`] if it cannot begin.
+    pub(crate) fn run(&self) -> Result<(), Trouble> {
+        if std::env::var_os(PRELOAD).is_some() {
+            // What it writes is judged by the machine's own clock, whatever clock its node lives by.
+            let mut command = Command::new("/proc/self/exe");
+            command.args(std::env::args_os().skip(1)).env_remove(PRELOAD);
+            return Err(Trouble::file("execute", Path::new("/proc/self/exe"))(command.exec()));
+        }
+        let role = self.role.as_deref();
+        if role == Some("fork") {
+            return self.fork();
+        }
+        let token = variable("PRIMACY_TOKEN")?.parse().map_err(|_| by_hand("PRIMACY_TOKEN"))?;
+        let pid = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+        let writer = Writer { token, node: variable("PRIMACY_ID")?, pid };
+        let mut ledger = Ledger::open(&self.dir, writer.clone())?;
+        if role == Some("hold") {
+            // A handler that does nothing, and a session of its own: only SIGKILL ends it.
+            outlive_sigterm();
+            // It is a session of its own if it cannot become one.
+            let _ = setsid();
+            ledger.tell(Told::Grandchild)?;
+        } else {
+            if token % STUBBORN_EVERY == 0 {
+                outlive_sigterm();
+            }
+            ledger.tell(Told::Began)?;
+        }
+        let mut lock = Lock::new(&self.dir, role.is_none())?;
+        let ends_at = self.lives.map(|most| clock::now().after(draw_life(most, &writer).into()));
+        while ends_at.is_none_or(|at| clock::now() < at) {
+            if lock.turn(&mut ledger, &writer)? {
+                if token % GRANDCHILD_EVERY == 0 {
+                    self.leave_a_grandchild(&lock.file)?;
+                }
+                if self.crowd > 0 {
+                    self.gather_a_crowd(&lock.file)?;
+                }
+            }
+            let outcome = match ledger.write() {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    ledger.tell(Told::Failed { error: error.to_string() })?;
+                    return Err(error);
+                }
+            };
+            std::thread::sleep(match outcome {
+                Outcome::Accepted => EVERY,
+                Outcome::Refused => EVERY_LATE,
+            });
+        }
+        Ok(())
+    }
+
+    /// Its parent ends at once, so that it becomes an orphan.
+    fn leave_a_grandchild(&self, lock: &File) -> Result<(), Trouble> {
+        let failed = || Trouble::file("start a grandchild of", &self.dir);
+        let lock = lock.try_clone().map_err(failed())?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(["chaos", "job"])
+            .arg(&self.dir)
+            .args(["--role", "fork"])
+            .args(self.lives_arguments())
+            .stdin(lock);
+        command.status().map(|_| ()).map_err(failed())
+    }
+
+    /// Each of them has a session of its own and keeps the lock for as long as it lives. They are started while the job writes.
+    fn gather_a_crowd(&self, lock: &File) -> Result<(), Trouble> {
+        let failed = || Trouble::file("gather a crowd for", &self.dir);
+        let script = "exec 3<&0; i=0; while [ $i -lt $0 ]; do setsid sleep 1000 <&3 & i=$((i + 1)); done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, &self.crowd.to_string()]).stdin(lock.try_clone().map_err(failed())?);
+        command.spawn().map(|_| ()).map_err(failed())
+    }
+
+    fn lives_arguments(&self) -> Vec<String> {
+        self.lives.map_or_else(Vec::new, |lives| vec!["--lives".to_owned(), lives.to_string()])
+    }
+
+    fn fork(&self) -> Result<(), Trouble> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["chaos", "job"]).arg(&self.dir).args(["--role", "hold"]).args(self.lives_arguments());
+        command.stdin(Stdio::inherit());
+        command.spawn().map(|_| ()).map_err(Trouble::file("start the grandchild of", &self.dir))
+    }
+}
+
+/// The lock, which is tried until it is there.
+struct Lock {
+    file: File,
+    path: PathBuf,
+    wanted: bool,
+}
+
+impl Lock {
+    fn new(dir: &Path, wanted: bool) -> Result<Self, Trouble> {
+        let path = dir.join(LOCK);
+        let file = OpenOptions::new().create(true).read(true).append(true).open(&path);
+        Ok(Self { file: file.map_err(Trouble::file("open", &path))?, path, wanted })
+    }
+
+    /// Tries, if it is not there yet; whether it has come.
+    fn turn(&mut self, ledger: &mut Ledger, writer: &Writer) -> Result<bool, Trouble> {
+        if !self.wanted {
+            return Ok(false);
+        }
+        // Taken at this time; later it may be free.
+        let asked = clock::now();
+        if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            ledger.tell_of(asked, Told::Waits { holder: self.holder()? })?;
+            return Ok(false);
+        }
+        self.wanted = false;
+        let text = serde_json::to_string(writer).unwrap_or_default();
+        let said = self.file.set_len(0).and_then(|()| self.file.write_all(text.as_bytes()));
+        said.map_err(Trouble::file("write", &self.path))?;
+        ledger.tell(Told::Locked)?;
+        Ok(true)
+    }
+
+    /// Who has it, by its own account; `None` if that is being written.
+    fn holder(&self) -> Result<Option<Writer>, Trouble> {
+        let mut text = String::new();
+        let mut file = File::open(&self.path).map_err(Trouble::file("open", &self.path))?;
+        file.read_to_string(&mut text).map_err(Trouble::file("read", &self.path))?;
+        Ok(serde_json::from_str(&text).ok())
+    }
+}
+
+/// Half of the lives are short, so that the lead changes often.
+fn draw_life(most: u64, writer: &Writer) -> Duration {
+    let mut rng = Rng::new(writer.token ^ u64::from(writer.pid.unsigned_abs()));
+    let most = if rng.up_to(1) == 0 { most } else { most / 8 };
+    Duration::from_millis(rng.up_to(most))
+}
+
+fn outlive_sigterm() {
+    // Without it, it ends as others do.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)));
+}
+
+fn variable(name: &'static str) -> Result<String, Trouble> {
+    std::env::var(name).map_err(|_| by_hand(name))
+}
+
+fn by_hand(name: &str) -> Trouble {
+    Trouble::NotWhole(format!("{name} is not set; this command is started by `primacy run`"))
+}

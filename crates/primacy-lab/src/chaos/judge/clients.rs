@@ -1,0 +1,130 @@
+//! What the clients of an arm were told, as far as its nodes serve any.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::record::Record;
+use super::{Finding, keys, sessions};
+use crate::chaos::client::journal::{Act, Call, Outcome};
+
+/// What was counted of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    /// What was asked, in all.
+    pub(crate) calls: usize,
+    /// Writes and deletions that were answered.
+    pub(crate) writes: usize,
+    /// Reads that were answered.
+    pub(crate) reads: usize,
+    /// Readings of all keys that were answered, when all was well at the end.
+    pub(crate) last_readings: usize,
+    /// Requests that change something, of which nobody knows whether they did.
+    pub(crate) in_doubt: usize,
+    /// Places at whose door something was answered.
+    pub(crate) doors: usize,
+    /// Keys, each with a history of its own.
+    pub(crate) keys: usize,
+    /// Of these, those of whose history it is not known whether it is ordered.
+    pub(crate) undecided: usize,
+    /// How many steps it took to say that of the others.
+    pub(crate) steps: u64,
+    /// Sessions that were begun.
+    pub(crate) sessions: usize,
+    /// Of these, those that were kept alive before and after somebody else began to lead.
+    pub(crate) sessions_over_changes: usize,
+    /// Of these, those that were let go, or ended.
+    pub(crate) sessions_let_go: usize,
+    /// Of the last, those that were found to be over.
+    pub(crate) sessions_seen_over: usize,
+}
+
+/// What the histories of clients are judged by, for the table.
+pub(crate) const RULES: [&str; 3] = ["histories of keys", "revisions", "sessions"];
+
+/// Judges what clients were told, if there were any.
+pub(super) fn judge(record: &Record) -> (Option<Tally>, Vec<Finding>) {
+    if !record.arm.serves_clients() {
+        return (None, Vec::new());
+    }
+    let mut tally = count(&record.calls);
+    let mut findings: Vec<Finding> = record.calls.iter().filter_map(garbled).collect();
+    findings.extend(keys::judge(&record.calls, &mut tally));
+    findings.extend(sessions::judge(record, &mut tally));
+    (Some(tally), findings)
+}
+
+/// What a call came to, whatever was asked.
+enum End<'a> {
+    Answered,
+    Failed,
+    InDoubt,
+    Garbled(&'a str),
+}
+
+fn end_of<T>(outcome: &Outcome<T>) -> End<'_> {
+    match outcome {
+        Outcome::Answered(_) => End::Answered,
+        Outcome::Failed(_) => End::Failed,
+        Outcome::InDoubt(_) => End::InDoubt,
+        Outcome::Garbled(why) => End::Garbled(why),
+    }
+}
+
+/// How a call ended; nothing where nothing was asked.
+fn end(call: &Call) -> Option<End<'_>> {
+    match &call.act {
+        Act::Read { outcome, .. } => Some(end_of(outcome)),
+        Act::Put { outcome, .. } | Act::Delete { outcome, .. } | Act::Attach { outcome, .. } => {
+            Some(end_of(outcome))
+        }
+        Act::Swap { outcome, .. } => Some(end_of(outcome)),
+        Act::All { outcome } | Act::Sessions { outcome } => Some(end_of(outcome)),
+        Act::Begin { outcome, .. } | Act::KeepAlive { outcome, .. } | Act::Look { outcome, .. } => {
+            Some(end_of(outcome))
+        }
+        Act::End { outcome, .. } => Some(end_of(outcome)),
+        Act::LetGo { .. } => None,
+    }
+}
+
+/// Whether something may be other than before.
+fn changes(act: &Act) -> bool {
+    match act {
+        Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } | Act::Attach { .. } => true,
+        Act::Begin { .. } | Act::KeepAlive { .. } | Act::End { .. } => true,
+        Act::Read { .. } | Act::All { .. } | Act::Look { .. } | Act::Sessions { .. } | Act::LetGo { .. } => {
+            false
+        }
+    }
+}
+
+fn count(calls: &[Call]) -> Tally {
+    let mut tally = Tally { calls: calls.len(), ..Tally::default() };
+    let mut doors = BTreeSet::new();
+    for call in calls {
+        match end(call) {
+            Some(End::Answered) => {
+                doors.insert(call.door);
+                let writes = match &call.act {
+                    Act::Put { .. } | Act::Delete { .. } | Act::Attach { .. } => true,
+                    Act::Swap { outcome, .. } => outcome.answer().is_some_and(|swapped| swapped.held),
+                    Act::Read { .. } | Act::All { .. } | Act::Begin { .. } | Act::KeepAlive { .. } => false,
+                    Act::Look { .. } | Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => false,
+                };
+                tally.writes += usize::from(writes);
+                tally.reads += usize::from(matches!(call.act, Act::Read { .. }));
+                tally.last_readings += usize::from(matches!(call.act, Act::All { .. }));
+            }
+            Some(End::InDoubt) => tally.in_doubt += usize::from(changes(&call.act)),
+            Some(End::Failed | End::Garbled(_)) | None => {}
+        }
+    }
+    tally.doors = doors.len();
+    tally
+}
+
+fn garbled(call: &Call) -> Option<Finding> {
+    let Some(End::Garbled(why)) = end(call) else { return None };
+    Some(Finding::new(call.answered_ns, "an answer that nobody can have given", format!("{why}: {call:?}")))
+}

@@ -1,0 +1,93 @@
+//! How long nobody worked, by what was done: the longest time without an accepted write from a fault to the next step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::record::{Record, Said};
+use crate::chaos::fault::Kind;
+use crate::chaos::notes::Note;
+
+/// What the faults of one kind came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Made {
+    /// How often it was to be made.
+    pub(crate) planned: usize,
+    /// Of each time that it took effect, the longest time without a leader at work, in nanoseconds.
+    pub(crate) gaps: Vec<u64>,
+}
+
+/// Of each kind, what was made of it.
+pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
+    let mut steps: BTreeMap<u32, (u64, Vec<Kind>)> = BTreeMap::new();
+    for noted in &record.notes {
+        if let Note::Fault { step, kind, .. } = &noted.note {
+            steps.entry(*step).or_insert_with(|| (noted.boot_ns, Vec::new())).1.push(*kind);
+        }
+    }
+    let took = took(record);
+    let begins: Vec<u64> = steps.values().map(|(at, _)| *at).collect();
+    let mut made: BTreeMap<Kind, Made> = BTreeMap::new();
+    for (index, (step, (from, kinds))) in steps.iter().enumerate() {
+        let until = begins.get(index + 1).copied().unwrap_or_else(|| last_well(record).max(*from));
+        let longest = longest_silence(record, *from, until);
+        for kind in kinds {
+            let made = made.entry(*kind).or_default();
+            made.planned += 1;
+            if took.contains(&(*step, *kind)) {
+                made.gaps.push(longest);
+            }
+        }
+    }
+    made
+}
+
+/// The faults that took effect, as the run noted; and of a full disk, as the nodes told: one had no room meanwhile.
+fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
+    let told = record.lives.iter().flat_map(|life| &life.told);
+    let no_room: Vec<u64> = told.filter(|told| told.said == Said::NoRoom).map(|told| told.at).collect();
+    let mut took = BTreeSet::new();
+    let mut full: Option<(u32, u64)> = None;
+    for noted in &record.notes {
+        match &noted.note {
+            Note::Took { step, kind } => drop(took.insert((*step, *kind))),
+            Note::Fault { step, kind: Kind::FullDisk, .. } => full = Some((*step, noted.boot_ns)),
+            Note::Healed { .. } => {
+                if let Some((step, from)) = full.take()
+                    && no_room.iter().any(|at| (from..=noted.boot_ns).contains(at))
+                {
+                    took.insert((step, Kind::FullDisk));
+                }
+            }
+            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
+            Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } | Note::Signal { .. } => {}
+            Note::Left { .. } | Note::Disk { .. } | Note::Clock { .. } | Note::End => {}
+        }
+    }
+    took
+}
+
+/// When the last leader worked before the end, in which all are told to end.
+fn last_well(record: &Record) -> u64 {
+    record.ledger.last().map_or(0, |line| line.boot_ns)
+}
+
+/// The longest time without an accepted write, of those that reach into this span.
+fn longest_silence(record: &Record, from: u64, until: u64) -> u64 {
+    let first = record.ledger.partition_point(|line| line.boot_ns < from).saturating_sub(1);
+    let mut longest = 0;
+    let mut before = record.ledger.get(first).map_or(from, |line| line.boot_ns);
+    for line in record.ledger.iter().skip(first + 1) {
+        longest = longest.max(line.boot_ns.saturating_sub(before));
+        before = line.boot_ns;
+        if line.boot_ns >= until {
+            return longest;
+        }
+    }
+    longest.max(until.saturating_sub(before))
+}
+
+/// The middle one; 0 of none.
+pub(crate) fn median(values: &[u64]) -> u64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}

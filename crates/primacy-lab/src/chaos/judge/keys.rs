@@ -1,0 +1,321 @@
+//! What clients were told of keys: each key's history is ordered, and the revisions of the map grow with time.
+//!
+//! A write whose outcome nobody knows is looked for in what anybody was told. If its value was seen, it was done, at the revision
+//! that stands with the value, and before whoever saw it was answered. If nobody ever saw it, it is left out. That loses nothing:
+//! whoever writes or deletes is told what was there before, so an order in which it was done and never seen is one without it,
+//! too.
+
+use std::collections::BTreeMap;
+
+use primacy_conformance::linearizability::{Answer, BUDGET, Model, Request, Verdict, check_within};
+
+use super::Finding;
+use super::clients::Tally;
+use crate::chaos::client::journal::{Act, Call, Entry, Found, Outcome, Swapped, Wrote};
+
+/// What is asked of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// To say what stands there.
+    Read,
+    /// To write this value.
+    Put(u64),
+    /// To delete it.
+    Delete,
+    /// To write this value if the key was written at this revision; 0 if it is not to be there.
+    Swap(i64, u64),
+}
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// To [`Action::Read`].
+    Found(Found),
+    /// To [`Action::Put`] and [`Action::Delete`].
+    Wrote(Wrote),
+    /// To [`Action::Swap`].
+    Swapped(Swapped),
+    /// Nothing; but somebody has seen it, at this revision.
+    Seen(i64),
+}
+
+/// A key, asked one request at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key;
+
+/// What stands under it, and the highest revision that is known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Cell {
+    entry: Option<Entry>,
+    revision: i64,
+}
+
+impl Cell {
+    fn written(self, value: u64, revision: i64) -> Option<Self> {
+        let entry = Some(Entry { value, revision });
+        (revision > self.revision).then_some(Self { entry, revision })
+    }
+
+    fn is_at(self, expected: i64) -> bool {
+        self.entry.map_or(0, |entry| entry.revision) == expected
+    }
+}
+
+impl Model for Key {
+    type Key = ();
+    type State = Cell;
+    type Action = Action;
+    type Reply = Reply;
+
+    fn key(&self, _: &Action) {}
+
+    fn initial(&self) -> Cell {
+        Cell::default()
+    }
+
+    fn step(&self, cell: &Cell, action: &Action, reply: Option<&Reply>) -> Option<Cell> {
+        match (*action, reply.copied()) {
+            (Action::Read, Some(Reply::Found(Found { revision, entry }))) => {
+                (entry == cell.entry && revision >= cell.revision).then_some(*cell)
+            }
+            (Action::Put(value), Some(Reply::Wrote(Wrote { revision, before }))) => {
+                cell.written(value, revision).filter(|_| before == cell.entry)
+            }
+            (Action::Put(value), Some(Reply::Seen(revision))) => cell.written(value, revision),
+            (Action::Delete, Some(Reply::Wrote(Wrote { revision, before }))) => {
+                let after = if before.is_some() { Cell { entry: None, revision } } else { *cell };
+                let grows =
+                    if before.is_some() { revision > cell.revision } else { revision >= cell.revision };
+                (before == cell.entry && grows).then_some(after)
+            }
+            // Nobody is told the revision of a deletion that was not answered.
+            (Action::Delete, None) => Some(Cell { entry: None, ..*cell }),
+            (Action::Swap(expected, value), Some(Reply::Swapped(Swapped { revision, held: true, .. }))) => {
+                cell.written(value, revision).filter(|_| cell.is_at(expected))
+            }
+            (Action::Swap(expected, _), Some(Reply::Swapped(Swapped { revision, held: false, found }))) => {
+                let explained = found == cell.entry && !cell.is_at(expected) && revision >= cell.revision;
+                explained.then_some(*cell)
+            }
+            (Action::Swap(expected, value), Some(Reply::Seen(revision))) => {
+                cell.written(value, revision).filter(|_| cell.is_at(expected))
+            }
+            // Of what was not answered only deletions are left, and no question has the answer of another.
+            (Action::Read | Action::Put(_) | Action::Delete | Action::Swap(..), _) => None,
+        }
+    }
+
+    fn describe(&self, action: &Action, answer: &Answer<Reply>) -> String {
+        format!("{action:?}: {answer:?}")
+    }
+
+    fn describe_state(&self, cell: &Cell) -> String {
+        format!("{cell:?}")
+    }
+}
+
+/// What anybody was told of values.
+#[derive(Debug, Default)]
+struct Told {
+    /// At which revision each was written, and when whoever saw it first was answered.
+    values: BTreeMap<u64, (i64, u64)>,
+    findings: Vec<Finding>,
+}
+
+impl Told {
+    fn by(calls: &[Call]) -> Self {
+        let mut told = Self::default();
+        for call in calls {
+            match &call.act {
+                Act::Read { outcome, .. } => {
+                    told.see(call, outcome.answer().and_then(|found| found.entry));
+                }
+                Act::Put { value, outcome, .. } => {
+                    let wrote = outcome.answer();
+                    told.see(call, wrote.and_then(|wrote| wrote.before));
+                    told.see(call, wrote.map(|wrote| Entry { value: *value, revision: wrote.revision }));
+                }
+                Act::Delete { outcome, .. } => {
+                    told.see(call, outcome.answer().and_then(|wrote| wrote.before));
+                }
+                Act::Swap { value, outcome, .. } => {
+                    let swapped = outcome.answer();
+                    told.see(call, swapped.and_then(|swapped| swapped.found));
+                    let held = swapped.filter(|swapped| swapped.held);
+                    told.see(call, held.map(|swapped| Entry { value: *value, revision: swapped.revision }));
+                }
+                Act::All { outcome } => {
+                    for &entry in outcome.answer().iter().flat_map(|listed| listed.entries.values()) {
+                        told.see(call, Some(entry));
+                    }
+                }
+                Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } | Act::Look { .. } => {}
+                Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => {}
+            }
+        }
+        told
+    }
+
+    fn see(&mut self, call: &Call, entry: Option<Entry>) {
+        let Some(Entry { value, revision }) = entry else { return };
+        let (known, first) = self.values.entry(value).or_insert((revision, call.answered_ns));
+        if *known != revision {
+            let what = format!("{value} was written at {known}, and at {revision}, as {call:?} tells");
+            self.findings.push(Finding::new(call.answered_ns, "one write of two revisions", what));
+        }
+        *first = (*first).min(call.answered_ns);
+    }
+}
+
+/// Judges all that was told of keys.
+pub(super) fn judge(calls: &[Call], tally: &mut Tally) -> Vec<Finding> {
+    let Told { values, mut findings } = Told::by(calls);
+    findings.extend(revisions(calls));
+    let mut keys: BTreeMap<&str, Vec<Request<Action, Reply>>> = BTreeMap::new();
+    for call in calls {
+        let of_key = match &call.act {
+            Act::Read { key, outcome } => {
+                Some((key, Action::Read, answer(outcome, |found| Reply::Found(*found))))
+            }
+            Act::Put { key, value, outcome } => {
+                Some((key, Action::Put(*value), answer(outcome, |wrote| Reply::Wrote(*wrote))))
+            }
+            Act::Delete { key, outcome } => {
+                Some((key, Action::Delete, answer(outcome, |wrote| Reply::Wrote(*wrote))))
+            }
+            Act::Swap { key, expected, value, outcome } => {
+                let action = Action::Swap(*expected, *value);
+                Some((key, action, answer(outcome, |swapped| Reply::Swapped(*swapped))))
+            }
+            Act::All { .. } | Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } => None,
+            Act::Look { .. } | Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => None,
+        };
+        let Some((key, action, answer)) = of_key else { continue };
+        let history = keys.entry(key.as_str()).or_default();
+        history.extend(looked_for(request(call, action, answer), &values));
+    }
+    for call in calls {
+        let Act::All { outcome: Outcome::Answered(listed) } = &call.act else { continue };
+        for (key, history) in &mut keys {
+            let entry = listed.entries.get(*key).copied();
+            let found = Reply::Found(Found { revision: listed.revision, entry });
+            history.push(request(call, Action::Read, Answer::Known(found)));
+        }
+        let unknown = listed.entries.keys().find(|key| !keys.contains_key(key.as_str()));
+        if let Some(key) = unknown {
+            let what = format!("{key} is there, and nobody has asked for it");
+            findings.push(Finding::new(call.answered_ns, "a key of nobody's", what));
+        }
+    }
+    tally.keys = keys.len();
+    for (key, history) in &keys {
+        findings.extend(ordered(key, history, tally));
+    }
+    findings
+}
+
+fn ordered(key: &str, history: &[Request<Action, Reply>], tally: &mut Tally) -> Option<Finding> {
+    match check_within(&Key, history, BUDGET) {
+        Verdict::Ordered(effort) => {
+            tally.steps += effort.steps;
+            None
+        }
+        Verdict::Impossible(explanation) => {
+            let what = format!("{key}: {explanation}");
+            Some(Finding::new(explanation.settled_at, "a history is not ordered", what))
+        }
+        Verdict::Undecided(effort) => {
+            tally.steps += effort.steps;
+            tally.undecided += 1;
+            None
+        }
+    }
+}
+
+fn answer<T>(outcome: &Outcome<T>, reply: impl FnOnce(&T) -> Reply) -> Answer<Reply> {
+    match outcome {
+        Outcome::Answered(answer) => Answer::Known(reply(answer)),
+        Outcome::Failed(_) => Answer::Failed,
+        // What it was answered with is a finding of its own.
+        Outcome::InDoubt(_) | Outcome::Garbled(_) => Answer::Unknown,
+    }
+}
+
+fn request(call: &Call, action: Action, answer: Answer<Reply>) -> Request<Action, Reply> {
+    Request { caller: call.client, start: call.asked_ns, end: call.answered_ns, action, answer }
+}
+
+/// The request, with what is known of its outcome from others; nothing if it has left no trace.
+fn looked_for(
+    request: Request<Action, Reply>,
+    values: &BTreeMap<u64, (i64, u64)>,
+) -> Option<Request<Action, Reply>> {
+    if request.answer != Answer::Unknown {
+        return Some(request);
+    }
+    match request.action {
+        Action::Read => None,
+        Action::Delete => Some(request),
+        Action::Put(value) | Action::Swap(_, value) => {
+            let (revision, end) = *values.get(&value)?;
+            Some(Request { end, answer: Answer::Known(Reply::Seen(revision)), ..request })
+        }
+    }
+}
+
+/// A revision that somebody was told.
+struct Stated<'a> {
+    call: &'a Call,
+    revision: i64,
+    /// Whether it is that of a write, and of nothing else.
+    is_new: bool,
+}
+
+/// The revision of each write is higher than all that were told before it was asked for, and no two have the same; whoever reads is told
+/// none that is lower.
+fn revisions(calls: &[Call]) -> Vec<Finding> {
+    let mut stated: Vec<Stated<'_>> = calls.iter().filter_map(stated).collect();
+    let mut findings = Vec::new();
+    let mut writes: BTreeMap<i64, &Call> = BTreeMap::new();
+    for write in stated.iter().filter(|stated| stated.is_new) {
+        if let Some(other) = writes.insert(write.revision, write.call) {
+            let what = format!("{:?} and {other:?} have both made {}", write.call, write.revision);
+            findings.push(Finding::new(write.call.answered_ns, "one revision of two writes", what));
+        }
+    }
+    let mut answered: Vec<(u64, i64)> =
+        stated.iter().map(|stated| (stated.call.answered_ns, stated.revision)).collect();
+    answered.sort_unstable();
+    stated.sort_by_key(|stated| stated.call.asked_ns);
+    let (mut next, mut highest) = (0, 0);
+    for Stated { call, revision, is_new } in stated {
+        while let Some(&(_, revision)) = answered.get(next).filter(|(at, _)| *at < call.asked_ns) {
+            highest = highest.max(revision);
+            next += 1;
+        }
+        if revision < highest || is_new && revision == highest {
+            let what = format!("{highest} was told before {call:?} was asked");
+            findings.push(Finding::new(call.answered_ns, "a revision that goes down", what));
+        }
+    }
+    findings
+}
+
+fn stated(call: &Call) -> Option<Stated<'_>> {
+    let (revision, is_new) = match &call.act {
+        Act::Read { outcome, .. } => (outcome.answer()?.revision, false),
+        Act::Put { outcome, .. } | Act::Attach { outcome, .. } => (outcome.answer()?.revision, true),
+        Act::Delete { outcome, .. } => {
+            let wrote = outcome.answer()?;
+            (wrote.revision, wrote.before.is_some())
+        }
+        Act::Swap { outcome, .. } => {
+            let swapped = outcome.answer()?;
+            (swapped.revision, swapped.held)
+        }
+        Act::All { outcome } | Act::Sessions { outcome } => (outcome.answer()?.revision, false),
+        Act::Begin { .. } | Act::KeepAlive { .. } | Act::Look { .. } => return None,
+        Act::End { .. } | Act::LetGo { .. } => return None,
+    };
+    Some(Stated { call, revision, is_new })
+}

@@ -1,0 +1,270 @@
+//! The judge: reads what a run of an arm has left, and says what was broken. It knows no process; so a run can be judged
+//! again from its files, at any time.
+
+#[cfg(test)]
+mod client_tests;
+mod clients;
+mod clocks;
+mod coverage;
+mod excuses;
+mod gaps;
+mod history;
+mod keys;
+mod promised;
+mod record;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Serialize;
+
+pub(crate) use self::clients::Tally as ClientTally;
+pub(crate) use self::excuses::Excused;
+use self::excuses::Excuses;
+use self::gaps::Made;
+use self::promised::Promised;
+use self::record::Record;
+use crate::chaos::fault::{KINDS, Kind};
+use crate::chaos::notes::{Note, Noted};
+use crate::chaos::stalls::{DiskWatch, Part};
+use primacy_testbed::trouble::Trouble;
+
+/// Something that must never be, and was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    /// When, in nanoseconds of the machine's boot clock.
+    pub(crate) boot_ns: u64,
+    /// Which rule was broken: an invariant of the simulator by its name, or a sentence.
+    pub(crate) rule: String,
+    /// How.
+    pub(crate) what: String,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    /// Times that a machine told its application that it leads.
+    pub(crate) leaderships: usize,
+    /// Different tokens that the ledger has accepted.
+    pub(crate) tokens_accepted: usize,
+    /// Different nodes whose writes the ledger has accepted.
+    pub(crate) leaders: usize,
+    /// Writes that the ledger has accepted.
+    pub(crate) writes_accepted: usize,
+    /// Writes that were tried with a token below the highest that the ledger had seen.
+    pub(crate) stale_tried: usize,
+    /// Writes that the fence has refused.
+    pub(crate) stale_refused: usize,
+    /// Jobs that found the lock taken.
+    pub(crate) lock_waits: usize,
+    /// Of these, those that waited longer than the drain for a job whose supervisor and guardian were out of action together.
+    pub(crate) locks_unguarded: Excused,
+    /// Of these, those that waited longer while they were stopped themselves.
+    pub(crate) locks_stopped: Excused,
+    /// Of these, those that waited longer while a processor ran nobody who was due.
+    pub(crate) locks_stalled: Excused,
+    /// Of these, those that waited longer while the disk answered nobody.
+    pub(crate) locks_disk_stalled: Excused,
+    /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
+    pub(crate) acts_unguarded: Excused,
+    /// Acts past the lease of jobs that should have been killed while a processor ran nobody who was due.
+    pub(crate) acts_stalled: Excused,
+    /// Acts past the lease of jobs that a supervisor without its guardian should have killed while the disk answered nobody.
+    pub(crate) acts_disk_stalled: Excused,
+    /// Packets between nodes that were dropped.
+    pub(crate) packets_dropped: u64,
+    /// Lives of supervisors.
+    pub(crate) lives: usize,
+    /// What clients asked and were told, where the nodes serve any.
+    pub(crate) clients: Option<ClientTally>,
+    /// When a processor ran nobody who was due for 20 ms or more.
+    pub(crate) stalls: Stalled,
+    /// When the disk answered nobody for 20 ms or more; none where it was not watched.
+    pub(crate) disk_stalls: Option<Stalled>,
+}
+
+/// How much of a run something stood still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Stalled {
+    /// How often.
+    pub(crate) count: usize,
+    /// How long in all, each nanosecond counted once.
+    pub(crate) total_ns: u64,
+    /// The share of the run that this is, in parts per million.
+    pub(crate) ppm: u64,
+    /// The longest of these.
+    pub(crate) longest_ns: u64,
+}
+
+/// What one kind of fault came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub(crate) enum Row {
+    /// It was made, or at least could have been.
+    Made {
+        /// How often it was to be made.
+        planned: usize,
+        /// How often it took effect.
+        took: usize,
+        /// The median, over these times, of the longest time without a leader at work.
+        median_ns: u64,
+        /// The longest of all.
+        longest_ns: u64,
+    },
+    /// This machine cannot make it.
+    NotRun {
+        /// Why.
+        reason: String,
+    },
+    /// It means nothing in this arm.
+    NotApplicable,
+}
+
+/// What the judge says of a run of an arm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Verdict {
+    /// The arm.
+    pub(crate) arm: String,
+    /// The seed of the run.
+    pub(crate) seed: u64,
+    /// How long it took, in milliseconds.
+    pub(crate) millis: u64,
+    /// What was counted.
+    pub(crate) tally: Tally,
+    /// Every kind of fault.
+    pub(crate) faults: BTreeMap<Kind, Row>,
+    /// The invariants of the simulator that it was judged by.
+    pub(crate) judged: Vec<&'static str>,
+    /// Those that the election promises too, and that the files do not show; with the reasons.
+    pub(crate) not_judged: Vec<(&'static str, &'static str)>,
+    /// What was broken, in the order of time.
+    pub(crate) findings: Vec<Finding>,
+    /// What should have been met, and was not.
+    pub(crate) missing: Vec<String>,
+    /// Why its disk was not watched, and none of its stalls excused anything.
+    pub(crate) disk_not_watched: Option<String>,
+}
+
+impl Finding {
+    /// A finding.
+    pub(crate) fn new(boot_ns: u64, rule: &str, what: impl Into<String>) -> Self {
+        Self { boot_ns, rule: rule.to_owned(), what: what.into() }
+    }
+}
+
+/// Judges the files of an arm.
+///
+/// # Errors
+/// [`Trouble`] if they are not whole. What cannot be judged has not passed.
+pub(crate) fn judge(dir: &Path) -> Result<Verdict, Trouble> {
+    Ok(verdict(&Record::read(dir)?))
+}
+
+fn verdict(record: &Record) -> Verdict {
+    let excuses = Excuses::of(record);
+    let mut tally = count(record);
+    let promised = Promised::by(&record.arm);
+    let one_at_a_time = promised.one_at_a_time();
+    let Promised { judged, not_judged } = promised;
+    let mut names: Vec<&str> = judged.iter().map(|invariant| invariant.name()).collect();
+    let mut findings = history::judge(record, judged);
+    findings.extend(work::judge(record, &excuses, one_at_a_time, &mut tally));
+    let (of_clients, more) = clients::judge(record);
+    tally.clients = of_clients;
+    names.extend(tally.clients.iter().flat_map(|_| clients::RULES));
+    findings.extend(more);
+    findings.sort_by_key(|finding| finding.boot_ns);
+    let (from, until) = record.span();
+    let took_ns = until.saturating_sub(from);
+    tally.stalls = stalled(record, &excuses, took_ns, Part::Processor);
+    let disk_not_watched = match &record.disk {
+        DiskWatch::Watched => {
+            tally.disk_stalls = Some(stalled(record, &excuses, took_ns, Part::Disk));
+            None
+        }
+        DiskWatch::NotWatched { reason } => Some(reason.clone()),
+    };
+    let (millis, faults) = (took_ns / 1_000_000, rows(record));
+    Verdict {
+        arm: record.arm.name.to_owned(),
+        seed: record.seed,
+        millis,
+        judged: names,
+        not_judged,
+        findings,
+        missing: coverage::missing(millis, record.arm.nodes, &tally, &faults),
+        faults,
+        tally,
+        disk_not_watched,
+    }
+}
+
+fn stalled(record: &Record, excuses: &Excuses, took_ns: u64, of: Part) -> Stalled {
+    let lengths = || record.stalls.iter().filter(|stall| stall.of == of).map(|stall| stall.stall_ns);
+    let total_ns = excuses.stalled_ns(of);
+    let share = u128::from(total_ns) * 1_000_000 / u128::from(took_ns.max(1));
+    Stalled {
+        count: lengths().count(),
+        total_ns,
+        ppm: u64::try_from(share).unwrap_or(u64::MAX),
+        longest_ns: lengths().max().unwrap_or(0),
+    }
+}
+
+fn count(record: &Record) -> Tally {
+    let mut tokens: Vec<u64> = record.ledger.iter().map(|line| line.writer.token).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    let leaders: BTreeSet<&str> = record.ledger.iter().map(|line| line.writer.node.as_str()).collect();
+    let mut highest = 0;
+    let mut late = 0;
+    for line in &record.ledger {
+        late += usize::from(line.writer.token < highest);
+        highest = highest.max(line.writer.token);
+    }
+    let refused = |entry: &&crate::chaos::ledger::Entry| {
+        matches!(entry.told, crate::chaos::ledger::Told::Refused { .. })
+    };
+    Tally {
+        tokens_accepted: tokens.len(),
+        leaders: leaders.len(),
+        writes_accepted: record.ledger.len(),
+        stale_tried: late + record.journal.iter().filter(refused).count(),
+        packets_dropped: record
+            .notes
+            .iter()
+            .map(|noted| if let Note::Healed { dropped, .. } = noted.note { dropped } else { 0 })
+            .sum(),
+        lives: record.lives.len(),
+        ..Tally::default()
+    }
+}
+
+fn rows(record: &Record) -> BTreeMap<Kind, Row> {
+    let made = gaps::by_kind(record);
+    let row = |&kind: &Kind| {
+        let reason =
+            record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
+        let row = match reason {
+            Some(_) | None if !record.arm.knows(kind) => Row::NotApplicable,
+            Some(reason) => Row::NotRun { reason },
+            None if kind == Kind::FakedClock => {
+                let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
+                // One for each life under the faked clock; there is no time before and after it.
+                let lives = record.notes.iter().filter(of_node).count();
+                Row::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
+            }
+            None => {
+                let Made { planned, gaps } = made.get(&kind).cloned().unwrap_or_default();
+                let longest_ns = gaps.iter().copied().max().unwrap_or(0);
+                Row::Made { planned, took: gaps.len(), median_ns: gaps::median(&gaps), longest_ns }
+            }
+        };
+        (kind, row)
+    };
+    KINDS.iter().map(row).collect()
+}

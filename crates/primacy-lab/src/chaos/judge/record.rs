@@ -1,0 +1,341 @@
+//! All that is known of a run of an arm, from its files alone, with every instant on the machine's own boot clock.
+
+use std::path::Path;
+
+use primacy_core::{FencingToken, Identity, Incarnation, NodeId, Reason, Term};
+use serde_json::Value;
+
+use super::clocks::NodeClock;
+use crate::chaos::arm::Arm;
+use crate::chaos::client;
+use crate::chaos::client::journal::Call;
+use crate::chaos::faked::Reading;
+use crate::chaos::fault::{Kind, Part};
+use crate::chaos::ledger::{Entry, JOURNAL, LEDGER, Line};
+use crate::chaos::node::trace_path;
+use crate::chaos::notes::{NOTES, Note, Noted, Sent, read_lines};
+use crate::chaos::stalls::{DISK_WATCH, DiskWatch, STALLS, Stall};
+use primacy_testbed::trouble::Trouble;
+
+/// How long after a process was started the note of that may be written: whoever notes it may be held up.
+const NOTED_LATE_MAX_NS: u64 = 1_000_000_000;
+
+/// A run of an arm.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// Which arm.
+    pub(crate) arm: Arm,
+    /// The seed of the run.
+    pub(crate) seed: u64,
+    /// What the machine could not do.
+    pub(crate) not_run: Vec<(Kind, String)>,
+    /// The node with the faked clock.
+    pub(crate) faked: Option<String>,
+    /// The notes.
+    pub(crate) notes: Vec<Noted>,
+    /// The lives of all nodes, in the order in which they began.
+    pub(crate) lives: Vec<Life>,
+    /// The accepted writes, in the order in which they were accepted.
+    pub(crate) ledger: Vec<Line>,
+    /// What the jobs told beside.
+    pub(crate) journal: Vec<Entry>,
+    /// What clients asked and were told.
+    pub(crate) calls: Vec<Call>,
+    /// When a processor ran nothing, and when the disk answered nothing.
+    pub(crate) stalls: Vec<Stall>,
+    /// Whether the disk was watched.
+    pub(crate) disk: DiskWatch,
+}
+
+/// One life of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    /// Which.
+    pub(crate) who: Identity,
+    /// When it was started.
+    pub(crate) begun: u64,
+    /// When the run killed its supervisor, if it did.
+    pub(crate) killed: Option<u64>,
+    /// Whether the run told its supervisor to end.
+    pub(crate) told_to_end: bool,
+    /// When its end was taken, and with which exit code.
+    pub(crate) ended: Option<(u64, i32)>,
+    /// What it told, in that order.
+    pub(crate) told: Vec<Told>,
+    /// When it told anything at all, in that order: it was alive then.
+    pub(crate) words: Vec<u64>,
+    /// How far its instants may be off, where its clock is faked.
+    pub(crate) within_ns: u64,
+}
+
+/// Something that a node told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// When it was so: the time that the machine was told, or else that of the line.
+    pub(crate) at: u64,
+    /// How far that may be off, where the clock is faked.
+    pub(crate) within_ns: u64,
+    /// What.
+    pub(crate) said: Said,
+}
+
+/// What a node told, as far as the judge asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// The machine: it leads.
+    Elected {
+        /// The term.
+        term: Term,
+        /// The token.
+        token: FencingToken,
+        /// The end, on the machine's clock.
+        until: u64,
+    },
+    /// The machine: it leads for longer.
+    Renewed {
+        /// The new end.
+        until: u64,
+    },
+    /// The machine: it is to drain.
+    Resigning(Reason),
+    /// The machine: it leads no more.
+    Deposed(Reason),
+    /// The machine: what must never be.
+    Violation(String),
+    /// The supervisor: it has taken this leadership up. One that ends before that has had no work.
+    Taken {
+        /// Which leadership.
+        token: FencingToken,
+    },
+    /// The supervisor: nothing of the job is left.
+    Drained {
+        /// Of which leadership.
+        token: FencingToken,
+    },
+    /// The supervisor: a guardian runs.
+    Guardian,
+    /// The supervisor: the guardian is dead, by whosever hand.
+    GuardianLost,
+    /// The election: the store had no room for a write.
+    NoRoom,
+}
+
+impl Record {
+    /// Reads the files of an arm.
+    ///
+    /// # Errors
+    /// [`Trouble`] if they are not whole; a run whose record is not whole is no run.
+    pub(crate) fn read(dir: &Path) -> Result<Self, Trouble> {
+        let notes: Vec<Noted> = read_lines(&dir.join(NOTES))?;
+        if notes.last().is_none_or(|last| last.note != Note::End) {
+            return Err(Trouble::NotWhole(
+                "the notes have no end: the run was broken off, or goes on".into(),
+            ));
+        }
+        let mut record = Self::of_notes(notes)?;
+        for life in &mut record.lives {
+            let count = u32::try_from(life.who.incarnation.count).unwrap_or(u32::MAX);
+            let faked = record.faked.as_deref() == Some(life.who.node.as_str());
+            let clock = if faked { NodeClock::through(&readings(&record.notes))? } else { NodeClock::True };
+            life.within_ns = clock.within_ns();
+            let path = trace_path(dir, life.who.node.as_str(), count);
+            let text = std::fs::read(&path).map_err(Trouble::file("read", &path))?;
+            // What else stands there is for people, such as the guardian's words when its supervisor is dead.
+            for line in text.split(|&byte| byte == b'\n') {
+                let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
+                life.words.extend(line["boot_ns"].as_u64().map(|shown| clock.true_ns(shown)));
+                life.told.extend(told(&line, &clock)?);
+            }
+        }
+        record.check_times()?;
+        record.ledger = read_lines(&dir.join(LEDGER))?;
+        record.journal = read_lines(&dir.join(JOURNAL))?;
+        for name in record.arm.node_names().iter().filter(|_| record.arm.serves_clients()) {
+            record.calls.extend(read_lines::<Call>(&client::path_of(dir, name))?);
+        }
+        if let Some(run) = dir.parent() {
+            record.stalls = read_lines(&run.join(STALLS))?;
+            let (from, until) = record.span();
+            record.stalls.retain(|stall| (from..=until).contains(&stall.boot_ns));
+            let disk = read_lines(&run.join(DISK_WATCH))?.into_iter().next();
+            record.disk = disk.unwrap_or_else(not_watched);
+        }
+        Ok(record)
+    }
+
+    /// What the notes alone tell.
+    ///
+    /// # Errors
+    /// [`Trouble::NotWhole`]
+    pub(crate) fn of_notes(notes: Vec<Noted>) -> Result<Self, Trouble> {
+        let begun = notes.iter().find_map(|noted| {
+            let Note::Run { arm, seed, not_run, faked } = &noted.note else { return None };
+            Some((arm.clone(), *seed, not_run.clone(), faked.clone()))
+        });
+        let (arm, seed, not_run, faked) =
+            begun.ok_or_else(|| Trouble::NotWhole("the notes have no beginning".into()))?;
+        let arm = Arm::named(&arm).ok_or_else(|| Trouble::NotWhole(format!("there is no arm {arm:?}")))?;
+        let mut lives: Vec<Life> = Vec::new();
+        for noted in &notes {
+            take(&mut lives, noted)?;
+        }
+        let (ledger, journal, stalls) = (Vec::new(), Vec::new(), Vec::new());
+        let (calls, disk) = (Vec::new(), not_watched());
+        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, calls, stalls, disk })
+    }
+
+    /// That every life told what it told while it lived: a process that did not live by the clock that it was given would
+    /// be years off. So its first words may come a moment before the note of its life, which is written when it was started.
+    ///
+    /// # Errors
+    /// [`Trouble::NotWhole`]
+    pub(crate) fn check_times(&self) -> Result<(), Trouble> {
+        let (_, end) = self.span();
+        for life in &self.lives {
+            let from = life.begun.saturating_sub(NOTED_LATE_MAX_NS);
+            let outside = |told: &&Told| told.at + told.within_ns < from || told.at > end + told.within_ns;
+            if let Some(told) = life.told.iter().find(outside) {
+                let what = format!(
+                    "{} told {told:?} at a time when it did not live; is its clock the one that it was given?",
+                    life.who
+                );
+                return Err(Trouble::NotWhole(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// When the run began and when it ended.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        let at = |noted: Option<&Noted>| noted.map_or(0, |noted| noted.boot_ns);
+        (at(self.notes.first()), at(self.notes.last()))
+    }
+}
+
+/// Of files that say nothing of it.
+fn not_watched() -> DiskWatch {
+    DiskWatch::NotWatched { reason: "its files do not say that anybody watched it".to_owned() }
+}
+
+/// Adds what a note tells of the lives.
+fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
+    let at = noted.boot_ns;
+    match &noted.note {
+        Note::Life { node, life, pid } => {
+            let node = NodeId::new(node).map_err(|error| Trouble::NotWhole(error.to_string()))?;
+            let nonce = u64::from(pid.unsigned_abs());
+            let who = Identity::new(node, Incarnation { count: u64::from(*life), nonce });
+            lives.push(Life {
+                who,
+                begun: at,
+                killed: None,
+                told_to_end: false,
+                ended: None,
+                told: Vec::new(),
+                words: Vec::new(),
+                within_ns: 0,
+            });
+        }
+        Note::Ended { node, life, code } => {
+            if let Some(life) = of(lives, node, *life) {
+                life.ended = Some((at, *code));
+            }
+        }
+        Note::Signal { node, life, part: Part::Supervisor, signal } => {
+            if let Some(life) = of(lives, node, *life) {
+                match signal {
+                    Sent::Kill => life.killed = life.killed.or(Some(at)),
+                    Sent::Terminate => life.told_to_end = true,
+                    Sent::Stop | Sent::Continue => {}
+                }
+            }
+        }
+        Note::Run { .. }
+        | Note::Fault { .. }
+        | Note::Took { .. }
+        | Note::Healed { .. }
+        | Note::Well { .. }
+        | Note::Stuck { .. }
+        | Note::Failed { .. }
+        | Note::Signal { .. }
+        | Note::Left { .. }
+        | Note::Disk { .. }
+        | Note::Clock { .. }
+        | Note::End => {}
+    }
+    Ok(())
+}
+
+fn of<'a>(lives: &'a mut [Life], node: &str, life: u32) -> Option<&'a mut Life> {
+    let is =
+        |each: &&mut Life| each.who.node.as_str() == node && each.who.incarnation.count == u64::from(life);
+    lives.iter_mut().find(is)
+}
+
+fn readings(notes: &[Noted]) -> Vec<Reading> {
+    let reading = |noted: &Noted| {
+        let Note::Clock { faked_ns, within_ns } = noted.note else { return None };
+        Some(Reading { true_ns: noted.boot_ns, faked_ns, within_ns })
+    };
+    notes.iter().filter_map(reading).collect()
+}
+
+/// The words for a full disk: the system's, and SQLite's.
+const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
+
+/// What a line tells, if the judge asks for it.
+pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trouble> {
+    let number = |name: &str| {
+        line[name].as_u64().ok_or_else(|| Trouble::NotWhole(format!("a line lacks {name}: {line}")))
+    };
+    let time = |name: &str| number(name).map(|shown| clock.true_ns(shown));
+    let within_ns = clock.within_ns();
+    // An end counts as a little earlier where it is not known exactly, so that the judge blames nobody wrongly.
+    let until = || time("until_ns").map(|until| until.saturating_sub(within_ns));
+    let of_machine = line["target"] == "primacy::machine";
+    let no_room =
+        || NO_ROOM.iter().any(|what| line["error"].as_str().is_some_and(|error| error.contains(what)));
+    let (at, said) = match (line["event"].as_str(), line["message"].as_str()) {
+        (Some("elected"), _) => ("boot_ns", Said::Taken { token: FencingToken(number("token")?) }),
+        (Some("drained"), _) => ("boot_ns", Said::Drained { token: FencingToken(number("token")?) }),
+        (Some("guardian"), _) => ("boot_ns", Said::Guardian),
+        (Some("guardian_lost"), _) => ("boot_ns", Said::GuardianLost),
+        (Some("log"), Some("elected")) if of_machine => {
+            let (term, token) = (Term(number("term")?), FencingToken(number("token")?));
+            ("at_ns", Said::Elected { term, token, until: until()? })
+        }
+        (Some("log"), Some("renewed")) if of_machine => ("at_ns", Said::Renewed { until: until()? }),
+        (Some("log"), Some("resigning")) if of_machine => ("at_ns", Said::Resigning(reason(line)?)),
+        (Some("log"), Some("deposed")) if of_machine => ("at_ns", Said::Deposed(reason(line)?)),
+        (Some("log"), Some("violation")) if of_machine => {
+            ("at_ns", Said::Violation(line["violation"].as_str().unwrap_or_default().to_owned()))
+        }
+        (Some("log"), Some(_)) if no_room() => ("boot_ns", Said::NoRoom),
+        (Some(_) | None, _) => return Ok(None),
+    };
+    Ok(Some(Told { at: time(at)?, within_ns, said }))
+}
+
+fn reason(line: &Value) -> Result<Reason, Trouble> {
+    let text = line["reason"].as_str().unwrap_or_default();
+    let inner = text.split_once('(').map_or("", |(_, inner)| inner.trim_end_matches(')'));
+    let known = match text.split('(').next().unwrap_or_default() {
+        "Resigned" => Some(Reason::Resigned),
+        "Transferred" => NodeId::new(inner).ok().map(Reason::Transferred),
+        "Unhealthy" => Some(Reason::Unhealthy),
+        "Expired" => Some(Reason::Expired),
+        "Undecided" => Some(Reason::Undecided),
+        "HigherTerm" => {
+            let digits: String = inner.chars().filter(char::is_ascii_digit).collect();
+            digits.parse().ok().map(|term| Reason::HigherTerm(Term(term)))
+        }
+        "Overwritten" => Some(Reason::Overwritten),
+        "Removed" => Some(Reason::Removed),
+        "SessionEnded" => Some(Reason::SessionEnded),
+        "DiskLost" => Some(Reason::DiskLost),
+        "Violation" => Some(Reason::Violation),
+        "Halted" => Some(Reason::Halted),
+        _ => None,
+    };
+    known.ok_or_else(|| Trouble::NotWhole(format!("a reason is not known: {line}")))
+}

@@ -1,0 +1,229 @@
+//! What clients were told of sessions: none is over before its time, whoever leads; and one that is let go is over in time, once all
+//! is well.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use super::clients::Tally;
+use super::record::{Record, Said};
+use crate::chaos::client::journal::{Act, Call, Outcome, key_of};
+use crate::chaos::notes::Note;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// By how much the clock of a leader may differ from the machine's where one of the clocks is faked: the drift that all nodes are
+/// told to expect, in parts per thousand. A session that a fast clock ends is ended so much early.
+const DRIFT_PER_MILLE: u64 = 10;
+/// How long after its time a session may be found that was let go, on a machine on which all is well.
+const SLACK_NS: u64 = 5 * SECOND_NS;
+/// How a node refuses to write a key with a session that is over.
+const NOT_FOUND: &str = "requested lease not found";
+
+/// A session, as its client knew it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Session {
+    /// When its client was told that it had begun.
+    begun_ns: Option<u64>,
+    /// When it was told that the key that goes with it was written.
+    attached_ns: Option<u64>,
+    /// Until when it lives, by what anybody was told, and in what a leader may have done since: not before, and not after.
+    lives_until_ns: u64,
+    over_by_ns: u64,
+    /// When it was told of its life first and last.
+    first_ns: u64,
+    last_ns: u64,
+    /// When its client asked for its end.
+    end_ns: Option<u64>,
+    /// When its client let it go.
+    let_go_ns: Option<u64>,
+    is_seen_over: bool,
+    is_found_early: bool,
+}
+
+/// By how much clocks differ in this run.
+#[derive(Clone, Copy, Debug)]
+struct Drift(u64);
+
+impl Drift {
+    fn of(record: &Record) -> Self {
+        Self(if record.faked.is_some() { DRIFT_PER_MILLE } else { 0 })
+    }
+
+    /// So many seconds by a clock that is fast.
+    fn least(self, seconds: i64) -> u64 {
+        nanos(seconds) / 1_000 * (1_000 - self.0)
+    }
+
+    /// By one that is slow.
+    fn most(self, seconds: i64) -> u64 {
+        nanos(seconds) / 1_000 * (1_000 + self.0)
+    }
+}
+
+fn nanos(seconds: i64) -> u64 {
+    u64::try_from(seconds).unwrap_or(0).saturating_mul(SECOND_NS)
+}
+
+/// Judges all that was told of sessions.
+pub(super) fn judge(record: &Record, tally: &mut Tally) -> Vec<Finding> {
+    let calls = &record.calls;
+    let mut sessions = gather(calls, Drift::of(record));
+    let mut findings = Vec::new();
+    for call in calls {
+        let (asked, answered) = (call.asked_ns, call.answered_ns);
+        let over = |session: i64, known: &Session, found: &mut Vec<Finding>| {
+            let ended = known.end_ns.is_some_and(|end| end <= answered);
+            if !ended && !known.is_found_early && answered < known.lives_until_ns {
+                let early = (known.lives_until_ns - answered) / 1_000_000;
+                let what = format!("{session} is over {early} ms before its time, as {call:?} tells");
+                found.push(Finding::new(answered, "a session is over early", what));
+                return true;
+            }
+            false
+        };
+        match found_over(call) {
+            FoundOver::No => {}
+            FoundOver::One(session) => {
+                if let Some(known) = sessions.get_mut(&session)
+                    && known.begun_ns.is_some_and(|begun| begun <= asked)
+                {
+                    known.is_found_early |= over(session, known, &mut findings);
+                    known.is_seen_over = true;
+                }
+            }
+            FoundOver::AllBut(listed) => {
+                for (session, known) in &mut sessions {
+                    let was_there = known.attached_ns.is_some_and(|attached| attached <= asked);
+                    if was_there && !listed.contains_key(&key_of(*session)) {
+                        known.is_found_early |= over(*session, known, &mut findings);
+                        known.is_seen_over = true;
+                    }
+                }
+            }
+        }
+    }
+    findings.extend(outlived(record, &sessions));
+    count(record, &sessions, tally);
+    findings
+}
+
+/// What a call tells of sessions that are over.
+enum FoundOver<'a> {
+    No,
+    /// This one.
+    One(i64),
+    /// All whose keys are not among these.
+    AllBut(&'a BTreeMap<String, crate::chaos::client::journal::Entry>),
+}
+
+fn found_over(call: &Call) -> FoundOver<'_> {
+    match &call.act {
+        Act::KeepAlive { session, outcome: Outcome::Answered(0) } => FoundOver::One(*session),
+        Act::Look { session, outcome: Outcome::Answered(-1) } => FoundOver::One(*session),
+        Act::Attach { session, outcome: Outcome::Failed(why) } if why.contains(NOT_FOUND) => {
+            FoundOver::One(*session)
+        }
+        Act::Sessions { outcome: Outcome::Answered(listed) } => FoundOver::AllBut(&listed.entries),
+        Act::Read { .. } | Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } => FoundOver::No,
+        Act::All { .. } | Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } => FoundOver::No,
+        Act::Look { .. } | Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => FoundOver::No,
+    }
+}
+
+fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
+    let mut sessions: BTreeMap<i64, Session> = BTreeMap::new();
+    for call in calls {
+        let (asked, answered) = (call.asked_ns, call.answered_ns);
+        match &call.act {
+            Act::Begin { session, outcome } => {
+                let known = sessions.entry(*session).or_default();
+                known.begun_ns = outcome.answer().map(|_| answered);
+                known.told(call, outcome, drift);
+            }
+            Act::KeepAlive { session, outcome } => {
+                let known = sessions.entry(*session).or_default();
+                known.told(call, outcome, drift);
+                // Nobody knows whether it was kept alive, and it may have been until it was given up.
+                if matches!(outcome, Outcome::InDoubt(_)) {
+                    known.over_by_ns = known.over_by_ns.max(answered);
+                }
+            }
+            Act::Look { session, outcome } => {
+                let known = sessions.entry(*session).or_default();
+                if let Outcome::Answered(left @ 0..) = outcome {
+                    known.lives_until_ns = known.lives_until_ns.max(asked + drift.least(*left));
+                }
+            }
+            Act::Attach { session, outcome: Outcome::Answered(_) } => {
+                let known = sessions.entry(*session).or_default();
+                known.attached_ns = Some(known.attached_ns.map_or(answered, |at| at.min(answered)));
+            }
+            Act::End { session, .. } => sessions.entry(*session).or_default().end_ns = Some(asked),
+            Act::LetGo { session } => sessions.entry(*session).or_default().let_go_ns = Some(asked),
+            Act::Read { .. } | Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } => {}
+            Act::All { .. } | Act::Sessions { .. } | Act::Attach { .. } => {}
+        }
+    }
+    sessions
+}
+
+impl Session {
+    /// It lives, from some time between question and answer on.
+    fn told(&mut self, call: &Call, outcome: &Outcome<i64>, drift: Drift) {
+        let Outcome::Answered(seconds @ 1..) = outcome else { return };
+        self.lives_until_ns = self.lives_until_ns.max(call.asked_ns + drift.least(*seconds));
+        self.over_by_ns = self.over_by_ns.max(call.answered_ns);
+        if self.first_ns == 0 {
+            self.first_ns = call.answered_ns;
+        }
+        self.last_ns = self.last_ns.max(call.asked_ns);
+    }
+}
+
+/// When somebody began to lead.
+fn elected(record: &Record) -> Vec<u64> {
+    let told = record.lives.iter().flat_map(|life| &life.told);
+    let mut times: Vec<u64> =
+        told.filter(|told| matches!(told.said, Said::Elected { .. })).map(|told| told.at).collect();
+    times.sort_unstable();
+    times
+}
+
+/// Sessions that are there long after they were let go, and after all was well for the last time: whoever was elected since gave each
+/// its whole time again.
+fn outlived(record: &Record, sessions: &BTreeMap<i64, Session>) -> Vec<Finding> {
+    let well = record.notes.iter().rfind(|noted| matches!(noted.note, Note::Well { .. }));
+    let Some(well) = well.map(|noted| noted.boot_ns) else { return Vec::new() };
+    let since = elected(record).last().copied().unwrap_or(0).max(well);
+    let whole = Drift::of(record).most(crate::chaos::client::TIME_TO_LIVE_SECONDS);
+    let mut findings = BTreeMap::new();
+    for call in &record.calls {
+        let Act::Sessions { outcome: Outcome::Answered(listed) } = &call.act else { continue };
+        for (session, known) in sessions {
+            let Some(let_go) = known.let_go_ns else { continue };
+            let due = let_go.max(known.over_by_ns).max(since) + whole + SLACK_NS;
+            if call.asked_ns > due && listed.entries.contains_key(&key_of(*session)) {
+                let late = (call.asked_ns - due) / 1_000_000;
+                let what =
+                    format!("{session} was let go, and is there {late} ms after the latest end of its time");
+                findings
+                    .entry(*session)
+                    .or_insert_with(|| Finding::new(call.answered_ns, "a session outlives its time", what));
+            }
+        }
+    }
+    findings.into_values().collect()
+}
+
+fn count(record: &Record, sessions: &BTreeMap<i64, Session>, tally: &mut Tally) {
+    let elected = elected(record);
+    let over_a_change = |known: &&Session| {
+        let next = elected.partition_point(|at| *at <= known.first_ns);
+        known.first_ns > 0 && elected.get(next).is_some_and(|at| *at < known.last_ns)
+    };
+    let begun = || sessions.values().filter(|known| known.begun_ns.is_some());
+    tally.sessions = begun().count();
+    tally.sessions_over_changes = begun().filter(over_a_change).count();
+    let let_go = || begun().filter(|known| known.let_go_ns.is_some());
+    tally.sessions_let_go = let_go().count();
+    tally.sessions_seen_over = let_go().filter(|known| known.is_seen_over).count();
+}

@@ -1,0 +1,304 @@
+//! What the simulator's invariants do not ask for, since its work is no process: no job acts past its lease, the lock is
+//! free for a rightful leader, every refused write was late, and no node, nor the guardian of one, ends for no reason.
+
+use std::collections::BTreeMap;
+
+use super::excuses::{Excuse, Excuses, nanos};
+use super::record::{Life, Record, Said};
+use super::{Finding, Tally};
+use crate::chaos::arm::{DRAIN, KILL_MARGIN};
+use crate::chaos::fault::Part;
+use crate::chaos::ledger::{Entry, Told, Writer};
+use crate::chaos::notes::{Note, Noted, Sent};
+
+/// A leadership, as its machine has told.
+#[derive(Clone, Copy, Debug)]
+struct Leadership {
+    elected: u64,
+    until: u64,
+}
+
+/// Judges the work, where the election promises that there is one leader at a time or where its tokens alone keep two apart.
+pub(crate) fn judge(
+    record: &Record,
+    excuses: &Excuses,
+    one_at_a_time: bool,
+    tally: &mut Tally,
+) -> Vec<Finding> {
+    let leaderships = leaderships(record);
+    tally.leaderships = told(record).len();
+    let mut findings = acts_past_the_lease(record, &leaderships, excuses, tally);
+    let waits = lock(record, &leaderships, excuses, tally);
+    findings.extend(waits.into_iter().filter(|_| one_at_a_time));
+    findings.extend(refusals(record, &leaderships, tally));
+    findings.extend(ends(record));
+    findings.extend(guardians(record));
+    findings.extend(stuck(record));
+    findings
+}
+
+/// By token. Ends as the machine told them: the last one that it knew. Of those that nobody told of, a lease after the first
+/// act: the machine counts it from before it was elected.
+fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
+    let mut all = told(record);
+    let mut untold: BTreeMap<u64, Leadership> = BTreeMap::new();
+    let acts = record.ledger.iter().map(|line| (&line.writer, line.boot_ns));
+    for (writer, at) in acts.chain(record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns))) {
+        let first = untold.get(&writer.token).map_or(at, |leadership| leadership.elected.min(at));
+        let until = first.saturating_add(nanos(record.arm.lease));
+        untold.insert(writer.token, Leadership { elected: first, until });
+    }
+    untold.retain(|token, _| !all.contains_key(token));
+    all.append(&mut untold);
+    all
+}
+
+fn told(record: &Record) -> BTreeMap<u64, Leadership> {
+    let mut all: BTreeMap<u64, Leadership> = BTreeMap::new();
+    for life in &record.lives {
+        let mut current = None;
+        for told in &life.told {
+            match told.said {
+                Said::Elected { token, until, .. } => {
+                    current = Some(token.0);
+                    // The end counts as late as it may be here, for the job is blamed by it.
+                    let until = until + 2 * told.within_ns;
+                    all.insert(token.0, Leadership { elected: told.at, until });
+                }
+                Said::Renewed { until } => {
+                    if let Some(leadership) = current.and_then(|token| all.get_mut(&token)) {
+                        leadership.until = leadership.until.max(until + 2 * told.within_ns);
+                    }
+                }
+                Said::Resigning(_)
+                | Said::Deposed(_)
+                | Said::Violation(_)
+                | Said::Taken { .. }
+                | Said::Drained { .. }
+                | Said::Guardian
+                | Said::GuardianLost
+                | Said::NoRoom => {}
+            }
+        }
+    }
+    all
+}
+
+fn acts_past_the_lease(
+    record: &Record,
+    leaderships: &BTreeMap<u64, Leadership>,
+    excuses: &Excuses,
+    tally: &mut Tally,
+) -> Vec<Finding> {
+    let accepted = record.ledger.iter().map(|line| (&line.writer, line.boot_ns, "writes"));
+    let told = record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns, "acts"));
+    let mut findings: BTreeMap<u64, Finding> = BTreeMap::new();
+    // Of each leadership and reason, how many acts, and by how much the last one was late.
+    let mut excused: BTreeMap<(u64, Excuse), (usize, u64)> = BTreeMap::new();
+    for (writer, at, how) in accepted.chain(told) {
+        let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until)
+        else {
+            continue;
+        };
+        let late_ns = at - leadership.until;
+        // It had to be killed so long before; an excuse must cover that time too, and not only what is past the lease.
+        let due = leadership.until.saturating_sub(nanos(KILL_MARGIN));
+        if let Some(excuse) = excuses.of_act(&writer.node, due, at) {
+            let (count, longest) = excused.entry((writer.token, excuse)).or_default();
+            (*count, *longest) = (*count + 1, (*longest).max(late_ns));
+        } else {
+            let what = format!(
+                "process {} of {} {how} with token {}, {} µs after the end of its lease",
+                writer.pid,
+                writer.node,
+                writer.token,
+                late_ns / 1_000
+            );
+            findings.entry(writer.token).or_insert_with(|| Finding::new(at, "acts past its lease", what));
+        }
+    }
+    for ((_, excuse), (count, late_ns)) in excused {
+        match excuse {
+            // No job that was stopped acts.
+            Excuse::Unguarded | Excuse::Stopped => tally.acts_unguarded.add(count, late_ns),
+            Excuse::Stalled => tally.acts_stalled.add(count, late_ns),
+            Excuse::DiskStalled => tally.acts_disk_stalled.add(count, late_ns),
+        }
+    }
+    findings.into_values().collect()
+}
+
+/// For whoever leads the lock is free within the drain time, for whoever had it must be gone by then. It counts from the first
+/// time to the last at which it was found taken: a job that is held up by its disk may try again much later.
+fn lock(
+    record: &Record,
+    leaderships: &BTreeMap<u64, Leadership>,
+    excuses: &Excuses,
+    tally: &mut Tally,
+) -> Vec<Finding> {
+    let mut waits: BTreeMap<&Writer, (&Entry, &Entry)> = BTreeMap::new();
+    for entry in record.journal.iter().filter(|entry| matches!(entry.told, Told::Waits { .. })) {
+        waits.entry(&entry.writer).and_modify(|(_, last)| *last = entry).or_insert((entry, entry));
+    }
+    tally.lock_waits = waits.len();
+    let mut findings = Vec::new();
+    for (writer, (entry, last)) in waits {
+        // The first one may have come upon a holder that was just writing its name.
+        let named = |entry: &'_ Entry| match &entry.told {
+            Told::Waits { holder } => holder.clone(),
+            Told::Began | Told::Locked | Told::Grandchild | Told::Refused { .. } | Told::Failed { .. } => {
+                None
+            }
+        };
+        let holder = named(entry).or_else(|| named(last));
+        let lease_ends = leaderships.get(&writer.token).map_or(u64::MAX, |leadership| leadership.until);
+        let until = last.boot_ns.min(lease_ends);
+        let late_ns = until.saturating_sub(entry.boot_ns).saturating_sub(nanos(DRAIN));
+        if late_ns == 0 {
+            continue;
+        }
+        let alone = holder.as_ref().map(|holder| holder.node.as_str());
+        let excuse = excuses.of_wait(alone, &writer.node, (entry.boot_ns, until), late_ns);
+        if let Some(excuse) = excuse {
+            let excused = match excuse {
+                Excuse::Unguarded => &mut tally.locks_unguarded,
+                Excuse::Stopped => &mut tally.locks_stopped,
+                Excuse::Stalled => &mut tally.locks_stalled,
+                Excuse::DiskStalled => &mut tally.locks_disk_stalled,
+            };
+            excused.add(1, late_ns);
+        } else {
+            let what = format!(
+                "{} leads with token {} and waits {} ms for the lock that {holder:?} has",
+                writer.node,
+                writer.token,
+                (until - entry.boot_ns) / 1_000_000
+            );
+            findings.push(Finding::new(entry.boot_ns, "the lock is taken", what));
+        }
+    }
+    findings
+}
+
+/// What was refused must have been late: a higher token had been given by then.
+fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mut Tally) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for entry in &record.journal {
+        match &entry.told {
+            Told::Refused { highest } => {
+                tally.stale_refused += 1;
+                let given =
+                    leaderships.get(highest).is_some_and(|leadership| leadership.elected <= entry.boot_ns);
+                if entry.writer.token >= *highest || !given {
+                    let what = format!("{:?} was refused, for {highest} had been there", entry.writer);
+                    findings.push(Finding::new(entry.boot_ns, "a write was refused and not stale", what));
+                }
+            }
+            Told::Failed { error } => {
+                findings.push(Finding::new(entry.boot_ns, "the ledger failed", error.clone()));
+            }
+            Told::Began | Told::Waits { .. } | Told::Locked | Told::Grandchild => {}
+        }
+    }
+    findings
+}
+
+/// 128 and the number of the signal.
+const BY_SIGKILL: i32 = 137;
+const BY_SIGTERM: i32 = 143;
+/// What `primacy run` ends with when its state or its store cannot be used, as on a full disk or without its server.
+const NO_STORE: [i32; 2] = [74, 69];
+/// How long after it is free a full disk may still be the reason, and after it is back a store that was out of reach.
+const STORE_REACH_NS: u64 = 2_000_000_000;
+
+fn ends(record: &Record) -> Vec<Finding> {
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for noted in &record.notes {
+        match &noted.note {
+            Note::Disk { full: true } => out.push((noted.boot_ns, u64::MAX)),
+            Note::Fault { kind, .. } if kind.is_of_store() => out.push((noted.boot_ns, u64::MAX)),
+            Note::Disk { full: false } | Note::Healed { .. } => {
+                for span in out.iter_mut().filter(|span| span.1 == u64::MAX) {
+                    span.1 = noted.boot_ns + STORE_REACH_NS;
+                }
+            }
+            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
+            Note::Took { .. } | Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } => {}
+            Note::Signal { .. } | Note::Left { .. } | Note::Clock { .. } | Note::End => {}
+        }
+    }
+    let of_store = |at: u64| out.iter().any(|span| (span.0..=span.1).contains(&at));
+    let unexplained = |life: &&Life| match life.ended {
+        None => false,
+        Some((_, BY_SIGKILL)) => life.killed.is_none(),
+        Some((_, BY_SIGTERM)) => !life.told_to_end,
+        Some((at, code)) => !(NO_STORE.contains(&code) && of_store(at)),
+    };
+    let finding = |life: &Life| {
+        let (at, code) = life.ended.unwrap_or_default();
+        Finding::new(at, "an end without a reason", format!("{} ended with exit code {code}", life.who))
+    };
+    record.lives.iter().filter(unexplained).map(finding).collect()
+}
+
+/// A guardian is lost by a signal of the run, or because it did not answer a supervisor on a machine that stood still.
+fn guardians(record: &Record) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if record.arm.unkillable || record.arm.crowd > 0 {
+        // One that cannot end its job does not answer in time either, nor may one that kills hundreds of processes, and its supervisor
+        // takes over.
+        return findings;
+    }
+    for life in &record.lives {
+        let mut since = life.begun;
+        for told in &life.told {
+            match told.said {
+                Said::Guardian => since = told.at,
+                Said::GuardianLost => {
+                    let (from, node) =
+                        (told.at.saturating_sub(nanos(record.arm.lease)), life.who.node.as_str());
+                    let mut signals = record.notes.iter().filter_map(|noted| match &noted.note {
+                        Note::Signal { node: of, part: Part::Guardian, signal, .. } if of == node => {
+                            Some((noted.boot_ns, *signal))
+                        }
+                        Note::Signal { .. } | Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } => {
+                            None
+                        }
+                        Note::Fault { .. } | Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } => {
+                            None
+                        }
+                        Note::Stuck { .. } | Note::Failed { .. } | Note::Disk { .. } => None,
+                        Note::Left { .. } | Note::Clock { .. } | Note::End => None,
+                    });
+                    let last = signals.rfind(|(at, _)| (since..=told.at).contains(at));
+                    let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
+                    // What it met may have ended only after it was given up.
+                    let stalled = record.stalls.iter().any(|stall| {
+                        stall.boot_ns >= from && stall.boot_ns.saturating_sub(stall.stall_ns) <= told.at
+                    });
+                    if !signalled && !stalled {
+                        let what = format!("that of {} is lost, and nobody has touched it", life.who);
+                        findings.push(Finding::new(told.at, "a guardian ended without a reason", what));
+                    }
+                }
+                Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) | Said::NoRoom => {}
+                Said::Deposed(_) | Said::Violation(_) | Said::Taken { .. } | Said::Drained { .. } => {}
+            }
+        }
+    }
+    findings
+}
+
+fn stuck(record: &Record) -> Vec<Finding> {
+    let finding = |noted: &Noted| {
+        let (rule, step, what) = match &noted.note {
+            Note::Stuck { step, what } => ("stuck", step, what),
+            Note::Failed { step, what } => ("a command failed", step, what),
+            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => return None,
+            Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } | Note::Signal { .. } => return None,
+            Note::Left { .. } | Note::Disk { .. } | Note::Clock { .. } | Note::End => return None,
+        };
+        Some(Finding::new(noted.boot_ns, rule, format!("after step {step}: {what}")))
+    };
+    record.notes.iter().filter_map(finding).collect()
+}

@@ -1,0 +1,172 @@
+//! What the jobs write: the ledger, which the project's own fence guards, and a journal for what was refused.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use primacy::clock;
+use primacy::fence::{DurableFence, DurableFenceError, FencingToken};
+use primacy_core::Instant;
+use serde::{Deserialize, Serialize};
+
+use crate::chaos::arm::ELECTION;
+use crate::chaos::notes::append;
+use primacy_testbed::trouble::Trouble;
+
+/// The file of the accepted writes, in the order in which they were accepted.
+pub(crate) const LEDGER: &str = "ledger.jsonl";
+/// The file of what was refused, and of the lock.
+pub(crate) const JOURNAL: &str = "journal.jsonl";
+/// The file that the jobs lock.
+pub(crate) const LOCK: &str = "lock";
+const FENCE: &str = "ledger.fence";
+
+/// Who writes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Writer {
+    /// The token of its leadership.
+    pub(crate) token: u64,
+    /// Its node.
+    pub(crate) node: String,
+    /// Its process.
+    pub(crate) pid: i32,
+}
+
+/// An accepted write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Line {
+    /// Whose.
+    #[serde(flatten)]
+    pub(crate) writer: Writer,
+    /// When, on the machine's boot clock.
+    pub(crate) boot_ns: u64,
+}
+
+/// What a job tells beside its writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "job", rename_all = "snake_case")]
+pub(crate) enum Told {
+    /// It begins.
+    Began,
+    /// The fence refused a write.
+    Refused {
+        /// The highest token that the fence had seen.
+        highest: u64,
+    },
+    /// The lock was found taken by another; told each time that it is tried.
+    Waits {
+        /// By this one, as far as the lock's file tells.
+        holder: Option<Writer>,
+    },
+    /// It has the lock.
+    Locked,
+    /// A detached grandchild has the lock too.
+    Grandchild,
+    /// The ledger could not be used.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// Whose.
+    #[serde(flatten)]
+    pub(crate) writer: Writer,
+    /// When, on the machine's boot clock.
+    pub(crate) boot_ns: u64,
+    /// What.
+    #[serde(flatten)]
+    pub(crate) told: Told,
+}
+
+/// One job's way to the ledger and the journal.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    writer: Writer,
+    fence: DurableFence,
+    ledger: File,
+    journal: File,
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It stands in the ledger.
+    Accepted,
+    /// It was late.
+    Refused,
+}
+
+impl Ledger {
+    /// Opens the files of an arm, which are made if they are not there.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn open(dir: &Path, writer: Writer) -> Result<Self, Trouble> {
+        let file = |name: &str| {
+            let path = dir.join(name);
+            OpenOptions::new().create(true).append(true).open(&path).map_err(Trouble::file("open", &path))
+        };
+        let path = dir.join(FENCE);
+        let fence = DurableFence::open_or_create(&path, ELECTION).map_err(failed(&path))?;
+        Ok(Self { writer, fence, ledger: file(LEDGER)?, journal: file(JOURNAL)? })
+    }
+
+    /// Makes the fence, before anybody needs it.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn make(dir: &Path) -> Result<(), Trouble> {
+        let path = dir.join(FENCE);
+        DurableFence::open_or_create(&path, ELECTION).map(|_| ()).map_err(failed(&path))
+    }
+
+    /// Writes a line, unless a later leader has been here. Nobody asks whether this leader still leads: it is what one
+    /// does that was paused after its check.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn write(&mut self) -> Result<Outcome, Trouble> {
+        let Self { writer, fence, ledger, .. } = self;
+        let wrote = fence.admit_and(FencingToken(writer.token), || {
+            append(ledger, &Line { writer: writer.clone(), boot_ns: clock::now().as_nanos() })
+        });
+        match wrote {
+            Ok(wrote) => wrote.map(|()| Outcome::Accepted).map_err(Trouble::file("write", Path::new(LEDGER))),
+            Err(DurableFenceError::Stale(stale)) => {
+                self.tell(Told::Refused { highest: highest(&stale) })?;
+                Ok(Outcome::Refused)
+            }
+            Err(error) => Err(failed(Path::new(FENCE))(error)),
+        }
+    }
+
+    /// Adds to the journal.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn tell(&mut self, told: Told) -> Result<(), Trouble> {
+        self.tell_of(clock::now(), told)
+    }
+
+    /// Adds to the journal what was so at this time.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn tell_of(&mut self, at: Instant, told: Told) -> Result<(), Trouble> {
+        let entry = Entry { writer: self.writer.clone(), boot_ns: at.as_nanos(), told };
+        append(&mut self.journal, &entry).map_err(Trouble::file("write", Path::new(JOURNAL)))
+    }
+}
+
+fn highest(stale: &primacy::fence::FenceError) -> u64 {
+    let primacy::fence::FenceError::Stale { highest, .. } = stale;
+    highest.0
+}
+
+fn failed(path: &Path) -> impl FnOnce(DurableFenceError) -> Trouble {
+    let path: PathBuf = path.to_owned();
+    move |error| Trouble::File { doing: "use", path, error: std::io::Error::other(error.to_string()) }
+}

@@ -1,0 +1,393 @@
+//! Making a fault, and taking back what can be taken back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+use rustix::process::Signal;
+
+use crate::chaos::arm::ELECTION;
+use crate::chaos::fault::{Kind, Part};
+use crate::chaos::notes::{Note, Sent};
+use crate::chaos::processes::{LOOK_INTERVAL, MARK, marked, signal};
+use crate::chaos::run::Stage;
+use crate::chaos::schedule::{Fault, Target};
+use crate::chaos::server::Store;
+use primacy_testbed::network::Cut;
+use primacy_testbed::trouble::Trouble;
+
+/// The parts of a node, from the top down.
+const PARTS: [Part; 3] = [Part::Supervisor, Part::Guardian, Part::Job];
+/// How long a node may take to end when it is told to, before it is killed.
+pub(crate) const END_MAX: Duration = Duration::from_secs(10);
+/// How long a job that wakes first is alone.
+const HEAD_START: Duration = Duration::from_millis(25);
+/// How long between two nodes of a rolling restart, at most.
+const BETWEEN_MAX_MS: u64 = 1_500;
+
+/// The signals of a fault that is made of nothing else.
+const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
+    let parts: &[Part] = match fault.kind {
+        Kind::KillSupervisor | Kind::PauseSupervisor | Kind::Terminate => &[Part::Supervisor],
+        Kind::KillGuardian | Kind::PauseGuardian => &[Part::Guardian],
+        Kind::KillJob | Kind::PauseJob => &[Part::Job],
+        Kind::KillBoth => match fault.detail % 3 {
+            0 => &[Part::Supervisor, Part::Guardian],
+            1 => &[Part::Guardian, Part::Supervisor],
+            _ => &PARTS,
+        },
+        Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate | Kind::QuorumLoss | Kind::Constrained => {
+            return None;
+        }
+        Kind::Chain | Kind::Freeze | Kind::FullDisk | Kind::RestartAll | Kind::RollingRestart => return None,
+        Kind::Resign | Kind::Transfer | Kind::ReplaceVoter | Kind::FakedClock => return None,
+        Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => return None,
+        Kind::StoreOutage | Kind::StoreKilled => return None,
+    };
+    let sent = if matches!(fault.kind, Kind::Terminate) {
+        Sent::Terminate
+    } else if matches!(fault.kind, Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob) {
+        Sent::Stop
+    } else {
+        Sent::Kill
+    };
+    Some((parts, sent))
+}
+
+/// An operator's command that was started.
+#[derive(Debug)]
+pub(crate) struct Verb {
+    step: u32,
+    kind: Kind,
+    line: String,
+    child: Child,
+    /// A voter was being replaced meanwhile: it may have named one that is none any more.
+    replacing: bool,
+}
+
+/// What the operator's commands end with when they were obeyed: as they wished, or with another node elected.
+const OBEYED: [i32; 2] = [0, 2];
+/// And when the node could not: it is not there, or does not lead.
+pub(crate) const DISOBEYED: [i32; 2] = [69, 75];
+
+/// Whom it hits, for people.
+fn whom(kind: Kind, name: String, other: &str) -> String {
+    match kind {
+        Kind::RestartAll | Kind::RollingRestart => "all nodes".to_owned(),
+        Kind::FullDisk | Kind::StoreOutage | Kind::StoreKilled => "the store".to_owned(),
+        Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => name,
+        Kind::Transfer => format!("{name} to {other}"),
+        Kind::ReplaceVoter => name,
+        Kind::Freeze | Kind::Resign | Kind::Terminate | Kind::FakedClock => name,
+        Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => name,
+        Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob => name,
+        Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => name,
+        Kind::QuorumLoss | Kind::Constrained | Kind::Chain => name,
+    }
+}
+
+impl Stage {
+    /// Makes a fault, and notes whether it took effect, as far as that is known at once.
+    ///
+    /// # Errors
+    /// [`Trouble`] where it cannot be made.
+    pub(crate) fn make(&mut self, step: u32, fault: Fault) -> Result<(), Trouble> {
+        let node = match fault.target {
+            Target::Leader => self.leader(),
+            Target::Node(index) => index,
+        };
+        let kind = fault.kind;
+        let name = self.nodes[node].name.clone();
+        let note = |what: String| Note::Fault { step, kind, what };
+        let took = if let Some((parts, sent)) = signals(fault) {
+            self.notes.note(note(format!("{name}: {parts:?}")))?;
+            self.strike(node, parts, sent)?
+        } else if kind.is_of_network() {
+            let (cut, what) = self.cut(fault, node);
+            self.notes.note(note(what))?;
+            if let Some(network) = &mut self.network {
+                network.cut(cut)?;
+                self.cuts.push(kind);
+            }
+            // Its counters tell when it is healed.
+            false
+        } else if kind.is_of_store() {
+            self.notes.note(note(whom(kind, name, "")))?;
+            if let Some(store) = &mut self.store {
+                store.make(kind, node);
+            }
+            false
+        } else {
+            let to = self.nodes[self.other(node, fault.detail)].name.clone();
+            self.notes.note(note(whom(kind, name, &to)))?;
+            self.make_other(step, fault, node, &to)?
+        };
+        if took { self.notes.note(Note::Took { step, kind }) } else { Ok(()) }
+    }
+
+    /// Makes what is neither signals nor links; whether it took effect, as far as that is known at once.
+    fn make_other(&mut self, step: u32, fault: Fault, node: usize, to: &str) -> Result<bool, Trouble> {
+        let most = self.nodes.len() / 2 + 1;
+        match fault.kind {
+            Kind::Freeze => self.freeze(node),
+            Kind::FullDisk => {
+                let leader = self.leader();
+                self.fill()?;
+                self.nodes[leader].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+                // The nodes tell when they meet it.
+                Ok(false)
+            }
+            Kind::RestartAll => {
+                let mut hit = 0;
+                for node in &self.nodes {
+                    for part in PARTS {
+                        let got = node.send(part, Sent::Kill, &mut self.notes)?;
+                        hit += usize::from(got && part == Part::Supervisor);
+                    }
+                }
+                Ok(hit >= most)
+            }
+            Kind::RollingRestart => Ok(self.roll(fault.detail)? >= most),
+            // The command tells when it ends.
+            Kind::Resign => self.verb(step, fault.kind, node, &["resign"]).map(|()| false),
+            Kind::Transfer => self.verb(step, fault.kind, node, &["transfer", "--to", to]).map(|()| false),
+            // It goes on beside the steps that follow, and tells when it is done.
+            Kind::ReplaceVoter => self.begin_replacing(step, node, fault.detail).map(|()| false),
+            // Signals and links are made elsewhere; a faked clock holds from the first life on.
+            Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Ok(false),
+            Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => Ok(false),
+            Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => Ok(false),
+            Kind::QuorumLoss | Kind::Constrained | Kind::Chain | Kind::FakedClock => Ok(false),
+            Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => Ok(false),
+            Kind::StoreOutage | Kind::StoreKilled => Ok(false),
+        }
+    }
+
+    /// Another node than this one, if there is one.
+    pub(crate) fn other(&self, node: usize, detail: u64) -> usize {
+        let count = self.nodes.len();
+        let ahead = usize::try_from(detail.checked_rem(count as u64 - 1).unwrap_or(0)).unwrap_or(0);
+        (node + 1 + ahead) % count
+    }
+
+    /// Sends a signal to some parts of a node; whether all got it. Where others are meant too, the job need not be there.
+    fn strike(&mut self, node: usize, parts: &[Part], sent: Sent) -> Result<bool, Trouble> {
+        if sent == Sent::Stop && !self.stopped.contains(&node) {
+            self.stopped.push(node);
+        }
+        let mut all = true;
+        for &part in parts {
+            let got = self.nodes[node].send(part, sent, &mut self.notes)?;
+            all &= got || (part == Part::Job && parts.len() > 1);
+        }
+        Ok(all)
+    }
+
+    /// Stops all processes of a node; whether supervisor and guardian were there.
+    fn freeze(&mut self, node: usize) -> Result<bool, Trouble> {
+        let before = clock::now().as_nanos();
+        let took = self.strike(node, &PARTS, Sent::Stop)?;
+        let node = &self.nodes[node];
+        for pid in marked(&node.start.mark) {
+            signal(pid, Signal::STOP)?;
+        }
+        if node.pid(Part::Job).is_none() {
+            // One that has not told of itself yet is stopped all the same.
+            self.notes.note_at(before, node.signalled(Part::Job, Sent::Stop))?;
+        }
+        Ok(took)
+    }
+
+    /// Which links this fault cuts, and that in words.
+    fn cut(&self, fault: Fault, node: usize) -> (Cut, String) {
+        let (leader, other) = (self.leader(), self.other(node, fault.detail));
+        let hub = self.other(leader, fault.detail);
+        let name = |index: usize| self.nodes[index].name.as_str();
+        let (detail, count) = (fault.detail >> 32, self.nodes.len());
+        // All links but those that stay.
+        let links = |stays: &dyn Fn(usize, usize) -> bool| -> BTreeSet<(usize, usize)> {
+            let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+            pairs.filter(|&(from, to)| from != to && !stays(from, to)).collect()
+        };
+        let only = |links: BTreeSet<(usize, usize)>| Cut { links, shares: BTreeMap::new() };
+        match fault.kind {
+            Kind::Cut => {
+                let both = BTreeSet::from([(node, other), (other, node)]);
+                (only(both), format!("{} and {}", name(node), name(other)))
+            }
+            Kind::CutOneWay => match detail % 4 {
+                2 => (only(links(&|from, _| from != node)), format!("from {} to all", name(node))),
+                3 => (only(links(&|_, to| to != node)), format!("from all to {}", name(node))),
+                _ => {
+                    (only(BTreeSet::from([(node, other)])), format!("from {} to {}", name(node), name(other)))
+                }
+            },
+            Kind::Drop => {
+                let percent = 10 + detail % 60;
+                let cut = Cut { links: BTreeSet::new(), shares: BTreeMap::from([(node, percent)]) };
+                (cut, format!("{percent} % of what arrives at {}", name(node)))
+            }
+            Kind::QuorumLoss => {
+                (only(links(&|from, to| from == hub || to == hub)), format!("only {} reaches all", name(hub)))
+            }
+            Kind::Constrained => {
+                let stays = |from, to| (from == hub || to == hub) && from != leader && to != leader;
+                let what = format!("only {} reaches the others, and not {}", name(hub), name(leader));
+                (only(links(&stays)), what)
+            }
+            Kind::Chain => {
+                // From the one that was hit on, around.
+                let place = |index: usize| (index + count - node) % count;
+                let stays = |from, to| place(from).abs_diff(place(to)) == 1;
+                (only(links(&stays)), format!("in a row from {}", name(node)))
+            }
+            Kind::Isolate => (only(links(&|from, to| from != node && to != node)), name(node).to_owned()),
+            // These cut no link.
+            Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Default::default(),
+            Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Freeze => Default::default(),
+            Kind::FullDisk | Kind::Terminate | Kind::RestartAll | Kind::RollingRestart => Default::default(),
+            Kind::Resign | Kind::Transfer | Kind::ReplaceVoter | Kind::FakedClock => Default::default(),
+            Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => Default::default(),
+            Kind::StoreOutage | Kind::StoreKilled => Default::default(),
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), Trouble> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        self.notes.note(Note::Disk { full: true })?;
+        self.full = true;
+        disk.fill()
+    }
+
+    /// Tells each node to end, and waits until it is back; how many were there to be told.
+    fn roll(&mut self, detail: u64) -> Result<usize, Trouble> {
+        let mut told = 0;
+        for index in 0..self.nodes.len() {
+            let life = self.nodes[index].life;
+            let got = self.nodes[index].send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+            told += usize::from(got);
+            let until = Instant::now() + END_MAX;
+            while self.nodes[index].life == life && Instant::now() < until && !self.is_over() {
+                self.turn()?;
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            if self.nodes[index].life == life && !self.is_over() {
+                let what = format!("{} did not end within {END_MAX:?} of SIGTERM", self.nodes[index].name);
+                self.notes.note(Note::Stuck { step: 0, what })?;
+                self.nodes[index].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+            }
+            self.pause(Duration::from_millis(
+                detail.rotate_right(8 * u32::try_from(index).unwrap_or(0)) % BETWEEN_MAX_MS,
+            ))?;
+        }
+        Ok(told)
+    }
+
+    fn verb(&mut self, step: u32, kind: Kind, node: usize, words: &[&str]) -> Result<(), Trouble> {
+        let node = &self.nodes[node];
+        let start = &node.start;
+        let mut command = Command::new(&start.primacy);
+        command.args(words).args(["--election", ELECTION, "--node", &node.name, "--no-wait", "--state-dir"]);
+        command.arg(&start.state).env(MARK, format!("{}-operator", start.mark));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(Trouble::file("start", &start.primacy))?;
+        self.verbs.push(Verb {
+            step,
+            kind,
+            line: format!("primacy {} --node {}", words.join(" "), node.name),
+            child,
+            replacing: self.replacing.is_some(),
+        });
+        Ok(())
+    }
+
+    /// Takes the ends of the operator's commands, and notes one that failed for no reason that chaos gives it. One that asks a
+    /// node that was stopped ends when that node is back.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn take_verbs(&mut self) -> Result<(), Trouble> {
+        for mut verb in std::mem::take(&mut self.verbs) {
+            verb.replacing |= self.replacing.is_some();
+            let failed = |said: String| Trouble::Program { line: verb.line.clone(), said };
+            let Some(status) = verb.child.try_wait().map_err(|error| failed(error.to_string()))? else {
+                self.verbs.push(verb);
+                continue;
+            };
+            let ended_with = |codes: [i32; 2]| status.code().is_some_and(|code| codes.contains(&code));
+            if ended_with(OBEYED) {
+                self.notes.note(Note::Took { step: verb.step, kind: verb.kind })?;
+            } else if !ended_with(DISOBEYED) && !verb.replacing {
+                let mut said = String::new();
+                if let Some(mut stderr) = verb.child.stderr.take() {
+                    stderr.read_to_string(&mut said).map_err(|error| failed(error.to_string()))?;
+                }
+                let what = failed(format!("{status}: {}", said.trim())).to_string();
+                self.notes.note(Note::Failed { step: verb.step, what })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the operator's commands that still have no end; nobody waits for them any more.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn leave_verbs(&mut self, waited: Duration) -> Result<(), Trouble> {
+        for verb in std::mem::take(&mut self.verbs) {
+            let what = format!("`{}` did not end, {waited:?} after its node was told to end", verb.line);
+            self.notes.note(Note::Failed { step: verb.step, what })?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what can be taken back.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn heal(&mut self, step: u32) -> Result<(), Trouble> {
+        let (dropped, by_cut) = match &mut self.network {
+            Some(network) => network.heal()?,
+            None => (0, Vec::new()),
+        };
+        let cuts = std::mem::take(&mut self.cuts).into_iter().zip(by_cut);
+        for (kind, _) in cuts.filter(|(_, dropped)| *dropped > 0) {
+            self.notes.note(Note::Took { step, kind })?;
+        }
+        for kind in self.store.iter_mut().flat_map(Store::heal) {
+            self.notes.note(Note::Took { step, kind })?;
+        }
+        if std::mem::take(&mut self.full)
+            && let Some(disk) = &self.disk
+        {
+            disk.free()?;
+            self.notes.note(Note::Disk { full: false })?;
+        }
+        for index in std::mem::take(&mut self.stopped) {
+            let node = &self.nodes[index];
+            let mut order = PARTS;
+            if step.is_multiple_of(2) {
+                // The job wakes first, and acts before anybody can keep it from that: what only the fence can refuse.
+                order.reverse();
+            }
+            for part in order {
+                if node.send(part, Sent::Continue, &mut self.notes)?
+                    && part == Part::Job
+                    && step.is_multiple_of(2)
+                {
+                    std::thread::sleep(HEAD_START);
+                }
+            }
+            // Also those that are no part any more: what a dead guardian has left, or a grandchild.
+            for pid in marked(&node.start.mark) {
+                signal(pid, Signal::CONT)?;
+            }
+            if node.pid(Part::Job).is_none() {
+                self.notes.note(node.signalled(Part::Job, Sent::Continue))?;
+            }
+        }
+        self.notes.note(Note::Healed { step, dropped })
+    }
+}

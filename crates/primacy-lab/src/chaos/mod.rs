@@ -1,0 +1,160 @@
+//! Chaos on real processes: clusters of the real `primacy run`, on which everything is done that a machine, a network and
+//! an operator can do to them; and a judge of what came of it, with the very invariants of the simulator.
+//!
+//! `cargo xtask chaos --minutes 1 --seed 7` builds `primacy` and runs this. It needs root, for network namespaces and small
+//! disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, which follows from the seed:
+//!
+//! 1. `schedule.rs` draws which fault comes when and whom it hits; `make.rs` makes it, on the processes of `node.rs`, the
+//!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `faked.rs`.
+//! 2. The job of every leader (`job.rs`) writes to a ledger that the project's own fence guards, and locks a file.
+//! 3. Where the nodes serve clients, `client/` asks at their doors, and writes down what it was told; `replace.rs` has voters
+//!    replaced meanwhile.
+//! 4. When all is over, the judge (`judge/`) reads the files: the notes of the run, what the nodes told in JSON, the ledger
+//!    the journal of the jobs, and what clients were told.
+//!
+//! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its
+//! lease and that the lock is free for a leader; for as long as supervisor and guardian were out of action together, or a
+//! processor ran nobody who was due, or the disk answered nobody, nobody could keep them. So much is excused, and counted;
+//! anything beyond is a violation.
+//!
+//! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
+//! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its
+//! clock is not made. A fault counts when it took effect: the signal found a living process, packets were dropped, the
+//! operator was obeyed, a node met the full disk. One that this machine cannot make is NOT RUN, which is not passed, and one
+//! that means nothing in an arm is n/a. What a run must have met stands in `judge/coverage.rs`.
+
+mod arm;
+mod client;
+mod clients;
+mod disk;
+mod faked;
+mod fault;
+mod job;
+mod judge;
+mod ledger;
+mod make;
+mod node;
+mod notes;
+mod processes;
+mod replace;
+mod report;
+mod run;
+mod schedule;
+mod server;
+mod session;
+mod stalls;
+mod sweep;
+mod tail;
+mod unkillable;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Make faults on real clusters, and judge what comes of them
+#[derive(Debug, Parser)]
+#[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Chaos {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    every fault was tried, and nothing was broken
+  1    something was broken, or the run has met too little to say; its directory is kept
+  64   the command line is wrong
+  70   the run itself could not go on, or was told to end
+  77   NOT RUN: this user is not root, or the machine has no network namespaces, or it cannot
+       make some of the faults; 1 if PRIMACY_REQUIRE_LIVE is set";
+
+/// What a run is told.
+#[derive(Clone, Debug, Args)]
+struct Options {
+    /// How long faults are made
+    #[arg(long, default_value_t = 1.0, value_parser = minutes)]
+    minutes: f64,
+
+    /// What the schedule is drawn from; another one each time where none is given
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Only this arm; may be given several times
+    #[arg(long, value_name = "ARM", value_parser = arm_named)]
+    arm: Vec<arm::Arm>,
+
+    /// The command to try
+    #[arg(long, value_name = "FILE", default_value = "target/release/primacy")]
+    primacy: PathBuf,
+
+    /// Where to make the directory of the run, on a disk
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    dir: PathBuf,
+
+    /// Keep the directory of the run also if nothing was broken
+    #[arg(long)]
+    keep: bool,
+
+    /// Print the table as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Judge the directory of a run again
+    Judge {
+        /// The directory
+        dir: PathBuf,
+        /// Print the table as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    #[command(hide = true)]
+    Job(job::Job),
+    #[command(hide = true)]
+    Client(client::Client),
+    #[command(hide = true)]
+    Clock,
+    #[command(hide = true)]
+    Stalls {
+        /// The directory of the run
+        dir: PathBuf,
+        /// Those of its disk, and not of a processor
+        #[arg(long)]
+        disk: bool,
+    },
+}
+
+/// Runs the verb.
+pub(crate) fn chaos(args: Chaos) -> ExitCode {
+    let outcome = match args.verb {
+        None => session::run(&args.options),
+        Some(Verb::Judge { dir, json }) => session::judge_again(&dir, json),
+        Some(Verb::Stalls { dir, disk }) => stalls::watch(&dir, disk).map(|()| ExitCode::SUCCESS),
+        Some(Verb::Job(job)) => job.run().map(|()| ExitCode::SUCCESS),
+        Some(Verb::Client(client)) => client.run().map(|()| ExitCode::SUCCESS),
+        Some(Verb::Clock) => {
+            faked::keep();
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    outcome.unwrap_or_else(|trouble| {
+        eprintln!("primacy-lab chaos: {trouble}");
+        ExitCode::from(70)
+    })
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| "it is a number of minutes".to_owned())?;
+    if minutes.is_finite() && minutes > 0.0 { Ok(minutes) } else { Err("it is above zero".to_owned()) }
+}
+
+fn arm_named(name: &str) -> Result<arm::Arm, String> {
+    let names: Vec<&str> = arm::ARMS.iter().map(|arm| arm.name).collect();
+    arm::Arm::named(name).ok_or_else(|| format!("the arms are {}", names.join(", ")))
+}

@@ -1,0 +1,229 @@
+//! A node: one `primacy run` after the other, under one name.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use crate::chaos::arm::{Arm, ELECTION};
+use crate::chaos::fault::Part;
+use crate::chaos::notes::{Note, Notebook, Sent};
+use crate::chaos::processes::{MARK, is_alive, is_marked, signal};
+use crate::chaos::tail::Tail;
+use crate::chaos::unkillable;
+use primacy_testbed::trouble::Trouble;
+
+/// The folder of what the nodes tell: a file for each life.
+pub(crate) const TRACES: &str = "traces";
+
+/// What every start of a node needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    /// The command `primacy`.
+    pub(crate) primacy: PathBuf,
+    /// The directory of the arm.
+    pub(crate) dir: PathBuf,
+    /// The node's network namespace, where it has one.
+    pub(crate) namespace: Option<String>,
+    /// The nodes of its network and their addresses, where it has one.
+    pub(crate) peers: Option<String>,
+    /// Where the others reach it, where it has a network.
+    pub(crate) address: Option<String>,
+    /// Where it serves clients, if it does.
+    pub(crate) door: Option<String>,
+    /// How many nodes were at its place before it.
+    pub(crate) generation: u32,
+    /// Its state directory.
+    pub(crate) state: PathBuf,
+    /// The directory of the store.
+    pub(crate) store: PathBuf,
+    /// What it finds in its environment beside the usual.
+    pub(crate) env: Vec<(String, String)>,
+    /// The mark of all its processes.
+    pub(crate) mark: String,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Its name.
+    pub(crate) name: String,
+    /// How many supervisors it has had.
+    pub(crate) life: u32,
+    /// When to start it again, where it has ended.
+    pub(crate) restart_at: Option<Instant>,
+    /// How to start it.
+    pub(crate) start: Start,
+    child: Option<Child>,
+    tail: Tail,
+    guardian: Option<Pid>,
+    job: Option<Pid>,
+}
+
+impl Node {
+    /// A node that has not been started.
+    pub(crate) fn new(name: &str, start: Start) -> Self {
+        Self {
+            name: name.to_owned(),
+            life: 0,
+            restart_at: None,
+            start,
+            child: None,
+            tail: Tail::new(PathBuf::new()),
+            guardian: None,
+            job: None,
+        }
+    }
+
+    /// Starts its next life.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn begin(&mut self, arm: &Arm, notes: &mut Notebook) -> Result<(), Trouble> {
+        self.life += 1;
+        self.restart_at = None;
+        let start = &self.start;
+        let trace = trace_path(&start.dir, &self.name, self.life);
+        let file = |path: &Path| File::create(path).map_err(Trouble::file("make", path));
+        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let mut command = match &start.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                // `env` is executed in the namespace and becomes `primacy`; so the library is loaded by nothing before.
+                command.args(["netns", "exec", namespace, "env"]);
+                command
+            }
+            None => Command::new("env"),
+        };
+        command.args(start.env.iter().map(|(name, value)| format!("{name}={value}")));
+        if arm.unkillable {
+            command.args(unkillable::as_user());
+        }
+        command.arg(&start.primacy).args(["run", "--json", "--restart", "--election", ELECTION]);
+        command.args(["--node", &self.name]).args(arm.options(&self.name, &start.state, &start.store));
+        if let Some(peers) = &start.peers {
+            command.args(["--peers", peers]);
+        }
+        if let Some(door) = &start.door {
+            command.args(["--serve", door]);
+        }
+        command.arg("--");
+        if arm.unkillable {
+            command.args(unkillable::as_root(&start.dir));
+        }
+        command.arg(own).args(["chaos", "job"]).arg(&start.dir);
+        if arm.unkillable {
+            command.args(["--lives", &unkillable::LIVES_MS.to_string()]);
+        }
+        if arm.crowd > 0 {
+            command.args(["--crowd", &arm.crowd.to_string()]);
+        }
+        command.env(MARK, &start.mark).env("PRIMACY_LOG", "warn,primacy::machine=debug");
+        command.stdin(Stdio::null()).stdout(file(&trace.with_extension("out"))?).stderr(file(&trace)?);
+        let child = command.spawn().map_err(Trouble::file("start", &start.primacy))?;
+        let pid = Pid::from_child(&child).as_raw_nonzero().get();
+        notes.note(Note::Life { node: self.name.clone(), life: self.life, pid })?;
+        self.child = Some(child);
+        self.tail = Tail::new(trace);
+        (self.guardian, self.job) = (None, None);
+        Ok(())
+    }
+
+    /// Takes its end if it has ended, and reads what it has told meanwhile.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn look(&mut self, notes: &mut Notebook) -> Result<bool, Trouble> {
+        for told in self.tail.lines() {
+            self.hear(&told);
+        }
+        let Some(child) = &mut self.child else { return Ok(false) };
+        let Some(status) = child.try_wait().map_err(Trouble::file("wait for", &self.start.primacy))? else {
+            return Ok(false);
+        };
+        let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(-1);
+        self.child = None;
+        notes.note(Note::Ended { node: self.name.clone(), life: self.life, code })?;
+        Ok(true)
+    }
+
+    fn hear(&mut self, told: &Value) {
+        let pid = || Pid::from_raw(i32::try_from(told["pid"].as_i64()?).ok()?);
+        match told["event"].as_str() {
+            Some("guardian") => self.guardian = pid(),
+            Some("started") => self.job = pid(),
+            Some("exited" | "drained" | "released") => self.job = None,
+            Some(_) | None => {}
+        }
+    }
+
+    /// Whether its supervisor is there.
+    pub(crate) const fn is_up(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// The process of this part, where it is known.
+    pub(crate) fn pid(&self, part: Part) -> Option<Pid> {
+        match part {
+            Part::Supervisor => self.child.as_ref().map(Pid::from_child),
+            Part::Guardian => self.guardian.filter(|_| self.is_up()),
+            Part::Job => self.job.filter(|_| self.is_up()),
+        }
+    }
+
+    /// Sends a signal, and notes it with the time right before; whether there was a living process that got it.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn send(&self, part: Part, sent: Sent, notes: &mut Notebook) -> Result<bool, Trouble> {
+        let Some(pid) = self.pid(part) else { return Ok(false) };
+        let there = match part {
+            // A child keeps its number until its end is taken.
+            Part::Supervisor => is_alive(pid),
+            Part::Guardian | Part::Job => is_marked(pid, &self.start.mark),
+        };
+        if !there {
+            return Ok(false);
+        }
+        let before = clock::now().as_nanos();
+        let got = signal(pid, sent.signal())?;
+        if got {
+            notes.note_at(before, self.signalled(part, sent))?;
+        }
+        Ok(got)
+    }
+
+    /// The note that this part of the node got a signal.
+    pub(crate) fn signalled(&self, part: Part, sent: Sent) -> Note {
+        Note::Signal { node: self.name.clone(), life: self.life, part, signal: sent }
+    }
+
+    /// Starts it again after this long, unless that is settled already.
+    pub(crate) fn restart_after(&mut self, wait: Duration) {
+        if self.child.is_none() && self.restart_at.is_none() {
+            self.restart_at = Some(Instant::now() + wait);
+        }
+    }
+}
+
+impl Sent {
+    /// The signal.
+    pub(crate) const fn signal(self) -> Signal {
+        match self {
+            Self::Kill => Signal::KILL,
+            Self::Stop => Signal::STOP,
+            Self::Continue => Signal::CONT,
+            Self::Terminate => Signal::TERM,
+        }
+    }
+}
+
+/// What a life of a node tells, in a file.
+pub(crate) fn trace_path(dir: &Path, node: &str, life: u32) -> PathBuf {
+    dir.join(TRACES).join(format!("{node}-{life}.jsonl"))
+}

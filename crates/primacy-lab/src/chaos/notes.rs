@@ -1,0 +1,214 @@
+//! What the run notes of itself, a JSON object a line: the faults, the lives of the supervisors, the clocks. The judge
+//! reads it beside what the nodes and the jobs tell.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use primacy::clock;
+use serde::{Deserialize, Serialize};
+
+use crate::chaos::fault::{Kind, Part};
+use primacy_testbed::trouble::Trouble;
+
+/// What the run notes. Instants are nanoseconds of the machine's boot clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
+pub(crate) enum Note {
+    /// The run begins.
+    Run {
+        /// The arm.
+        arm: String,
+        /// The seed of the whole run.
+        seed: u64,
+        /// Those that this machine cannot make, with the reasons.
+        not_run: Vec<(Kind, String)>,
+        /// The node whose clock is faked, if one's is.
+        faked: Option<String>,
+    },
+    /// A supervisor was started.
+    Life {
+        /// Of which node.
+        node: String,
+        /// The how manieth of this node, from 1.
+        life: u32,
+        /// Its process.
+        pid: i32,
+    },
+    /// A supervisor has ended.
+    Ended {
+        /// Of which node.
+        node: String,
+        /// Which life.
+        life: u32,
+        /// Its exit code; 128 and the number of the signal that killed it.
+        code: i32,
+    },
+    /// A fault is to be made.
+    Fault {
+        /// The number of its step, from 1.
+        step: u32,
+        /// Which.
+        kind: Kind,
+        /// To whom, and everything else, for people.
+        what: String,
+    },
+    /// A fault took effect: a living process got the signal, packets were dropped, the node did what it was told.
+    Took {
+        /// The number of its step.
+        step: u32,
+        /// Which.
+        kind: Kind,
+    },
+    /// What of the step can be taken back was taken back.
+    Healed {
+        /// The number of the step.
+        step: u32,
+        /// How many packets were dropped meanwhile.
+        #[serde(default)]
+        dropped: u64,
+    },
+    /// A leader works again, and every node stands.
+    Well {
+        /// After this step.
+        step: u32,
+    },
+    /// No leader works, or a node does not come back, long after everything was healed.
+    Stuck {
+        /// After this step.
+        step: u32,
+        /// What is missing.
+        what: String,
+    },
+    /// A command of the operator failed, and not because its node was gone or did not lead; or it did not end.
+    Failed {
+        /// Of this step.
+        step: u32,
+        /// What it said.
+        what: String,
+    },
+    /// A living process was sent a signal, right after this time.
+    Signal {
+        /// To a process of this node.
+        node: String,
+        /// In which of its supervisor's lives.
+        life: u32,
+        /// To which.
+        part: Part,
+        /// Which.
+        signal: Sent,
+    },
+    /// A node that was replaced has ended, and nothing is left of it.
+    Left {
+        /// Which.
+        node: String,
+    },
+    /// The disk of the store is full from now on; or is not any more.
+    Disk {
+        /// Whether.
+        full: bool,
+    },
+    /// A clock was compared with the machine's, which stood at the note's own time.
+    Clock {
+        /// What it showed, in nanoseconds.
+        faked_ns: u64,
+        /// How far from the note's own time that may have been.
+        within_ns: u64,
+    },
+    /// The run ends, and all that it has started is gone.
+    End,
+}
+
+/// A signal that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sent {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
+    /// SIGTERM.
+    Terminate,
+}
+
+/// A note with its time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    /// When, in nanoseconds of the boot clock.
+    pub(crate) boot_ns: u64,
+    /// What.
+    #[serde(flatten)]
+    pub(crate) note: Note,
+}
+
+/// The file of the notes.
+pub(crate) const NOTES: &str = "notes.jsonl";
+
+/// Writes notes.
+#[derive(Debug)]
+pub(crate) struct Notebook {
+    file: File,
+}
+
+impl Notebook {
+    /// Opens the notes of an arm, to add to them.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn open(dir: &Path) -> Result<Self, Trouble> {
+        let path = dir.join(NOTES);
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        Ok(Self { file: file.map_err(Trouble::file("open", &path))? })
+    }
+
+    /// Writes a note, with the time of now.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn note(&mut self, note: Note) -> Result<(), Trouble> {
+        self.note_at(clock::now().as_nanos(), note)
+    }
+
+    /// Writes a note of another time.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn note_at(&mut self, boot_ns: u64, note: Note) -> Result<(), Trouble> {
+        let noted = Noted { boot_ns, note };
+        append(&mut self.file, &noted).map_err(Trouble::file("write", Path::new(NOTES)))
+    }
+}
+
+/// Adds a line to a file that is open for appending, in one piece.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn append(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())
+}
+
+/// Reads a file of JSON lines. A last line without an end was being written by a process that was killed, and is left out.
+///
+/// # Errors
+/// [`Trouble::File`] and [`Trouble::Malformed`].
+pub(crate) fn read_lines<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, Trouble> {
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(Trouble::file("read", path))?,
+    };
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let lines = text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
+    let parsed = lines.map(|(index, line)| {
+        let malformed = |error: serde_json::Error| Trouble::Malformed {
+            path: path.to_owned(),
+            line: index + 1,
+            error: error.to_string(),
+        };
+        serde_json::from_slice(line).map_err(malformed)
+    });
+    parsed.collect()
+}

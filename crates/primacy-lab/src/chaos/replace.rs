@@ -1,0 +1,214 @@
+//! The operator replaces a voter: a node with another name, an empty disk and an address of its own is started, and gets the place
+//! of a voter when it is up to date; the other one is told to end, and its disk is thrown away. All of that goes on beside the
+//! steps of the schedule, and the command is given again, at another node, where chaos has it fail.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::chaos::arm::ELECTION;
+use crate::chaos::faked::PRELOAD;
+use crate::chaos::fault::{Kind, Part};
+use crate::chaos::make::{DISOBEYED, END_MAX};
+use crate::chaos::node::{Node, Start};
+use crate::chaos::notes::{Note, Sent};
+use crate::chaos::processes::{MARK, end_marked};
+use crate::chaos::run::{Stage, mark};
+use primacy_testbed::trouble::Trouble;
+
+/// How long the command waits by itself, before it is given at another node.
+const WAIT: &str = "10s";
+/// How long until it is given again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// How many voters are replaced in a run, at most. Nodes remember the disks of all that ever voted with them, in a file whose room
+/// is enough for some hundred and fifty with names as short as these.
+const REPLACED_MAX: u32 = 100;
+
+/// A voter that is being replaced.
+#[derive(Debug)]
+pub(crate) struct Replacing {
+    step: u32,
+    /// Whose place it is.
+    pub(crate) place: usize,
+    /// Who gets it.
+    pub(crate) new: Node,
+    command: Option<Child>,
+    /// The node that is asked, with the new one behind the others, and when the next one is.
+    asked: usize,
+    again_at: Instant,
+    /// What the command said last.
+    said: String,
+    is_done: bool,
+}
+
+/// A node that has been replaced, and was told to end.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) node: Node,
+    until: Instant,
+}
+
+impl Replacing {
+    /// How it stands, for people.
+    pub(crate) fn text(&self) -> String {
+        format!("{} does not take its place: {}", self.new.name, self.said)
+    }
+}
+
+impl Stage {
+    /// Starts a node that is to take this one's place, unless one is being replaced already. The node with the faked clock
+    /// stays: its clock is that of its name.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn begin_replacing(&mut self, step: u32, node: usize, detail: u64) -> Result<(), Trouble> {
+        let is_faked = |node: usize| self.nodes[node].start.env.iter().any(|(name, _)| name == PRELOAD);
+        let place = if is_faked(node) { self.other(node, detail) } else { node };
+        let replaced: u32 = self.nodes.iter().map(|node| node.start.generation).sum();
+        let may = self.replacing.is_none() && replaced < REPLACED_MAX && !is_faked(place);
+        let Some(network) = self.network.as_ref().filter(|_| may) else { return Ok(()) };
+        let (old, letter) = (&self.nodes[place].start, &self.plan.arm.node_names()[place]);
+        let generation = old.generation + 1;
+        let name = format!("{letter}{}", generation + 1);
+        let address = network.address(place, generation);
+        let others = self.nodes.iter().filter_map(|node| Some((&node.name, node.start.address.as_ref()?)));
+        let all = others.chain([(&name, &address)]).map(|(name, address)| format!("{name}={address}"));
+        let start = Start {
+            peers: Some(all.collect::<Vec<_>>().join(",")),
+            address: Some(address),
+            door: Some(network.door(place, generation)),
+            generation,
+            state: self.plan.dir.join("state").join(&name),
+            // Not what the mark of another one begins with.
+            mark: format!("{}{}{letter}", mark(&self.plan.arm), generation + 1),
+            ..old.clone()
+        };
+        let mut new = Node::new(&name, start);
+        new.begin(&self.plan.arm, &mut self.notes)?;
+        let (said, again_at) = ("it was not asked for yet".to_owned(), Instant::now());
+        self.replacing = Some(Replacing {
+            step,
+            place,
+            new,
+            command: None,
+            asked: self.other(place, detail),
+            again_at,
+            said,
+            is_done: false,
+        });
+        Ok(())
+    }
+
+    /// Goes on with it.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn go_on_replacing(&mut self) -> Result<(), Trouble> {
+        self.take_leaving()?;
+        let Some(mut replacing) = self.replacing.take() else { return Ok(()) };
+        if replacing.new.look(&mut self.notes)? {
+            replacing.new.restart_after(AGAIN_AFTER);
+        }
+        if replacing.new.restart_at.is_some_and(|at| Instant::now() >= at) {
+            replacing.new.begin(&self.plan.arm, &mut self.notes)?;
+        }
+        if let Some(mut command) = replacing.command.take() {
+            let failed = |error: std::io::Error| Trouble::Program {
+                line: "primacy voters replace".into(),
+                said: error.to_string(),
+            };
+            match command.try_wait().map_err(failed)? {
+                None => replacing.command = Some(command),
+                Some(status) if status.success() => replacing.is_done = true,
+                Some(status) => {
+                    let mut said = String::new();
+                    if let Some(mut stderr) = command.stderr.take() {
+                        stderr.read_to_string(&mut said).map_err(failed)?;
+                    }
+                    replacing.said = format!("`primacy voters replace` ended with {status}: {}", said.trim());
+                    if !status.code().is_some_and(|code| DISOBEYED.contains(&code)) {
+                        let (step, what) = (replacing.step, replacing.said.clone());
+                        self.notes.note(Note::Failed { step, what })?;
+                    }
+                    replacing.asked = (replacing.asked + 1) % (self.nodes.len() + 1);
+                    replacing.again_at = Instant::now() + AGAIN_AFTER;
+                }
+            }
+        }
+        // A node that is stopped is not told to end before it goes on.
+        if replacing.is_done && !self.stopped.contains(&replacing.place) {
+            return self.leave_place(replacing);
+        }
+        if replacing.command.is_none() && !replacing.is_done && Instant::now() >= replacing.again_at {
+            replacing.command = Some(self.ask_to_replace(&mut replacing)?);
+        }
+        self.replacing = Some(replacing);
+        Ok(())
+    }
+
+    /// Gives the command at a node that stays, or at the new one: of one voter, the old node may have ended before it heard that it has
+    /// been replaced, and nobody tells it later.
+    fn ask_to_replace(&self, replacing: &mut Replacing) -> Result<Child, Trouble> {
+        if replacing.asked == replacing.place && self.nodes.len() > 1 {
+            replacing.asked += 1;
+        }
+        let new = &replacing.new;
+        let (old, asked) = (&self.nodes[replacing.place], self.nodes.get(replacing.asked).unwrap_or(new));
+        let named = format!("{}={}", new.name, new.start.address.as_deref().unwrap_or_default());
+        let mut command = Command::new(&old.start.primacy);
+        command.args(["voters", "replace", &old.name, &named, "--election", ELECTION, "--wait", WAIT]);
+        command.args(["--node", &asked.name, "--state-dir"]).arg(&asked.start.state);
+        command.env(MARK, format!("{}=operator", mark(&self.plan.arm)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().map_err(Trouble::file("start", &old.start.primacy))
+    }
+
+    /// The voters are others now: the new node is one of the nodes, and the old one is told to end.
+    fn leave_place(&mut self, replacing: Replacing) -> Result<(), Trouble> {
+        let Replacing { step, place, new, .. } = replacing;
+        let node = std::mem::replace(&mut self.nodes[place], new);
+        node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+        self.leaving.push(Leaving { node, until: Instant::now() + END_MAX });
+        self.notes.note(Note::Took { step, kind: Kind::ReplaceVoter })
+    }
+
+    /// Takes the ends of those that were replaced, and throws away their disks.
+    fn take_leaving(&mut self) -> Result<(), Trouble> {
+        for mut leaving in std::mem::take(&mut self.leaving) {
+            let Leaving { node, until } = &mut leaving;
+            node.look(&mut self.notes)?;
+            if !node.is_up() {
+                // Its machine is switched off, with whatever nobody was there to end.
+                if end_marked(&node.start.mark) > 0 {
+                    return Err(Trouble::NotWhole(format!("a process of {} could not be ended", node.name)));
+                }
+                remove(&node.start.state)?;
+                self.notes.note(Note::Left { node: node.name.clone() })?;
+                continue;
+            }
+            if Instant::now() >= *until {
+                let what = format!("{} did not end within {END_MAX:?} of SIGTERM", node.name);
+                self.notes.note(Note::Stuck { step: 0, what })?;
+                node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+                *until = Instant::now() + END_MAX;
+            }
+            self.leaving.push(leaving);
+        }
+        Ok(())
+    }
+
+    /// The place of the node of this name, also where it is only about to get it.
+    pub(crate) fn place_of(&self, name: &str) -> Option<usize> {
+        let new = self.replacing.iter().find(|replacing| replacing.new.name == name);
+        self.nodes.iter().position(|node| node.name == name).or(new.map(|replacing| replacing.place))
+    }
+}
+
+fn remove(state: &Path) -> Result<(), Trouble> {
+    match std::fs::remove_dir_all(state) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(Trouble::file("remove", state)),
+    }
+}

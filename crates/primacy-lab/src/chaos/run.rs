@@ -1,0 +1,411 @@
+//! The run of one arm: its nodes are started and kept going, and the steps of the schedule happen to them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+use primacy_core::rng::Rng;
+
+use crate::chaos::arm::{Arm, Held, STORE_VARIABLE};
+use crate::chaos::clients::Beside;
+use crate::chaos::disk::SmallDisk;
+use crate::chaos::faked::FakedClock;
+use crate::chaos::fault::{Kind, Part};
+use crate::chaos::ledger::{LEDGER, Ledger};
+use crate::chaos::make::Verb;
+use crate::chaos::node::{Node, Start, TRACES};
+use crate::chaos::notes::{Note, Notebook, Sent};
+use crate::chaos::processes::{LOOK_INTERVAL, end_marked};
+use crate::chaos::replace::{Leaving, Replacing};
+use crate::chaos::schedule::{Schedule, seed_of};
+use crate::chaos::server::Store;
+use crate::chaos::tail::Tail;
+use crate::chaos::unkillable;
+use primacy_testbed::network::Network;
+use primacy_testbed::trouble::Trouble;
+
+/// How old the last write may be where a leader is said to work.
+const WORKS: Duration = Duration::from_millis(300);
+/// How long it may take until a leader works again when everything is healed, in leases; a guard against hanging, and no promise.
+const PATIENCE_LEASES: u32 = 30;
+/// How long a node that has ended stays away, at most: mostly shorter than a lease, sometimes for some leases.
+const AWAY_MAX_MS: u64 = 500;
+const LONG_AWAY_MAX_MS: u64 = 4_000;
+/// How long the nodes may take to end in order.
+const FAREWELL: Duration = Duration::from_secs(15);
+/// How often a faked clock is read.
+const READ_EVERY: Duration = Duration::from_secs(5);
+/// The room of a disk that is to be filled; SQLite writes four MiB of its log before it puts them into the database, and
+/// needs more than twice that.
+const DISK_KIB: u32 = 16_384;
+
+/// What a run of an arm needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The arm.
+    pub(crate) arm: Arm,
+    /// The seed of the whole run.
+    pub(crate) seed: u64,
+    /// The directory of the arm, which is there and empty.
+    pub(crate) dir: PathBuf,
+    /// The command `primacy`.
+    pub(crate) primacy: PathBuf,
+    /// What this machine cannot do, with the reasons.
+    pub(crate) not_run: Vec<(Kind, String)>,
+    /// When to end.
+    pub(crate) until: Instant,
+    /// Set when it is to end at once.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// How far it has come, for people.
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// How far an arm has come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Steps that were made.
+    pub(crate) steps: AtomicU64,
+    /// Leaderships that have written.
+    pub(crate) leaderships: AtomicU64,
+    /// Accepted writes.
+    pub(crate) writes: AtomicU64,
+}
+
+/// The nodes of an arm, and everything around them.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) plan: Plan,
+    pub(crate) notes: Notebook,
+    pub(crate) nodes: Vec<Node>,
+    /// The voter that is being replaced, and those that were.
+    pub(crate) replacing: Option<Replacing>,
+    pub(crate) leaving: Vec<Leaving>,
+    /// The clients, where the nodes serve any.
+    pub(crate) clients: Vec<Beside>,
+    pub(crate) network: Option<Network>,
+    /// By what fault each cut of the network was made.
+    pub(crate) cuts: Vec<Kind>,
+    /// The disk of the store, which can be filled.
+    pub(crate) disk: Option<SmallDisk>,
+    /// The store, where it is a server.
+    pub(crate) store: Option<Store>,
+    pub(crate) verbs: Vec<Verb>,
+    /// The nodes of which processes were stopped, and whether the disk is full.
+    pub(crate) stopped: Vec<usize>,
+    pub(crate) full: bool,
+    faked: Option<FakedClock>,
+    read_at: Instant,
+    ledger: Tail,
+    /// Who wrote last, when, and with which token.
+    last: Option<(usize, u64, u64)>,
+    rng: Rng,
+}
+
+/// Runs the arm until its time is over or it is told to stop. All that was started is gone afterwards.
+///
+/// # Errors
+/// [`Trouble`] where the run itself could not go on.
+pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
+    let (mark, dir) = (mark(&plan.arm), plan.dir.clone());
+    let outcome = Stage::new(plan).and_then(|mut stage| {
+        let played = stage.play();
+        let ended = stage.end();
+        played.and(ended)
+    });
+    unkillable::clean_up(&dir);
+    // Also of a stage that could not be set up.
+    match end_marked(&mark) {
+        0 => outcome,
+        left => outcome.and(Err(Trouble::NotWhole(format!("{left} process(es) could not be ended")))),
+    }
+}
+
+/// What the marks of all processes of an arm begin with.
+pub(crate) fn mark(arm: &Arm) -> String {
+    format!("{}/{}/", std::process::id(), arm.name)
+}
+
+impl Stage {
+    fn new(mut plan: Plan) -> Result<Self, Trouble> {
+        let (arm, dir) = (plan.arm, plan.dir.clone());
+        let mut rng = Rng::new(seed_of(plan.seed, arm.name).wrapping_add(1));
+        for folder in [TRACES, "state", "store"] {
+            let path = dir.join(folder);
+            std::fs::create_dir_all(&path).map_err(Trouble::file("make", &path))?;
+        }
+        Ledger::make(&dir)?;
+        if arm.unkillable {
+            unkillable::prepare(&dir)?;
+        }
+        let faked_node = usize::try_from(rng.up_to(arm.nodes as u64 - 1)).unwrap_or(0);
+        let fast = rng.up_to(1) == 1;
+        // A node whose clock is faked stays, and a lone one would so never be replaced.
+        let faked = match arm.knows(Kind::FakedClock).then(|| FakedClock::start(fast)) {
+            None => None,
+            Some(Ok(faked)) => Some(faked),
+            Some(Err(trouble)) => {
+                plan.not_run.push((Kind::FakedClock, trouble.to_string()));
+                None
+            }
+        };
+        let names = arm.node_names();
+        let mut notes = Notebook::open(&dir)?;
+        notes.note(Note::Run {
+            arm: arm.name.to_owned(),
+            seed: plan.seed,
+            not_run: plan.not_run.clone(),
+            faked: faked.as_ref().and_then(|_| names.get(faked_node).cloned()),
+        })?;
+        let network = if arm.has_network() { Some(Network::new(arm.name, &names)?) } else { None };
+        let disk = disk(&plan)?;
+        let store = match arm.held {
+            Held::OnServer(make) => Some(Store::start(make, arm.nodes)?),
+            Held::AmongPeers(_) | Held::OverStore(_) => None,
+        };
+        let node = |(index, name): (usize, &String)| {
+            let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
+            let url = store.iter().map(|store| (STORE_VARIABLE.to_owned(), store.url(index)));
+            let env = env.chain(url).collect();
+            Node::new(name, start(&plan, network.as_ref(), (index, name), env))
+        };
+        let nodes = names.iter().enumerate().map(node).collect();
+        let ledger = Tail::new(dir.join(LEDGER));
+        let (verbs, last, read_at) = (Vec::new(), None, Instant::now());
+        let (stopped, cuts, full) = (Vec::new(), Vec::new(), false);
+        Ok(Self {
+            plan,
+            notes,
+            nodes,
+            replacing: None,
+            leaving: Vec::new(),
+            clients: Vec::new(),
+            network,
+            cuts,
+            disk,
+            store,
+            verbs,
+            stopped,
+            full,
+            faked,
+            read_at,
+            ledger,
+            last,
+            rng,
+        })
+    }
+
+    fn play(&mut self) -> Result<(), Trouble> {
+        self.begin_clients()?;
+        for index in 0..self.nodes.len() {
+            self.nodes[index].begin(&self.plan.arm, &mut self.notes)?;
+        }
+        let not_run: Vec<Kind> = self.plan.not_run.iter().map(|(kind, _)| *kind).collect();
+        let mut schedule = Schedule::new(self.plan.arm, self.plan.seed, &not_run);
+        let mut well = self.settle(0)?;
+        let mut number = 0;
+        while well && !self.is_over() {
+            number += 1;
+            let step = schedule.next_step();
+            self.pause(step.after)?;
+            if self.is_over() {
+                break;
+            }
+            for fault in &step.faults {
+                self.make(number, *fault)?;
+            }
+            if step.faults.iter().any(|fault| fault.kind.lasts()) {
+                self.pause(step.lasts)?;
+            }
+            self.heal(number)?;
+            self.plan.progress.steps.fetch_add(1, Ordering::Relaxed);
+            if step.settle || self.is_over() {
+                well = self.settle(number)?;
+            }
+        }
+        if self.clients.is_empty() {
+            return Ok(());
+        }
+        // Nothing is done to the nodes any more; what clients read now must explain what they were told.
+        if well && !self.plan.stop.load(Ordering::Relaxed) {
+            self.settle(number)?;
+        }
+        self.finish_clients()
+    }
+
+    /// Whether the time is over, or somebody wants the end.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.plan.until || self.plan.stop.load(Ordering::Relaxed)
+    }
+
+    /// Lets time pass, and keeps the nodes going meanwhile.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn pause(&mut self, time: Duration) -> Result<(), Trouble> {
+        let until = Instant::now() + time;
+        loop {
+            self.turn()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.plan.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK_INTERVAL));
+        }
+    }
+
+    /// Takes ends, starts again what is due, and reads what was told.
+    pub(crate) fn turn(&mut self) -> Result<(), Trouble> {
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].look(&mut self.notes)? {
+                // With two nodes away the third one would lose the lead, whatever its job does.
+                let is_long = self.rng.up_to(4) == 0 && !self.plan.arm.unkillable;
+                let most = if is_long { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
+                let away = self.rng.up_to(most);
+                self.nodes[index].restart_after(Duration::from_millis(away));
+            }
+            let node = &mut self.nodes[index];
+            if node.restart_at.is_some_and(|at| Instant::now() >= at) {
+                node.begin(&self.plan.arm, &mut self.notes)?;
+            }
+        }
+        self.go_on_replacing()?;
+        self.watch_clients()?;
+        self.take_verbs()?;
+        for line in self.ledger.lines() {
+            let (Some(token), Some(boot_ns)) = (line["token"].as_u64(), line["boot_ns"].as_u64()) else {
+                continue;
+            };
+            let Some(node) = line["node"].as_str().and_then(|name| self.place_of(name)) else { continue };
+            if self.last.is_none_or(|(_, _, before)| before != token) {
+                self.plan.progress.leaderships.fetch_add(1, Ordering::Relaxed);
+            }
+            self.plan.progress.writes.fetch_add(1, Ordering::Relaxed);
+            self.last = Some((node, boot_ns, token));
+        }
+        if Instant::now() >= self.read_at {
+            self.read_at = Instant::now() + READ_EVERY;
+            self.read_clock()?;
+        }
+        Ok(())
+    }
+
+    fn read_clock(&mut self) -> Result<(), Trouble> {
+        let Some(faked) = &mut self.faked else { return Ok(()) };
+        let reading = faked.read()?;
+        let note = Note::Clock { faked_ns: reading.faked_ns, within_ns: reading.within_ns };
+        self.notes.note_at(reading.true_ns, note)
+    }
+
+    /// The node that wrote last; before the first write, the first.
+    pub(crate) fn leader(&self) -> usize {
+        self.last.map_or(0, |(node, _, _)| node)
+    }
+
+    /// Waits until every node is up and a leader works, and notes that, or that it does not come to that.
+    fn settle(&mut self, step: u32) -> Result<bool, Trouble> {
+        let patience = PATIENCE_LEASES * self.plan.arm.lease;
+        let until = Instant::now() + patience;
+        // What was done last must have had its effect, or the writes of before would be taken for those of after.
+        self.pause(WORKS)?;
+        loop {
+            self.turn()?;
+            let age = |at: u64| clock::now().as_nanos().saturating_sub(at);
+            let works = self.last.is_some_and(|(_, at, _)| u128::from(age(at)) < WORKS.as_nanos());
+            let up = self.nodes.iter().all(Node::is_up);
+            let replaced = self.replacing.is_none() && self.leaving.is_empty();
+            if works && up && replaced {
+                self.notes.note(Note::Well { step })?;
+                return Ok(true);
+            }
+            if self.plan.stop.load(Ordering::Relaxed) {
+                return Ok(true);
+            }
+            if Instant::now() > until {
+                if let Some(faked) = &self.faked {
+                    faked.check()?;
+                }
+                let missing: Vec<&str> =
+                    self.nodes.iter().filter(|node| !node.is_up()).map(|node| node.name.as_str()).collect();
+                let what = match &self.replacing {
+                    Some(replacing) if works && up => {
+                        format!("{patience:?} after all was healed, {}", replacing.text())
+                    }
+                    Some(_) | None => {
+                        format!("no leader works, {patience:?} after all was healed; not up: {missing:?}")
+                    }
+                };
+                self.notes.note(Note::Stuck { step, what })?;
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// Ends all nodes in order, and lets the operator's commands end; then whatever is left.
+    fn end(&mut self) -> Result<(), Trouble> {
+        // Also what was not replaced in time, and what has not ended yet.
+        self.nodes.extend(self.replacing.take().map(|replacing| replacing.new));
+        self.nodes.extend(std::mem::take(&mut self.leaving).into_iter().map(|leaving| leaving.node));
+        for node in &self.nodes {
+            node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+        }
+        if self.plan.arm.unkillable {
+            // The others are gone, and alone a leader cannot keep its lead for as long as its job may live.
+            unkillable::end_jobs(&mark(&self.plan.arm));
+        }
+        let until = Instant::now() + FAREWELL;
+        while (self.nodes.iter().any(Node::is_up) || !self.verbs.is_empty()) && Instant::now() < until {
+            for node in &mut self.nodes {
+                node.look(&mut self.notes)?;
+            }
+            // A command whose node is gone has nobody to wait for.
+            self.take_verbs()?;
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let late: Vec<String> =
+            self.nodes.iter().filter(|node| node.is_up()).map(|node| node.name.clone()).collect();
+        if !late.is_empty() {
+            let what = format!("{late:?} did not end within {FAREWELL:?} of SIGTERM");
+            self.notes.note(Note::Stuck { step: 0, what })?;
+        }
+        self.leave_verbs(FAREWELL)?;
+        for node in &self.nodes {
+            node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+        }
+        // What cannot be ended is looked for once more when all is over.
+        let _ = end_marked(&mark(&self.plan.arm));
+        self.read_clock()?;
+        self.notes.note(Note::End)
+    }
+}
+
+/// What every start of the first node at a place needs.
+fn start(
+    plan: &Plan,
+    network: Option<&Network>,
+    (place, name): (usize, &str),
+    env: Vec<(String, String)>,
+) -> Start {
+    let serves = network.filter(|_| plan.arm.serves_clients());
+    Start {
+        primacy: plan.primacy.clone(),
+        dir: plan.dir.clone(),
+        namespace: network.map(|network| network.namespace(name)),
+        peers: network.map(Network::peers),
+        address: network.map(|network| network.address(place, 0)),
+        door: serves.map(|network| network.door(place, 0)),
+        generation: 0,
+        state: plan.dir.join("state").join(name),
+        store: plan.dir.join("store"),
+        env,
+        mark: format!("{}{name}", mark(&plan.arm)),
+    }
+}
+
+/// The disk of the store, where there is one.
+fn disk(plan: &Plan) -> Result<Option<SmallDisk>, Trouble> {
+    let made = plan.arm.knows(Kind::FullDisk) && plan.not_run.iter().all(|(kind, _)| *kind != Kind::FullDisk);
+    made.then(|| SmallDisk::mount(&plan.dir.join("store"), DISK_KIB)).transpose()
+}

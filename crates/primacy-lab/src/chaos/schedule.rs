@@ -1,0 +1,164 @@
+//! Which fault comes when, and whom it hits: all of it drawn from the seed, before anything is started.
+//!
+//! What depends on the run (which node leads, which process has which number) is filled in when the step comes, and no
+//! number is drawn for it. So two runs of one seed have the same steps; what becomes of them differs as processes do.
+
+use std::time::Duration;
+
+use primacy_core::rng::Rng;
+
+use crate::chaos::arm::Arm;
+use crate::chaos::fault::{KINDS, Kind};
+
+/// A fault that is to come, or two at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// How long after the end of the one before.
+    pub(crate) after: Duration,
+    /// What is done, in this order and without a wait.
+    pub(crate) faults: Vec<Fault>,
+    /// How long what can be taken back holds.
+    pub(crate) lasts: Duration,
+    /// Whether it is waited for that a leader works again, before the next one.
+    pub(crate) settle: bool,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// What.
+    pub(crate) kind: Kind,
+    /// To whom.
+    pub(crate) target: Target,
+    /// Everything else: which other node, which way, which share.
+    pub(crate) detail: u64,
+}
+
+/// Which node is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The one that leads then.
+    Leader,
+    /// This one, counted from 0.
+    Node(usize),
+}
+
+/// All the steps of an arm, without an end.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    rng: Rng,
+    arm: Arm,
+    kinds: Vec<Kind>,
+    /// Those that have not come yet in this round.
+    deck: Vec<Kind>,
+}
+
+/// The pause between two steps, at most.
+const GAP_MAX_MS: u64 = 700;
+/// How long what is taken back holds: up to so many leases, so that some faults are shorter than a lease and some longer.
+const LASTS_MAX_LEASES: u32 = 3;
+/// And not longer than this, so that a run with long leases still meets every kind.
+const LASTS_MAX: Duration = Duration::from_secs(15);
+/// How long a disk is full, at least: two leases.
+const FULL_MIN: Duration = Duration::from_secs(2);
+
+impl Schedule {
+    /// The steps of `arm` that follow from `seed`. Those of one arm do not depend on which others there are.
+    pub(crate) fn new(arm: Arm, seed: u64, not_run: &[Kind]) -> Self {
+        let drawn = |kind: &Kind| *kind != Kind::FakedClock && arm.knows(*kind) && !not_run.contains(kind);
+        let kinds = KINDS.iter().copied().filter(drawn).collect();
+        Self { rng: Rng::new(seed_of(seed, arm.name)), arm, kinds, deck: Vec::new() }
+    }
+
+    /// The next step. Every kind comes once before any comes again, so that a short run meets them all.
+    pub(crate) fn next_step(&mut self) -> Step {
+        let after = Duration::from_millis(self.rng.up_to(GAP_MAX_MS));
+        let lasts_max = (LASTS_MAX_LEASES * self.arm.lease).min(LASTS_MAX);
+        let lasts = Duration::from_millis(self.rng.up_to(u64::try_from(lasts_max.as_millis()).unwrap_or(0)));
+        let settle = self.rng.up_to(9) < 7;
+        let kind = self.draw();
+        let mut faults = vec![self.fault(kind)];
+        if self.rng.up_to(9) < 3 {
+            let other = self.rng.up_to(self.kinds.len() as u64 - 1);
+            let other = self.kinds.get(usize::try_from(other).unwrap_or(0)).copied().unwrap_or(kind);
+            let fault = self.fault(other);
+            // Two of these at a time would be one after the other.
+            if !is_long(kind) && !is_long(other) && other != kind {
+                faults.push(fault);
+            }
+        }
+        // Long enough for the next leader to find it full.
+        let least =
+            if faults.iter().any(|fault| fault.kind == Kind::FullDisk) { FULL_MIN } else { Duration::ZERO };
+        Step { after, faults, lasts: lasts.max(least), settle }
+    }
+
+    fn draw(&mut self) -> Kind {
+        if self.deck.is_empty() {
+            self.deck.clone_from(&self.kinds);
+        }
+        let index = self.rng.up_to(self.deck.len() as u64 - 1);
+        self.deck.swap_remove(usize::try_from(index).unwrap_or(0))
+    }
+
+    fn fault(&mut self, kind: Kind) -> Fault {
+        let target = match self.rng.up_to(9) {
+            0..=6 => Target::Leader,
+            _ => Target::Node(usize::try_from(self.rng.up_to(self.arm.nodes as u64 - 1)).unwrap_or(0)),
+        };
+        Fault { kind, target, detail: self.rng.next_u64() }
+    }
+}
+
+/// Whether it takes long by itself.
+const fn is_long(kind: Kind) -> bool {
+    matches!(kind, Kind::RollingRestart | Kind::RestartAll)
+}
+
+/// A seed for what belongs to this name alone (FNV-1a over the name, then the seed).
+pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    seed.to_le_bytes().into_iter().fold(name.bytes().fold(0xcbf2_9ce4_8422_2325, mix), mix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::arm::{ARMS, Held};
+
+    fn steps(arm: Arm, seed: u64, count: usize) -> Vec<Step> {
+        let mut schedule = Schedule::new(arm, seed, &[]);
+        (0..count).map(|_| schedule.next_step()).collect()
+    }
+
+    #[test]
+    fn a_seed_has_one_schedule_and_another_seed_another() {
+        for &arm in ARMS {
+            assert_eq!(steps(arm, 7, 200), steps(arm, 7, 200));
+            assert_ne!(steps(arm, 7, 200), steps(arm, 8, 200));
+        }
+        assert_ne!(steps(ARMS[2], 7, 50), steps(ARMS[3], 7, 50));
+    }
+
+    #[test]
+    fn a_round_has_every_kind_that_the_arm_knows_and_no_other() {
+        for &arm in ARMS {
+            let known: Vec<Kind> =
+                KINDS.iter().copied().filter(|kind| arm.knows(*kind) && *kind != Kind::FakedClock).collect();
+            let mut met: Vec<Kind> =
+                steps(arm, 3, known.len()).iter().map(|step| step.faults[0].kind).collect();
+            met.sort();
+            assert_eq!(met, known, "{}", arm.name);
+            assert_eq!(known.iter().any(|kind| kind.is_of_network()), arm.has_network() && !arm.unkillable);
+            assert_eq!(known.contains(&Kind::StoreCut), matches!(arm.held, Held::OnServer(_)));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_not_drawn() {
+        let mut schedule = Schedule::new(ARMS[2], 1, &[Kind::FullDisk]);
+        let steps: Vec<Step> = (0..300).map(|_| schedule.next_step()).collect();
+        assert!(steps.iter().flat_map(|step| &step.faults).all(|fault| fault.kind != Kind::FullDisk));
+        assert!(steps.iter().any(|step| step.faults.len() == 2) && steps.iter().any(|step| !step.settle));
+    }
+}

@@ -1,0 +1,261 @@
+//! The servers of stores that are reached over a network, and what stands between them and the nodes: a proxy for each node,
+//! which loses what a network can lose.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use primacy_conformance::live::azurite::Azurite;
+use primacy_conformance::live::consul::Consul;
+use primacy_conformance::live::etcd::Etcd;
+use primacy_conformance::live::kubernetes::ApiServer;
+use primacy_conformance::live::moto::{BUCKET, Moto};
+use primacy_conformance::live::nats::Nats;
+use primacy_conformance::live::postgres::Postgres;
+use primacy_conformance::live::proxy::Proxy;
+use primacy_conformance::live::redis::Redis;
+use primacy_conformance::live::zookeeper::ZooKeeper;
+
+use crate::chaos::fault::Kind;
+use primacy_testbed::trouble::Trouble;
+
+/// Which server, and how it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Make {
+    /// PostgreSQL.
+    Postgres,
+    /// The same, with session advisory locks.
+    PostgresAdvisory,
+    /// Three members of etcd, each node at one of them; `session`.
+    Etcd,
+    /// The same, with a record and `lease`.
+    EtcdLease,
+    /// Three servers of ZooKeeper, each node at one of them.
+    ZooKeeper,
+    /// What stands in for Consul.
+    Consul,
+    /// What stands in for the API server of Kubernetes.
+    Kubernetes,
+    /// moto.
+    S3,
+    /// Azurite.
+    Az,
+    /// NATS, one server.
+    Nats,
+    /// Redis, one server.
+    Redis,
+}
+
+impl Make {
+    /// Whether its election is `session`, and not `lease`.
+    pub(crate) const fn keeps_sessions(self) -> bool {
+        matches!(self, Self::PostgresAdvisory | Self::Etcd | Self::ZooKeeper | Self::Consul)
+    }
+
+    /// Whether it may be killed: a server that keeps its data in memory alone forgets the tokens with them, which its page says.
+    pub(crate) const fn keeps_what_it_answered(self) -> bool {
+        matches!(
+            self,
+            Self::Postgres
+                | Self::PostgresAdvisory
+                | Self::Etcd
+                | Self::EtcdLease
+                | Self::ZooKeeper
+                | Self::Nats
+        )
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+enum Running {
+    Postgres(Postgres),
+    Etcd(Etcd),
+    ZooKeeper(ZooKeeper),
+    Consul(Consul),
+    Kubernetes(ApiServer),
+    S3(Moto),
+    Az(Azurite),
+    Nats(Nats),
+    Redis(Redis),
+}
+
+/// A store on a server, and the way of each node to it.
+pub(crate) struct Store {
+    runtime: tokio::runtime::Runtime,
+    make: Make,
+    server: Running,
+    /// Of each node. It passes on to the node's own member, where there are several.
+    ways: Vec<Proxy>,
+    /// What is made and not healed: which fault, on whose way, and what its proxies had hindered before.
+    made: Vec<(Kind, Vec<usize>, u64)>,
+    /// The member that was killed.
+    killed: Option<usize>,
+}
+
+impl Store {
+    /// Starts it, for so many nodes.
+    ///
+    /// # Errors
+    /// [`Trouble`] if it cannot be started.
+    pub(crate) fn start(make: Make, nodes: usize) -> Result<Self, Trouble> {
+        let failed = |said: String| Trouble::Program { line: format!("the server of {make:?}"), said };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+        let server = runtime.block_on(Running::start(make)).map_err(failed)?;
+        let address = |node| server.address(node).ok_or_else(|| failed("it has no address".to_owned()));
+        let ways = (0..nodes).map(|node| address(node).map(Proxy::start)).collect::<Result<_, _>>()?;
+        Ok(Self { runtime, make, server, ways, made: Vec::new(), killed: None })
+    }
+
+    /// Where a node finds it: at its own proxy.
+    pub(crate) fn url(&self, node: usize) -> String {
+        let own = self.server.address(node).map(|address| address.to_string()).unwrap_or_default();
+        let proxy = self.ways[node].address();
+        let through = |url: String| url.replace(&own, &proxy.to_string());
+        match &self.server {
+            Running::Postgres(postgres) => {
+                let recipe = if self.make == Make::PostgresAdvisory { "?recipe=advisory" } else { "" };
+                through(format!("{}{recipe}", postgres.url()))
+            }
+            Running::Etcd(etcd) => {
+                let recipe = if self.make == Make::EtcdLease { "?recipe=lease" } else { "" };
+                through(etcd.url_of(&[node % MEMBERS], &format!("/chaos{recipe}")))
+            }
+            Running::ZooKeeper(_) => format!("zookeeper://{proxy}/chaos"),
+            Running::Consul(consul) => through(consul.url("chaos")),
+            Running::S3(moto) => moto.url_through(BUCKET, proxy.port()),
+            Running::Az(azurite) => through(azurite.url()),
+            Running::Nats(_) => Nats::url_at(&[proxy]),
+            Running::Redis(_) => Redis::url_at(proxy),
+            Running::Kubernetes(server) => server.url_through(proxy.port()),
+        }
+    }
+
+    /// Makes a fault, on the way of this node where it is one node's. Whether it took effect is known when it is healed.
+    pub(crate) fn make(&mut self, kind: Kind, node: usize) {
+        let all = (0..self.ways.len()).collect();
+        let nodes = if matches!(kind, Kind::StoreOutage | Kind::StoreKilled) { all } else { vec![node] };
+        let before = self.hindered(&nodes);
+        if kind == Kind::StoreKilled {
+            self.kill();
+        } else {
+            for way in nodes.iter().map(|&node| &self.ways[node]) {
+                if kind == Kind::StoreStall {
+                    way.stall();
+                } else if kind == Kind::StoreRepliesLost {
+                    way.drop_replies();
+                } else {
+                    way.refuse();
+                }
+            }
+        }
+        self.made.push((kind, nodes, before));
+    }
+
+    /// Takes back all that was made; the faults that somebody has met.
+    pub(crate) fn heal(&mut self) -> Vec<Kind> {
+        let mut met = Vec::new();
+        for (kind, nodes, before) in std::mem::take(&mut self.made) {
+            if kind == Kind::StoreKilled || self.hindered(&nodes) > before {
+                met.push(kind);
+            }
+            if kind == Kind::StoreRepliesLost {
+                // Whoever waits for an answer learns that there will be none.
+                nodes.iter().for_each(|&node| self.ways[node].cut());
+            }
+            nodes.iter().for_each(|&node| self.ways[node].pass());
+        }
+        if let Some(member) = self.killed.take() {
+            self.revive(member);
+        }
+        met
+    }
+
+    fn hindered(&self, nodes: &[usize]) -> u64 {
+        nodes.iter().map(|&node| self.ways[node].hindered()).sum()
+    }
+
+    /// Kills the server, or the member that leads the others.
+    fn kill(&mut self) {
+        if self.killed.is_some() {
+            return;
+        }
+        let runtime = &self.runtime;
+        let member = match &mut self.server {
+            Running::Postgres(postgres) => {
+                runtime.block_on(postgres.kill());
+                0
+            }
+            Running::Etcd(etcd) => {
+                let leader = runtime.block_on(etcd.leader());
+                etcd.kill(leader);
+                leader
+            }
+            Running::ZooKeeper(zookeeper) => {
+                let leader = zookeeper.leader().unwrap_or(0);
+                zookeeper.kill(leader);
+                leader
+            }
+            Running::Nats(nats) => {
+                nats.kill(0);
+                0
+            }
+            // `Make::keeps_what_it_answered` says no of these.
+            Running::Consul(_) | Running::Kubernetes(_) | Running::S3(_) => return,
+            Running::Az(_) | Running::Redis(_) => return,
+        };
+        self.killed = Some(member);
+    }
+
+    fn revive(&mut self, member: usize) {
+        match &mut self.server {
+            Running::Postgres(postgres) => self.runtime.block_on(postgres.restart()),
+            Running::Etcd(etcd) => self.runtime.block_on(etcd.restart(member)),
+            Running::ZooKeeper(zookeeper) => zookeeper.restart(member),
+            Running::Nats(nats) => nats.restart(member),
+            Running::Consul(_) | Running::Kubernetes(_) | Running::S3(_) => {}
+            Running::Az(_) | Running::Redis(_) => {}
+        }
+    }
+}
+
+/// How many members those have that have several.
+const MEMBERS: usize = 3;
+
+impl Running {
+    async fn start(make: Make) -> Result<Self, String> {
+        Ok(match make {
+            Make::Postgres | Make::PostgresAdvisory => Self::Postgres(Postgres::start(&[]).await?),
+            Make::Etcd | Make::EtcdLease => Self::Etcd(Etcd::start(None).await?),
+            Make::ZooKeeper => Self::ZooKeeper(ZooKeeper::start().await?),
+            Make::Consul => Self::Consul(Consul::start().await?),
+            Make::Kubernetes => Self::Kubernetes(ApiServer::start().await?),
+            Make::S3 => Self::S3(Moto::start().await?),
+            Make::Az => Self::Az(Azurite::start().await?),
+            Make::Nats => Self::Nats(Nats::start(1).await?),
+            Make::Redis => Self::Redis(Redis::start(&[]).await?),
+        })
+    }
+
+    /// Where a node is served.
+    fn address(&self, node: usize) -> Option<SocketAddr> {
+        let local = |port: u16| Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        match self {
+            Self::Postgres(postgres) => Some(postgres.address()),
+            Self::Etcd(etcd) => local(etcd.address(node % MEMBERS).1),
+            Self::ZooKeeper(zookeeper) => zookeeper.address(node % MEMBERS).parse().ok(),
+            Self::Consul(consul) => local(consul.port()),
+            Self::Kubernetes(server) => local(server.port()),
+            Self::S3(moto) => local(moto.port()),
+            Self::Az(azurite) => Some(azurite.address()),
+            Self::Nats(nats) => nats.addresses().first().copied(),
+            Self::Redis(redis) => Some(redis.address()),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("make", &self.make).field("made", &self.made).finish_non_exhaustive()
+    }
+}

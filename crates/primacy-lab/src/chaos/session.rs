@@ -1,0 +1,240 @@
+//! A whole run: all arms at once, their progress, and the table at the end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::chaos::arm::{ARMS, Arm};
+use crate::chaos::disk::SmallDisk;
+use crate::chaos::fault::Kind;
+use crate::chaos::judge::{Verdict, judge};
+use crate::chaos::processes::LOOK_INTERVAL;
+use crate::chaos::report::Outcome;
+use crate::chaos::run::{Plan, Progress, run as run_arm};
+use crate::chaos::stalls::Watch;
+use crate::chaos::sweep::{KEEP, sweep, unmount_below};
+use crate::chaos::{Options, report};
+use primacy_testbed::network::{self, PREFIX};
+use primacy_testbed::trouble::Trouble;
+
+/// How often is told how far it has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// Set where everything must be there that a run wants; then what is not run fails.
+const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
+/// Something was broken, or too little was met.
+const BROKEN: u8 = 1;
+/// The run itself could not go on.
+const TROUBLE: u8 = 70;
+/// This user, or this machine, cannot make the faults.
+const NOT_RUN: u8 = 77;
+
+/// An arm that is running.
+struct Running {
+    arm: Arm,
+    dir: PathBuf,
+    progress: Arc<Progress>,
+    thread: JoinHandle<Result<(), Trouble>>,
+}
+
+/// Runs all arms, and judges them.
+///
+/// # Errors
+/// [`Trouble`] where the run could not begin.
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(not_run("it needs root, for network namespaces, nftables and mounts; run it as root"));
+    }
+    if let Err(trouble) = network::probe() {
+        return Ok(not_run(&format!("this machine has no network namespaces with nftables: {trouble}")));
+    }
+    fs::create_dir_all(&options.dir).map_err(Trouble::file("make", &options.dir))?;
+    let base = fs::canonicalize(&options.dir).map_err(Trouble::file("use", &options.dir))?;
+    for swept in sweep(&base)? {
+        eprintln!("primacy-lab chaos: removed what an earlier run had left: {swept}");
+    }
+    let seed = options.seed.unwrap_or_else(seed_of_now);
+    let primacy = fs::canonicalize(&options.primacy).map_err(Trouble::file("find", &options.primacy))?;
+    let dir = base.join(format!("{PREFIX}{}", std::process::id()));
+    fs::create_dir(&dir).map_err(Trouble::file("make", &dir))?;
+    eprintln!("primacy-lab chaos: seed {seed}, {} minute(s), in {}", options.minutes, dir.display());
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(Trouble::file("listen for signals of", &dir))?;
+    }
+    let watch = Watch::start(&dir)?;
+    let running = start(options, seed, &primacy, &dir, &stop)?;
+    let (verdicts, mut troubled) = finish(running, &stop, watch);
+    // A run that was cut short has not shown what it was to show.
+    troubled |= stop.load(Ordering::Relaxed);
+    let code = print(seed, &verdicts, options.json);
+    let bad = matches!(report::outcome(&verdicts), Outcome::Broken | Outcome::NotMet);
+    if bad || troubled {
+        let again = command_line(options, seed);
+        fs::write(dir.join(KEEP), format!("{again}\n")).map_err(Trouble::file("write", &dir))?;
+        eprintln!(
+            "primacy-lab chaos: all files are kept in {}\nThe same schedule again: {again}",
+            dir.display()
+        );
+        return Ok(if bad { code } else { ExitCode::from(TROUBLE) });
+    }
+    if options.keep {
+        fs::write(dir.join(KEEP), "asked for\n").map_err(Trouble::file("write", &dir))?;
+        eprintln!("primacy-lab chaos: all files are in {}", dir.display());
+    } else {
+        unmount_below(&dir)?;
+        fs::remove_dir_all(&dir).map_err(Trouble::file("remove", &dir))?;
+    }
+    Ok(code)
+}
+
+/// Says why something was not run, and what that is here: a third outcome, or a failure where everything must be there.
+fn not_run(why: &str) -> ExitCode {
+    eprintln!("primacy-lab chaos: NOT RUN: {why}");
+    if std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none() {
+        return ExitCode::from(NOT_RUN);
+    }
+    eprintln!("primacy-lab chaos: that is a failure, since {REQUIRE_LIVE_VARIABLE} is set");
+    ExitCode::from(BROKEN)
+}
+
+fn start(
+    options: &Options,
+    seed: u64,
+    primacy: &Path,
+    dir: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Running>, Trouble> {
+    let not_run = cannot(dir);
+    let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
+    let arms = match options.arm.is_empty() {
+        true => ARMS.iter().copied().filter(|arm| arm.usual).collect(),
+        false => options.arm.clone(),
+    };
+    let mut running = Vec::new();
+    for arm in arms {
+        let dir = dir.join(arm.name);
+        fs::create_dir(&dir).map_err(Trouble::file("make", &dir))?;
+        let progress = Arc::<Progress>::default();
+        let plan = Plan {
+            arm,
+            seed,
+            dir: dir.clone(),
+            primacy: primacy.to_owned(),
+            not_run: not_run.clone(),
+            until,
+            stop: Arc::clone(stop),
+            progress: Arc::clone(&progress),
+        };
+        let thread = std::thread::spawn(move || run_arm(plan));
+        running.push(Running { arm, dir, progress, thread });
+    }
+    Ok(running)
+}
+
+/// What this machine cannot make, of what not every machine can.
+fn cannot(dir: &Path) -> Vec<(Kind, String)> {
+    let mut not_run = Vec::new();
+    let full =
+        SmallDisk::mount(&dir.join("probe"), 64).and_then(|disk| disk.fill().and_then(|()| disk.free()));
+    if let Err(trouble) = full {
+        not_run.push((Kind::FullDisk, trouble.to_string()));
+    }
+    not_run
+}
+
+/// Waits for all arms, and judges each; whether any could not be run or judged.
+fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdict>, bool) {
+    let began = Instant::now();
+    let mut told = Instant::now();
+    while running.iter().any(|arm| !arm.thread.is_finished()) {
+        std::thread::sleep(LOOK_INTERVAL);
+        if told.elapsed() >= PROGRESS_EVERY {
+            told = Instant::now();
+            let arms: Vec<String> = running.iter().map(Running::line).collect();
+            eprintln!("{:>5} s   {}", began.elapsed().as_secs(), arms.join("   "));
+        }
+    }
+    let (mut verdicts, mut troubled) = (Vec::new(), false);
+    if let Err(trouble) = watch.end() {
+        eprintln!("primacy-lab chaos: stalls of the machine cannot be told from mistakes: {trouble}");
+        troubled = true;
+    }
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("primacy-lab chaos: it was told to end; this is what there is so far");
+    }
+    for arm in running {
+        let name = arm.arm.name;
+        let ran = arm
+            .thread
+            .join()
+            .unwrap_or_else(|_| Err(Trouble::NotWhole("the run of the arm has panicked".into())));
+        if let Err(trouble) = ran {
+            eprintln!("primacy-lab chaos: the arm {name} could not go on: {trouble}");
+            troubled = true;
+        }
+        match judge(&arm.dir) {
+            Ok(verdict) => verdicts.push(verdict),
+            Err(trouble) => {
+                eprintln!("primacy-lab chaos: the arm {name} cannot be judged: {trouble}");
+                troubled = true;
+            }
+        }
+    }
+    (verdicts, troubled)
+}
+
+impl Running {
+    fn line(&self) -> String {
+        let Progress { steps, leaderships, writes } = &*self.progress;
+        let of = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        format!("{}: {} steps, {} leaders, {} writes", self.arm.name, of(steps), of(leaderships), of(writes))
+    }
+}
+
+/// Judges the directory of a run, or of one arm, again.
+///
+/// # Errors
+/// [`Trouble`] if it cannot be read.
+pub(crate) fn judge_again(dir: &Path, json: bool) -> Result<ExitCode, Trouble> {
+    let dirs: Vec<PathBuf> = ARMS.iter().map(|arm| dir.join(arm.name)).filter(|dir| dir.is_dir()).collect();
+    let dirs = if dirs.is_empty() { vec![dir.to_owned()] } else { dirs };
+    let verdicts = dirs.iter().map(|dir| judge(dir)).collect::<Result<Vec<_>, _>>()?;
+    let seed = verdicts.first().map_or(0, |verdict| verdict.seed);
+    Ok(print(seed, &verdicts, json))
+}
+
+/// Prints the table; what it comes to as an exit code.
+fn print(seed: u64, verdicts: &[Verdict], json: bool) -> ExitCode {
+    if json {
+        println!("{}", report::json(seed, verdicts));
+    } else {
+        print!("{}", report::text(seed, verdicts));
+    }
+    match report::outcome(verdicts) {
+        Outcome::Passed => ExitCode::SUCCESS,
+        Outcome::Broken => ExitCode::from(BROKEN),
+        Outcome::NotMet => {
+            eprintln!(
+                "primacy-lab chaos: nothing was broken, but too little was met to say so: see NOT MET above"
+            );
+            ExitCode::from(BROKEN)
+        }
+        Outcome::NotRun => not_run("some faults, for the reasons above; nothing was broken by the others"),
+    }
+}
+
+fn command_line(options: &Options, seed: u64) -> String {
+    let arms: String = options.arm.iter().map(|arm| format!(" --arm {}", arm.name)).collect();
+    format!("cargo xtask chaos --minutes {} --seed {seed}{arms}", options.minutes)
+}
+
+/// Another one each time; printed, so that a run can be repeated.
+fn seed_of_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(0)
+}

@@ -1,0 +1,255 @@
+//! When the machine keeps its processes from running: a small process on each processor, which wakes a hundred times a second
+//! and tells when it was late; and one that reads a block from the disk as often, and tells when that took long. What a
+//! machine does not run for so long, or cannot fetch from its disk, cannot keep a deadline.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use primacy::clock;
+use primacy_core::Instant;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::chaos::notes::append;
+use crate::chaos::processes::MARK;
+use primacy_testbed::trouble::Trouble;
+
+/// The file of a run in which all are.
+pub(crate) const STALLS: &str = "stalls.jsonl";
+/// The file of a run that says whether its disk was watched.
+pub(crate) const DISK_WATCH: &str = "disk-watch.jsonl";
+/// The file of which the block is read.
+const PROBE: &str = "disk-probe";
+
+/// How often each looks.
+const EVERY: Duration = Duration::from_millis(10);
+/// Shorter ones are not told: a kill margin is ten times as long. The judge grants one of them, where it matters.
+pub(crate) const STALL_MIN: Duration = Duration::from_millis(20);
+
+/// What can stand still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    /// A processor ran nothing that was due on it. Files of runs that watched no disk do not say so.
+    #[default]
+    Processor,
+    /// The disk of the run's directory answered no read.
+    Disk,
+}
+
+/// Something stood still for so long, until `boot_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stall {
+    /// What.
+    #[serde(default)]
+    pub(crate) of: Part,
+    /// Its end.
+    pub(crate) boot_ns: u64,
+    /// Its length.
+    pub(crate) stall_ns: u64,
+}
+
+/// Whether the disk of a run was watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "disk", rename_all = "snake_case")]
+pub(crate) enum DiskWatch {
+    /// It was.
+    Watched,
+    /// It was not, and none of its stalls is known.
+    NotWatched {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The watch of a run; dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    children: Vec<Child>,
+}
+
+impl Watch {
+    /// Watches every processor and the disk, and writes into the run's directory. Where the file system knows no reads
+    /// past the cache, the disk is not watched, and that is written down.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn start(dir: &Path) -> Result<Self, Trouble> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let mut watch = Self { children: Vec::new() };
+        for processor in 0..processors {
+            let mut command = Command::new("taskset");
+            command.arg("--cpu-list").arg(processor.to_string()).arg(&own).args(["chaos", "stalls"]).arg(dir);
+            watch.add(command)?;
+        }
+        let path = dir.join(PROBE);
+        std::fs::write(&path, Block([1; BLOCK]).0).map_err(Trouble::file("write", &path))?;
+        let disk = match Probe::open(dir).and_then(|mut probe| probe.read()) {
+            Ok(_) => DiskWatch::Watched,
+            Err(error) => DiskWatch::NotWatched {
+                reason: format!("{} cannot be read past the cache: {error}", path.display()),
+            },
+        };
+        if disk == DiskWatch::Watched {
+            let mut command = Command::new(&own);
+            command.args(["chaos", "stalls"]).arg(dir).arg("--disk");
+            watch.add(command)?;
+        }
+        let path = dir.join(DISK_WATCH);
+        let written = File::create_new(&path).and_then(|mut file| append(&mut file, &disk));
+        written.map_err(Trouble::file("write", &path))?;
+        Ok(watch)
+    }
+
+    fn add(&mut self, mut command: Command) -> Result<(), Trouble> {
+        command.env(MARK, format!("{}/stalls", std::process::id())).stdin(Stdio::null());
+        let program = command.get_program().to_owned();
+        self.children.push(command.spawn().map_err(Trouble::file("start", Path::new(&program)))?);
+        Ok(())
+    }
+}
+
+impl Watch {
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`Trouble`] if a process of it had ended before: then nobody has watched that processor, or the disk.
+    pub(crate) fn end(mut self) -> Result<(), Trouble> {
+        for child in &mut self.children {
+            if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("a watch")))? {
+                return Err(Trouble::NotWhole(format!(
+                    "the watch of a processor or of the disk had ended: {status}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // It may be gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// How much is read: what O_DIRECT takes everywhere.
+const BLOCK: usize = 4096;
+
+/// Memory that O_DIRECT can read into.
+#[derive(Debug)]
+#[repr(align(4096))]
+struct Block([u8; BLOCK]);
+
+/// A file that is read past the cache.
+#[derive(Debug)]
+struct Probe {
+    file: File,
+    block: Box<Block>,
+}
+
+impl Probe {
+    fn open(dir: &Path) -> std::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let file = rustix::fs::open(dir.join(PROBE), flags, Mode::empty())?;
+        Ok(Self { file: file.into(), block: Box::new(Block([0; BLOCK])) })
+    }
+
+    fn read(&mut self) -> std::io::Result<()> {
+        self.file.read_exact_at(&mut self.block.0, 0)
+    }
+}
+
+/// Watches the disk, or the processor that this process is bound to, until it is killed.
+///
+/// # Errors
+/// [`Trouble`]
+pub(crate) fn watch(dir: &Path, disk: bool) -> Result<(), Trouble> {
+    let path = dir.join(STALLS);
+    let file =
+        OpenOptions::new().create(true).append(true).open(&path).map_err(Trouble::file("open", &path))?;
+    // A disk that stands still must not hold up the watch where it writes.
+    let (tell, told) = channel();
+    let written = std::thread::spawn(move || write(file, &told));
+    if disk {
+        let probe = dir.join(PROBE);
+        watch_disk(dir, &tell).map_err(Trouble::file("read", &probe))?;
+    } else {
+        watch_processor(&tell);
+    }
+    let ended = written.join().unwrap_or_else(|_| Err(std::io::Error::other("its thread has panicked")));
+    ended.map_err(Trouble::file("write", &path))
+}
+
+fn write(mut file: File, told: &Receiver<Stall>) -> std::io::Result<()> {
+    told.iter().try_for_each(|stall| append(&mut file, &stall))
+}
+
+/// Until nobody writes any more.
+fn watch_processor(tell: &Sender<Stall>) {
+    loop {
+        let due = clock::now().after(EVERY.into());
+        std::thread::sleep(EVERY);
+        if !tell_if_long(Part::Processor, (due, clock::now()), tell) {
+            return;
+        }
+    }
+}
+
+/// Until nobody writes any more. Only the read is measured. Until this process has seen its end it must be run, so a stall of
+/// the disk has some of that of a processor in it where both meet.
+fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
+    let mut probe = Probe::open(dir)?;
+    loop {
+        std::thread::sleep(EVERY);
+        let before = clock::now();
+        probe.read()?;
+        if !tell_if_long(Part::Disk, (before, clock::now()), tell) {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether somebody still writes.
+fn tell_if_long(of: Part, (from, until): (Instant, Instant), tell: &Sender<Stall>) -> bool {
+    let stall = until.since(from);
+    if stall < STALL_MIN.into() {
+        return true;
+    }
+    tell.send(Stall { of, boot_ns: until.as_nanos(), stall_ns: stall.as_nanos() }).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_is_told_and_nothing_else() {
+        let (tell, told) = channel();
+        let until = |nanos| (Instant::from_nanos(5), Instant::from_nanos(nanos));
+        assert!(tell_if_long(Part::Disk, until(20_000_004), &tell));
+        assert!(tell_if_long(Part::Disk, until(20_000_005), &tell));
+        let stalls: Vec<Stall> = told.try_iter().collect();
+        assert_eq!(stalls, [Stall { of: Part::Disk, boot_ns: 20_000_005, stall_ns: 20_000_000 }]);
+        drop(told);
+        assert!(!tell_if_long(Part::Disk, until(20_000_005), &tell), "nobody writes");
+    }
+
+    #[test]
+    fn the_files_of_runs_that_watched_no_disk_are_read() {
+        let stall = |line| serde_json::from_str::<Stall>(line).unwrap();
+        let old = Stall { of: Part::Processor, boot_ns: 7, stall_ns: 5 };
+        assert_eq!(stall(r#"{"boot_ns":7,"stall_ns":5}"#), old);
+        let new = Stall { of: Part::Disk, ..old };
+        assert_eq!(serde_json::to_string(&new).unwrap(), r#"{"of":"disk","boot_ns":7,"stall_ns":5}"#);
+        assert_eq!(stall(r#"{"of":"disk","boot_ns":7,"stall_ns":5}"#), new);
+    }
+}
