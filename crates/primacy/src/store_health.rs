@@ -219,7 +219,7 @@ impl StoreHealth {
     }
 
     /// How many were answered late.
-    #[cfg(any(test, feature = "metrics"))]
+    #[cfg(feature = "metrics")]
     pub(crate) fn slow(&self, operation: Operation) -> u64 {
         self.slow[operation as usize].load(Ordering::Relaxed)
     }
