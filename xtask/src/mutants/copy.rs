@@ -85,6 +85,8 @@ impl<'a> Copy<'a> {
             let path = entry?.path();
             if path.is_dir() {
                 self.clear(&path, files)?;
+                // A folder with files is left; an empty one would be a member of the workspace without a manifest.
+                let _ = fs::remove_dir(&path);
                 continue;
             }
             let name = path.strip_prefix(&self.tree).map(|path| path.to_string_lossy().into_owned());
