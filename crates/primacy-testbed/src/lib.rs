@@ -283,25 +283,25 @@ impl Node {
 
     /// The same by a command that becomes `primacy`, so that its number is the supervisor's: in other namespaces.
     pub fn start_within(place: &Place, within: &[String], name: &str, args: &[String]) -> Self {
-        Self::start_program(place, primacy(), within, name, args)
+        Self::start_program(place, primacy(), false, within, name, args)
     }
 
     /// Starts `primacy-lab` with these arguments.
     pub fn start_lab(place: &Place, name: &str, args: &[String]) -> Self {
-        Self::start_program(place, primacy_lab(), &[], name, args)
+        Self::start_program(place, primacy_lab(), true, &[], name, args)
     }
 
     fn start_program(
         place: &Place,
         program: &'static str,
+        takes_orders: bool,
         within: &[String],
         name: &str,
         args: &[String],
     ) -> Self {
         let mut command = as_from_a_terminal();
-        let is_lab = program == primacy_lab();
         command.args(within).arg(program).args(args);
-        command.stdin(if is_lab { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if takes_orders { Stdio::piped() } else { Stdio::null() });
         place.prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let told = Told::default();
@@ -315,7 +315,8 @@ impl Node {
     pub fn restart(&mut self, place: &Place) {
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.told.all());
-        *self = Self::start_program(place, self.program, &self.within, &self.name, &self.args);
+        let takes_orders = self.child.stdin.is_some();
+        *self = Self::start_program(place, self.program, takes_orders, &self.within, &self.name, &self.args);
         self.past = past;
     }
 
