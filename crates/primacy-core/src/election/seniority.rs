@@ -99,6 +99,9 @@ struct Member {
     /// It has asked for a later view, and does not ask again before.
     asked_until: Instant,
     decision: Option<Decision>,
+    /// It has given up the lead with nobody left to take it, and keeps the cluster for the next one that stands: itself, or one that
+    /// asks to join.
+    held: bool,
 }
 
 impl Member {
@@ -320,6 +323,7 @@ impl Seniority {
             beat_at: now,
             asked_until: now,
             decision: None,
+            held: false,
         };
         self.place = Place::Member(Box::new(member));
     }
@@ -356,8 +360,23 @@ impl Seniority {
                 self.tell(Event::Resigning(reason));
             }
             Some(Lead { resigning: Some(_), .. }) => {} // It does so already.
-            None => self.leave(now, None, true),
+            None => self.leave_or_hold(now),
         }
+    }
+
+    /// Leaves its cluster; but where nobody else is left in it, the cluster would end with that.
+    fn leave_or_hold(&mut self, now: Instant) {
+        match &mut self.place {
+            Place::Member(member) if member.is_alone() && member.view.oldest().identity == self.config.me => {
+                (member.lead, member.decision, member.held) = (None, None, true);
+            }
+            Place::Member(_) | Place::Outside(_) => self.leave(now, None, true),
+        }
+    }
+
+    /// Whether it only keeps the cluster for the next one.
+    fn only_holds(&self) -> bool {
+        matches!(&self.place, Place::Member(member) if member.held) && !self.stands()
     }
 
     fn on_drained(&mut self, now: Instant) {
@@ -370,9 +389,8 @@ impl Seniority {
                 self.tell_members(&Body::Merge { into, sight });
                 self.leave(now, Some(into), false);
             }
-            Reason::Resigned
-            | Reason::Unhealthy
-            | Reason::Expired
+            Reason::Resigned | Reason::Unhealthy => self.leave_or_hold(now),
+            Reason::Expired
             | Reason::Undecided
             | Reason::HigherTerm(_)
             | Reason::Overwritten
@@ -518,6 +536,10 @@ impl Seniority {
         if member.view.member(from).is_some() && !member.gone.contains(&from.node) {
             member.watch.heard(from.node, suspects, now);
         }
+        if sight == known && self.only_holds() {
+            return self.leave(now, None, true); // It has somebody to leave the cluster to.
+        }
+        let Place::Member(member) = &mut self.place else { return };
         if sight.is_later_than(&known) && now >= member.asked_until {
             member.asked_until = again;
             self.send(from.node, Body::Ask(known));
@@ -559,6 +581,9 @@ impl Seniority {
             None => false,
         };
         let stood_aside = !leads && member.view.oldest().identity == self.config.me;
+        if member.held && !self.stands() {
+            return None;
+        }
         if stood_aside && !self.stands() {
             // Its work may not have ended yet. Others who are left do not wait for ever for the application to campaign again.
             let waits = self.config.store_wait.plus(self.config.answer_wait.times(QUESTIONS_MAX));
@@ -646,7 +671,7 @@ impl Seniority {
         let view = base.without(&without).expect("this member is left");
         let term = view.version().term;
         if !leads {
-            member.lead = Some(Lead::begin(now));
+            (member.lead, member.held) = (Some(Lead::begin(now)), false);
             self.claimed = term;
             self.tell(Event::Elected { term, mandate: Mandate::Advisory, valid_until: Instant::NEVER });
         }

@@ -73,6 +73,9 @@ impl Seniority {
                 self.act_on_losses(now);
             }
         }
+        if self.only_holds() {
+            return self.hand_over(now, joiner);
+        }
         let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
         let left = member.view.members().iter().map(|member| member.identity.node);
         let coordinator = left.into_iter().find(|other| !member.gone.contains(other));
@@ -84,6 +87,29 @@ impl Seniority {
             }
             Some(lead) if lead.resigning.is_some() => {} // It asks again.
             Some(_) => self.take_in(now, joiner),
+        }
+    }
+
+    /// Makes a view with one that stands, to which it leaves the cluster when that one is in it.
+    fn hand_over(&mut self, now: Instant, joiner: Joiner) {
+        let last_age = self.config.last_age;
+        let Place::Member(member) = &mut self.place else { return };
+        let node = joiner.identity.node;
+        let is_in = member.view.member(joiner.identity).is_some_and(|known| known.joining == joiner.joining);
+        if !is_in {
+            let is_certain = |other: &NodeId| *other == self.config.me.node || member.gone.contains(other);
+            if !member.view.members().iter().all(|other| is_certain(&other.identity.node)) {
+                return; // Those that are lost may go on without it.
+            }
+            let left = member.view.without(&member.gone).unwrap_or_else(|| (*member.view).clone());
+            let Ok(view) = left.with(joiner.identity, joiner.joining, joiner.attributes, last_age) else {
+                return;
+            };
+            self.take(now, Arc::new(view));
+        }
+        if let Some(view) = self.view() {
+            let view = Arc::clone(view);
+            self.send(node, Body::View(view));
         }
     }
 
@@ -185,6 +211,10 @@ impl Seniority {
     pub(super) fn on_view_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
         let Place::Member(member) = &mut self.place else { return };
         let is_this = member.view.sight() == sight;
+        if is_this && self.only_holds() {
+            return self.leave(now, None, true); // It has somebody to leave the cluster to.
+        }
+        let Place::Member(member) = &mut self.place else { return };
         let gathering = member.lead.as_mut().and_then(|lead| lead.gathering.as_mut());
         if let Some(gathering) = gathering.filter(|_| is_this) {
             gathering.waits_for.remove(&from);
@@ -239,6 +269,10 @@ impl Seniority {
             // What the store would say: another part was chosen.
             return self.leave(now, Some(from), true);
         }
+        if self.only_holds() && sight.decision >= mine.decision {
+            return self.leave(now, Some(from), true); // Another part has a coordinator.
+        }
+        let Place::Member(member) = &self.place else { return };
         if member.lead.is_none() || !self.would_join(now, sight) {
             self.send(from, Body::ProbeReply(mine));
         }

@@ -32,7 +32,8 @@ impl Finite for Seniority {
 
 impl Member {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
-        let Self { view: _, lead, watch, gone: _, heard_of: _, beat_at, asked_until, decision } = self;
+        let Self { view: _, lead, watch, gone: _, heard_of: _, beat_at, asked_until, decision, held: _ } =
+            self;
         visit(Use::End, beat_at);
         visit(Use::End, asked_until);
         visit(Use::Start, &mut watch.since);

@@ -10,6 +10,7 @@ use crate::fence::FencingToken;
 use crate::id::NodeId;
 use crate::membership::{MEMBERS_MAX, View};
 use crate::protocol::{Event, Mandate};
+use crate::term::Term;
 use crate::time::Instant;
 
 /// How many others are asked beside the seeds at most: those that have been named by seeds, or have made themselves known.
@@ -166,8 +167,13 @@ impl Seniority {
 
     fn found(&mut self, now: Instant) {
         let attributes = Arc::clone(&self.config.attributes);
-        let view = View::founded_by(self.config.me, self.joining, attributes, FencingToken(0));
+        let mut view = View::founded_by(self.config.me, self.joining, attributes, FencingToken(0));
+        if self.claimed > Term(0) {
+            // Its views are told apart from those that it has made before.
+            view = view.taken_over_by(self.config.me, self.claimed);
+        }
         let term = view.version().term;
+        self.claimed = term;
         self.enter(now, Arc::new(view));
         if let Place::Member(member) = &mut self.place {
             member.lead = Some(Lead::begin(now));
