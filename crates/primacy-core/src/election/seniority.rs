@@ -21,7 +21,8 @@
 //! lost until they meet; then the smaller one joins the larger one, by an order in which no two are equal, and only after the larger
 //! one has said that it stays.
 //!
-//! To stand is to belong: a node that does not stand for election, or is not healthy, is no member.
+//! To stand is to belong: a node that does not stand for election, or is not healthy, is no member. The last member of all is one also
+//! then: it keeps the cluster without leading, and leaves it to the next one that joins.
 
 mod config;
 mod coordinating;
