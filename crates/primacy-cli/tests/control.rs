@@ -213,6 +213,17 @@ fn a_watch_sees_the_end_of_its_node_and_follows_the_next_life() {
     assert!(watch.wait().code().is_none(), "it is ended by the signal");
 }
 
+/// Another user of the same directory, as of one whose owner root asks.
+#[test]
+fn a_socket_whose_name_is_no_nodes_is_not_asked() {
+    let place = Place::new("control-name");
+    let _node = alone(&place, "state");
+    let _forged = UnixListener::bind(place.path("state/e@z\ne: b leads, term 7\nb.control")).unwrap();
+    let who = ["who", "--election", "e", "--state-dir", &place.text("state")];
+    let said = stdout(&ends(&place, &who, 0, &["a leads"]));
+    assert!(!said.contains("b leads"), "{said}");
+}
+
 #[test]
 fn sockets_of_the_dead_are_replaced_and_of_the_living_are_not() {
     let place = Place::new("control-living");

@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use primacy::NodeId;
+
 use super::message::{Answer, Refused, Reply, Request, VERSION, What};
 use super::socket::{self, ConnectProblem, Dir};
 use crate::exit::{Exit, Failure};
@@ -64,7 +66,8 @@ pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure>
     let mut found = Vec::new();
     for file in names {
         let Some((its_election, node)) = socket::named(&file) else { continue };
-        if its_election != election {
+        // What is no name of a node, nobody can have made but another user.
+        if its_election != election || node.parse::<NodeId>().is_err() {
             continue;
         }
         match opened.connect(&file) {
