@@ -76,7 +76,8 @@ pub enum SplitBrain {
     KeepMajority,
     /// A part of at least this many goes on: more than half of the peers, so that no two parts have that many.
     StaticQuorum(usize),
-    /// The part with the oldest member goes on, unless that one is alone.
+    /// The part with the oldest member goes on; but where that one is alone, of three or more, it stops, and the others go on if they are
+    /// all together.
     KeepOldest,
     /// The part that is first with the store at this URL goes on.
     Lease(String),
