@@ -244,7 +244,7 @@ async fn a_program_that_others_can_change_is_not_run() {
         let url = url_with_program(&server, &file, &format!("command: {}", theirs.join("plug").display()));
         let why = primacy_stores::open(&url, "e").await.err().unwrap().to_string();
         assert!(
-            why.contains("belongs to the user nobody (65534), who could put another program there"),
+            why.contains("belongs to the user nobody (65534), who could put another file there"),
             "{why}"
         );
         fs::remove_dir_all(theirs).unwrap();

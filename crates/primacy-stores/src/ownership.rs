@@ -408,21 +408,74 @@ pub(crate) fn check_program(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     check_owner(&metadata, 0o022)?;
     // It is run by its name, which is only as good as each directory on the way.
+    check_directories(&path.canonicalize()?, |_| OTHERS_WRITE)?;
+    alone.check(path, &metadata).map_err(refused)
+}
+
+/// Returns the path, without symbolic links, of a file whose content runs in this process, such as a database with triggers. Only this user,
+/// root and the group of this process may change it or the files that are kept beside it, under its name and one of `endings`; and nobody
+/// else may make one of these, or put another file in the place of one.
+///
+/// # Errors
+/// The system's, and [`io::ErrorKind::PermissionDenied`] with who else could do so and what to do.
+pub fn check_run_here(path: &Path, endings: &[&str]) -> io::Result<PathBuf> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    Sharing::default().check_links(path).map_err(refused)?;
+    let group = rustix::process::getegid().as_raw();
+    let exposed = |found: &Metadata| if found.gid() == group { OTHERS_WRITE } else { 0o022 };
+    let path = path.canonicalize()?;
+    // First of all, so that nothing changes any more that is looked at after this.
+    check_directories(&path, exposed)?;
+    let directory = parent(&path);
+    let found = fs::metadata(&directory)?;
+    if found.mode() & exposed(&found) != 0 {
+        return Err(refused(format!(
+            "others may make files in its directory {} (mode {:o}), and one of these could be taken for a part of it; move it to a \
+             directory that only this user may write to",
+            directory.display(),
+            found.mode() & 0o7777
+        )));
+    }
+    let found = fs::metadata(&path)?;
+    check_owner(&found, exposed(&found))?;
+    for ending in endings {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(ending);
+        let beside = PathBuf::from(beside);
+        let checked = match beside.symlink_metadata() {
+            Ok(found) if found.is_file() => check_owner(&found, exposed(&found)),
+            Ok(_) => Err(refused("it is not a regular file; remove it".to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        checked.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", beside.display())))?;
+    }
+    Ok(path)
+}
+
+/// Checks each directory on the way to a file: another user, who owns one or has one of the rights `exposed` to it, could put another file
+/// in the place of that one.
+fn check_directories(path: &Path, exposed: impl Fn(&Metadata) -> u32) -> io::Result<()> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let me = rustix::process::geteuid().as_raw();
-    for directory in path.canonicalize()?.ancestors().skip(1) {
+    for directory in path.ancestors().skip(1) {
         let found = fs::metadata(directory)?;
         if ![me, 0].contains(&found.uid()) {
             return Err(refused(format!(
-                "its directory {} belongs to the user {}, who could put another program there",
+                "its directory {} belongs to the user {}, who could put another file there",
                 directory.display(),
                 user_name(found.uid())
             )));
         }
-        if found.mode() & OTHERS_WRITE != 0 && found.mode() & STICKY == 0 {
-            return Err(refused(format!("everybody may write to its directory {}", directory.display())));
+        if found.mode() & exposed(&found) != 0 && found.mode() & STICKY == 0 {
+            return Err(refused(format!(
+                "others may write to its directory {} (mode {:o})",
+                directory.display(),
+                found.mode() & 0o7777
+            )));
         }
     }
-    alone.check(path, &metadata).map_err(refused)
+    Ok(())
 }
 
 fn check_owner(metadata: &Metadata, exposed: u32) -> io::Result<()> {

@@ -17,7 +17,8 @@ pub struct Attempt {
     pub highest: Option<FencingToken>,
     /// Of an insert without a token.
     pub without: Answer,
-    /// Of a token below the highest one, and of an insert if that was let in; `None` where the table has no guard.
+    /// Of a token below the highest one, and of an insert if that was let in; `None` where the table has no guard, and where the insert
+    /// without a token has ended the transaction.
     pub stale: Option<Answer>,
 }
 
@@ -40,7 +41,10 @@ pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, Guar
     if let Some(election) = &election {
         let shown = highest(&transaction, election)?;
         highest_shown = Some(shown);
-        stale = Some(try_stale(&transaction, election, shown, &insert)?);
+        // A trigger with RAISE(ROLLBACK), or an interrupt, has ended it: what is written now would be kept.
+        if !transaction.is_autocommit() {
+            stale = Some(try_stale(&transaction, election, shown, &insert)?);
+        }
     }
     Ok(Attempt { election, unguarded, highest: highest_shown, without, stale })
 }
@@ -169,5 +173,16 @@ mod tests {
         connection.execute_batch(other).unwrap();
         let closed = attempt(&mut connection, "a b").unwrap().without;
         assert_eq!(closed, Answer::Failed { why: "closed".to_owned() });
+    }
+
+    #[test]
+    fn nothing_is_kept_where_a_trigger_has_ended_the_transaction() {
+        let mut connection = database(&["ledger"]);
+        let other =
+            "CREATE TRIGGER other BEFORE INSERT ON ledger BEGIN SELECT RAISE(ROLLBACK, 'closed'); END";
+        connection.execute_batch(other).unwrap();
+        let closed = attempt(&mut connection, "ledger").unwrap();
+        assert_eq!((closed.without, closed.stale), (Answer::Failed { why: "closed".to_owned() }, None));
+        assert_eq!(highest(&connection, "orders").unwrap(), FencingToken(0));
     }
 }

@@ -2,17 +2,25 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use primacy::fence::sqlite::rusqlite::{Connection, OpenFlags};
 use primacy::fence::sqlite::{Answer, Attempt, GuardError, attempt};
-use primacy::stores::ownership::open_trusted;
+use primacy::stores::ownership::check_run_here;
 use primacy::stores::{Check, Verdict};
 
 use super::{REFUSES, WHY};
 
 /// How long others may keep the write lock.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the whole trial may take; a trigger could go on for ever.
+const LONGEST: Duration = Duration::from_secs(5);
+/// The steps of a statement between two looks at the clock: some 100 µs.
+const STEPS: i32 = 10_000;
+/// The endings of what SQLite keeps beside a database, and takes for a part of it.
+const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// A table, and the file that it is in.
 #[derive(Debug)]
@@ -30,27 +38,42 @@ impl Table {
 
     /// Tries inserts in a transaction that is rolled back.
     pub(super) fn try_out(&self, election: Option<&str>) -> Check {
-        // The triggers of its owner would run in this process.
-        if let Err(error) = open_trusted(Path::new(&self.path), 0)
-            && error.kind() == io::ErrorKind::PermissionDenied
-        {
-            let found = format!("{}: nothing was tried: {}: {error}", self.name, self.path);
-            return Check::not(Verdict::Unknown, REFUSES, found, WHY, "ask as the user whose it is");
-        }
-        match self.ask() {
-            Ok(attempt) => self.judge(&attempt, election),
+        let unknown = |found: String, fix| {
+            Check::not(Verdict::Unknown, REFUSES, format!("{}: {found}", self.name), WHY, fix)
+        };
+        let missing = "see that the file is there and has this table, that this user may write it, and that nobody keeps it locked";
+        // The triggers that others could put there would run in this process.
+        let path = match check_run_here(Path::new(&self.path), &BESIDE) {
+            Ok(path) => path,
             Err(error) => {
-                let fix = "see that the file is there and has this table, that this user may write it, and that nobody keeps it locked";
-                Check::not(Verdict::Unknown, REFUSES, format!("{}: {error}", self.name), WHY, fix)
+                let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+                let fix = if is_refused { "mend that, or ask as the user whose it is" } else { missing };
+                return unknown(format!("nothing was tried: {}: {error}", self.path), fix);
             }
+        };
+        let is_ended = Arc::new(AtomicBool::new(false));
+        match self.ask(&path, Arc::clone(&is_ended)) {
+            _ if is_ended.load(Ordering::Relaxed) => {
+                let found = format!("the trial was ended after {LONGEST:?}, with nothing written");
+                unknown(found, "find out which trigger of this table takes so long")
+            }
+            Ok(attempt) => self.judge(&attempt, election),
+            Err(error) => unknown(error.to_string(), missing),
         }
     }
 
-    fn ask(&self) -> Result<Attempt, GuardError> {
+    fn ask(&self, path: &Path, is_ended: Arc<AtomicBool>) -> Result<Attempt, GuardError> {
         // It is not made where it is missing.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(&self.path, flags)?;
+        let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(PATIENCE)?;
+        let begun = Instant::now();
+        let ends = move || {
+            let is_late = begun.elapsed() >= LONGEST;
+            is_ended.fetch_or(is_late, Ordering::Relaxed);
+            is_late
+        };
+        connection.progress_handler(STEPS, Some(ends))?;
         attempt(&mut connection, &self.name)
     }
 
