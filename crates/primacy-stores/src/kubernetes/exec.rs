@@ -2,8 +2,10 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //!
 //! kube would run it by itself: whoever owns it, for as long as it takes, and with all of its output in memory. Here it must be this user's
-//! or root's, has a limit on its time and output, and is killed with the request that waits for it. Processes that it leaves behind when it
-//! ends are not killed, as client-go kills none: from then on the number of its process group may be another's.
+//! or root's, has a limit on its time and output, and runs in a task of its own: requests use the earlier token while it is good, and one
+//! that gives up waiting leaves the result to the next. It is killed when nothing of the store is left that could use its token.
+//! Processes that it leaves behind when it ends are not killed, as client-go kills none: from then on the number of its process group
+//! may be another's.
 
 use std::env;
 use std::fmt;
@@ -14,7 +16,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{Either, select};
 use http::HeaderValue;
@@ -28,9 +31,11 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::attempts;
+use crate::background::{self, Aborted};
 use crate::open::OpenError;
 use crate::ownership;
 use crate::passing;
@@ -48,14 +53,51 @@ const OUTPUT_MAX: u64 = 1 << 20;
 /// The time before its end at which a token is fetched anew.
 const FETCH_BEFORE: Duration = Duration::from_secs(60);
 
+/// The time from the end of a run to the next one, if it failed or the token in use is still good.
+const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// How often a request that waits for a run notes that it does.
+const NOTE_EVERY: Duration = Duration::from_millis(100);
+
+/// Why a run has no outcome.
+const GIVEN_UP: &str = "the stores' thread gave its run up";
+
 /// A program, and the token that it has given.
 pub(super) struct Program {
+    call: Arc<Call>,
+    state: Mutex<State>,
+}
+
+/// How the program is run.
+struct Call {
     path: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    token: Mutex<Option<Token>>,
 }
 
+#[derive(Default)]
+struct State {
+    token: Option<Token>,
+    run: Option<Run>,
+    /// When the latest run ended, and why it gave no token.
+    ended: Option<(Instant, Option<String>)>,
+}
+
+/// A run of the program, which goes on without those that wait for it.
+struct Run {
+    began: Instant,
+    /// `None` until its end.
+    outcome: watch::Receiver<Option<Outcome>>,
+    _task: Aborted<()>,
+}
+
+#[derive(Clone)]
+struct Outcome {
+    at: Instant,
+    token: Result<Token, String>,
+}
+
+#[derive(Clone)]
 struct Token {
     /// `Authorization`, which is left out of what is shown.
     header: HeaderValue,
@@ -110,37 +152,124 @@ impl Program {
         ownership::check_program(&path).map_err(unused)?;
         let environment = environment(&exec)
             .map_err(|error| refused(format!("exec of the kubeconfig cannot be used: {error}")))?;
-        Ok(Some(Self {
-            path,
-            arguments: exec.args.unwrap_or_default(),
-            environment,
-            token: Mutex::default(),
-        }))
+        let call = Call { path, arguments: exec.args.unwrap_or_default(), environment };
+        Ok(Some(Self { call: Arc::new(call), state: Mutex::default() }))
     }
 
-    /// Returns what requests show as `Authorization`. Those that wait for it together run the program once.
+    /// Returns what requests show as `Authorization`: the token in use while it is good, and only then what a run gives that has to be
+    /// waited for. One run at a time serves all requests, and is not given up with one that waits for it.
     ///
     /// # Errors
     /// The fault of the program or its output.
     pub(super) async fn authorization(&self) -> Result<HeaderValue, String> {
-        let mut token = self.token.lock().await;
-        let is_good =
-            |token: &&Token| token.until.is_none_or(|until| SystemTime::now() + FETCH_BEFORE < until);
-        if let Some(token) = token.as_ref().filter(is_good) {
-            return Ok(token.header.clone());
+        let (began, mut outcome) = {
+            let mut state = self.state();
+            let good = state.token.clone().filter(|token| token.is_good_for(Duration::ZERO));
+            let is_due = good.as_ref().is_none_or(|token| !token.is_good_for(FETCH_BEFORE));
+            if is_due && state.run.is_none() && !state.rests(good.is_some()) {
+                state.run = Some(Run::start(&self.call)?);
+            }
+            if let Some(good) = good {
+                return Ok(good.header);
+            }
+            match (&state.run, &state.ended) {
+                (Some(run), _) => (run.began, run.outcome.clone()),
+                (None, ended) => {
+                    let why = ended.as_ref().and_then(|(_, why)| why.as_deref()).unwrap_or_default();
+                    return Err(format!(
+                        "{}; it is run again {RUN_AGAIN_AFTER:?} after that",
+                        self.call.gave_no_token(why)
+                    ));
+                }
+            }
+        };
+        let path = self.call.path.display();
+        let mut has_noted = false;
+        let outcome = loop {
+            let told = timeout(NOTE_EVERY, outcome.wait_for(Option::is_some)).await;
+            match told.map(|told| told.ok().and_then(|outcome| outcome.clone())) {
+                Ok(outcome) => break outcome,
+                Err(_) => {
+                    attempts::failed(&format!(
+                        "{path} has not given a token yet, after {:.1?}",
+                        began.elapsed()
+                    ));
+                    has_noted = true;
+                }
+            }
+        };
+        if has_noted {
+            attempts::failed(&format!("{path} has ended after {:.1?}", began.elapsed()));
         }
-        let fetched = timeout(PATIENCE, self.fetch()).await;
-        let fetched = fetched.unwrap_or_else(|_| Err(format!("it was killed after {PATIENCE:?}")));
-        let fetched = fetched.map_err(|why| format!("{} gave no token: {why}", self.path.display()))?;
-        Ok(token.insert(fetched).header.clone())
+        let token = outcome.map_or_else(|| Err(GIVEN_UP.to_owned()), |outcome| outcome.token);
+        token.map(|token| token.header).map_err(|why| self.call.gave_no_token(&why))
     }
 
     /// Drops a token that the server does not accept, if it is still this one.
     pub(super) async fn forget(&self, refused: &HeaderValue) {
-        let mut token = self.token.lock().await;
-        if token.as_ref().is_some_and(|token| token.header == *refused) {
-            *token = None;
+        let mut state = self.state();
+        if state.token.as_ref().is_some_and(|token| token.header == *refused) {
+            state.token = None;
         }
+    }
+
+    /// The state, with the outcome of a run that has ended.
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is whole, so a thread that panicked has left nothing half-done.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outcome) = state.run.as_ref().and_then(Run::outcome) {
+            state.run = None;
+            let failed = match outcome.token {
+                Ok(token) => {
+                    state.token = Some(token);
+                    None
+                }
+                Err(why) => Some(why),
+            };
+            let told = state.ended.take().and_then(|(_, why)| why);
+            let is_in_use = state.token.as_ref().is_some_and(|token| token.is_good_for(Duration::ZERO));
+            if let Some(why) = failed.as_ref().filter(|why| is_in_use && told.as_ref() != Some(*why)) {
+                tracing::warn!("{}, and the one before stays in use", self.call.gave_no_token(why));
+            }
+            state.ended = Some((outcome.at, failed));
+        }
+        state
+    }
+}
+
+impl State {
+    /// Whether the program is not to be run again yet.
+    fn rests(&self, has_token: bool) -> bool {
+        self.ended
+            .as_ref()
+            .is_some_and(|(at, failed)| (has_token || failed.is_some()) && at.elapsed() < RUN_AGAIN_AFTER)
+    }
+}
+
+impl Run {
+    fn start(call: &Arc<Call>) -> Result<Self, String> {
+        let (sender, outcome) = watch::channel(None);
+        let call = Arc::clone(call);
+        let task = background::spawn(async move {
+            let fetched = timeout(PATIENCE, call.fetch()).await;
+            let token = fetched.unwrap_or_else(|_| Err(format!("it was killed after {PATIENCE:?}")));
+            sender.send_replace(Some(Outcome { at: Instant::now(), token }));
+        })?;
+        Ok(Self { began: Instant::now(), outcome, _task: task })
+    }
+
+    /// `None` if it has not ended.
+    fn outcome(&self) -> Option<Outcome> {
+        // Looked at first: between the two the run may end.
+        let has_ended = self.outcome.has_changed().is_err();
+        let outcome = self.outcome.borrow().clone();
+        outcome.or_else(|| has_ended.then(|| Outcome { at: Instant::now(), token: Err(GIVEN_UP.to_owned()) }))
+    }
+}
+
+impl Call {
+    fn gave_no_token(&self, why: &str) -> String {
+        format!("{} gave no token: {why}", self.path.display())
     }
 
     async fn fetch(&self) -> Result<Token, String> {
@@ -186,6 +315,10 @@ impl Token {
         let until = status.expiration_timestamp.map(|until| until.parse::<Timestamp>()).transpose();
         let until = until.map_err(|error| format!("status.expirationTimestamp is no time: {error}"))?;
         Ok(Self { header, until: until.map(SystemTime::from) })
+    }
+
+    fn is_good_for(&self, time: Duration) -> bool {
+        self.until.is_none_or(|until| SystemTime::now() + time < until)
     }
 }
 
@@ -304,12 +437,14 @@ async fn read(output: &mut ChildStdout, text: &mut Vec<u8>) -> Result<(), String
 /// Without the arguments, the environment and the token, any of which may be a secret.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Program").field("path", &self.call.path).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
@@ -347,16 +482,91 @@ mod tests {
         command
     }
 
+    /// A program that runs `script` with the path as `$0`, and has given a token that is good for `good_for`.
+    fn program(script: &str, path: &Path, good_for: Option<Duration>) -> Program {
+        let arguments = vec!["-c".to_owned(), script.to_owned(), path.display().to_string()];
+        let call = Call { path: PathBuf::from("/bin/sh"), arguments, environment: Vec::new() };
+        let header = HeaderValue::from_static("Bearer earlier");
+        let token = good_for.map(|time| Token { header, until: Some(SystemTime::now() + time) });
+        Program { call: Arc::new(call), state: Mutex::new(State { token, ..State::default() }) }
+    }
+
+    fn place(name: &str) -> PathBuf {
+        env::temp_dir().join(format!("primacy-exec-{name}-{}", std::process::id()))
+    }
+
+    /// Waits for the end of the run that there is, if any.
+    async fn ended(program: &Program) {
+        let run = program.state().run.as_ref().map(|run| run.outcome.clone());
+        if let Some(mut outcome) = run {
+            let waited = timeout(Duration::from_secs(60), outcome.wait_for(Option::is_some)).await;
+            waited.expect("it ends").unwrap();
+        }
+    }
+
+    const EARLIER: Result<HeaderValue, String> = Ok(HeaderValue::from_static("Bearer earlier"));
+
+    #[tokio::test]
+    async fn the_earlier_token_is_used_while_the_program_hangs_and_the_next_one_when_it_is_given() {
+        let path = place("hangs");
+        let script = r#"until [ -e "$0" ]; do sleep 0.05; done; echo '{"status":{"token":"next"}}'"#;
+        let program = program(script, &path, Some(Duration::from_secs(30)));
+        for _ in 0..3 {
+            let given = timeout(Duration::from_secs(1), program.authorization()).await;
+            assert_eq!(given.expect("it does not wait"), EARLIER);
+        }
+        std::fs::write(&path, "").unwrap();
+        ended(&program).await;
+        assert_eq!(program.authorization().await, Ok(HeaderValue::from_static("Bearer next")));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_is_not_run_at_each_request() {
+        for good_for in [Some(Duration::from_secs(30)), None] {
+            let path = place("fails");
+            let program = program(r#"echo run >> "$0"; exit 3"#, &path, good_for);
+            for _ in 0..20 {
+                match program.authorization().await {
+                    Ok(token) => assert_eq!(Ok(token), EARLIER),
+                    Err(why) => {
+                        assert!(good_for.is_none() && why.starts_with("/bin/sh gave no token: it ended"))
+                    }
+                }
+                ended(&program).await;
+            }
+            assert!(std::fs::read_to_string(&path).unwrap().lines().count() <= 2);
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_goes_on_without_the_request_that_gave_it_up() {
+        let (path, go) = (place("given-up"), place("given-up.go"));
+        let script = format!(
+            r#"echo run >> "$0"; until [ -e {} ]; do sleep 0.05; done; echo '{{"status":{{"token":"t"}}}}'"#,
+            go.display()
+        );
+        let program = program(&script, &path, None);
+        let attempts = attempts::Attempts::default();
+        let request = attempts.observe(program.authorization());
+        assert!(timeout(Duration::from_millis(500), request).await.is_err());
+        let noted = attempts.last_error().unwrap();
+        assert!(noted.starts_with("/bin/sh has not given a token yet, after "), "{noted}");
+        std::fs::write(&go, "").unwrap();
+        ended(&program).await;
+        assert_eq!(program.authorization().await, Ok(HeaderValue::from_static("Bearer t")));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "run\n");
+        for file in [path, go] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn a_process_that_outlives_the_program_and_holds_its_output_delays_the_token_only_for_a_moment() {
         let script = r#"setsid sh -c 'echo $$ >&2; exec sleep 600' 2>"$0" & echo '{"status":{"token":"t"}}'"#;
-        let dir = env::temp_dir().join(format!("primacy-exec-{}", std::process::id()));
-        let program = Program {
-            path: PathBuf::from("/bin/sh"),
-            arguments: vec!["-c".to_owned(), script.to_owned(), dir.display().to_string()],
-            environment: Vec::new(),
-            token: Mutex::default(),
-        };
+        let dir = place("outlives");
+        let program = program(script, &dir, None);
         let given = program.authorization().await;
         let left = loop {
             let said = std::fs::read_to_string(&dir).unwrap_or_default();
