@@ -48,6 +48,9 @@ impl Operation {
 /// After how many leases without another failure a store that answers other requests has no trouble with those that failed.
 const OVER_AFTER: u64 = 3;
 
+/// The age in milliseconds from which the last failure is told: nothing may be asked any more.
+const TOLD_AFTER_MS: u64 = 10_000;
+
 /// How a failed request is to be taken; a later one is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
@@ -157,6 +160,8 @@ pub struct StoreTrouble {
     /// Since when no such request has succeeded, on this machine's boot clock: of a renewal, since the last one that did; of a read,
     /// since the first one that failed.
     pub since: Instant,
+    /// When the last one of them failed. A member of a cluster by seniority asks no more once it hears the others again.
+    pub last: Instant,
     /// The store's own words for the last one.
     pub error: String,
 }
@@ -165,10 +170,13 @@ impl StoreTrouble {
     /// A sentence about it, as of `now`.
     #[must_use]
     pub fn text(&self, now: Instant) -> String {
-        let Self { store, operation, failures, since, error } = self;
+        let Self { store, operation, failures, since, last, error } = self;
         let failed = if *failures == 1 { "failure" } else { "failures" };
         let silent = rounded(now.since(*since));
-        format!("no {operation} of {store} succeeded for {silent}: {error} ({failures} {failed})")
+        let ago = rounded(now.since(*last));
+        let last =
+            if ago.as_millis() < TOLD_AFTER_MS { String::new() } else { format!(", the last one {ago} ago") };
+        format!("no {operation} of {store} succeeded for {silent}: {error} ({failures} {failed}{last})")
     }
 }
 
@@ -337,6 +345,7 @@ impl State {
                 Operation::Renewal => channel.last_success.unwrap_or(row.since),
                 Operation::Read => row.since,
             },
+            last: row.at,
             error: row.error.clone(),
         })
     }
@@ -428,6 +437,8 @@ mod tests {
         let lost = health.loss(since.after(Duration::from_secs(4))).unwrap();
         let expected = "no read of etcd://h/x succeeded for 4s: the store is not available: connection refused (3 failures)";
         assert_eq!(lost, expected);
+        let later = health.loss(health.troubles().remove(0).last.after(Duration::from_secs(30))).unwrap();
+        assert!(later.ends_with("connection refused (3 failures, the last one 30s ago)"), "{later}");
         // What keeps the lead comes first.
         let write = StoreRequest::begin(&measures, Operation::Renewal);
         let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
