@@ -13,7 +13,7 @@ use primacy_conformance::live::redis::{PASSWORD, Redis};
 use primacy_conformance::live::zookeeper::ZooKeeper;
 use serde_json::json;
 
-use crate::found::Found;
+use primacy_testbed::doctor::Found;
 use primacy_testbed::started;
 use primacy_testbed::{Place, stderr, wait_until};
 

@@ -130,7 +130,7 @@ fn over_etcd() {
 #[test]
 fn over_our_nodes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let door = runtime.block_on(serve::door::open(&[]));
+    let door = runtime.block_on(primacy_testbed::door::open(&[]));
     tell("door", &door.url_of(&[0], "/stories"), address(&door.endpoint(0)), LEASE);
 }
 

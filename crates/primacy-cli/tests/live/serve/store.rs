@@ -16,7 +16,7 @@ use primacy_conformance::live::{Ground, only_test, program};
 use primacy_conformance::{Outcome, REQUIRE_LIVE_VARIABLE};
 
 use self::told::laws;
-use super::door;
+use primacy_testbed::door;
 
 /// How much later than its time a session may end: as with etcd, a new leader gives every session its whole time again.
 const LATE: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use primacy_conformance::live::program;
 
-use super::door;
+use primacy_testbed::door;
 use primacy_testbed::started;
 
 /// What it does.
