@@ -113,13 +113,13 @@ impl Member {
         self.gone.iter().chain(welcomes.into_iter().flatten()).copied().collect()
     }
 
-    /// Whether nobody else of the view is left.
+    /// Returns whether no other member of the view is left.
     fn is_alone(&self) -> bool {
         let is_left = |node: &NodeId| !self.gone.contains(node) && !self.watch.lost().contains(node);
         self.view.members().iter().filter(|member| is_left(&member.identity.node)).count() <= 1
     }
 
-    /// Whether it does not lead, and would if the store said so.
+    /// Returns whether it does not lead, and would if the store said so.
     fn is_undecided(&self, me: Identity) -> bool {
         self.lead.is_none() && (self.decision.is_some() || self.view.oldest().identity == me)
     }
@@ -375,7 +375,7 @@ impl Seniority {
         }
     }
 
-    /// Whether it only keeps the cluster for the next one.
+    /// Returns whether it only keeps the cluster for the next one.
     fn only_holds(&self) -> bool {
         matches!(&self.place, Place::Member(member) if member.held) && !self.stands()
     }

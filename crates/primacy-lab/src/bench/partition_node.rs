@@ -28,7 +28,7 @@ const ELECTION: &str = "partitions";
 
 /// How often a line is written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a line waits for another writer.
+/// The time that a line waits for another writer.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 /// How long the work for a partition goes on after it was wanted back.
 const DRAIN: Duration = Duration::from_millis(200);

@@ -31,7 +31,7 @@ pub struct Status {
     /// The others from which it waits for an answer, while it belongs to no cluster: the seeds; and, at the one who founds a cluster,
     /// those with whom it belonged to one.
     pub awaited: BTreeSet<NodeId>,
-    /// Whether it has belonged to a cluster in this process life, and belongs to none.
+    /// Returns whether it has belonged to a cluster in this process life, and belongs to none.
     pub has_left: bool,
     /// Why it belongs to a cluster no more, where its part has stopped.
     pub stopped: Option<Stopped>,

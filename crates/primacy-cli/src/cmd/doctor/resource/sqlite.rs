@@ -15,7 +15,7 @@ use super::{REFUSES, WHY};
 
 /// How long others may keep the write lock.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the whole trial may take; a trigger could go on for ever.
+/// The bound of the whole trial; a trigger could go on for ever.
 const LONGEST: Duration = Duration::from_secs(5);
 /// The steps of a statement between two looks at the clock: some 100 µs.
 const STEPS: i32 = 10_000;
