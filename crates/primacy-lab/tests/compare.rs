@@ -1,4 +1,4 @@
-//! What `primacy-lab compare` tells, and that README.md and the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
+//! The output of `primacy-lab compare`, and that README.md and the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
 //! anew.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

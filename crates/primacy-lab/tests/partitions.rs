@@ -11,7 +11,7 @@ use primacy_testbed::{Node, Place, peers, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// How many partitions the group has.
+/// The partitions of the group.
 const COUNT: usize = 3;
 
 struct Cluster {
@@ -108,7 +108,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Who was elected last, and when.
+    /// The node that was elected last, and the time.
     fn leader(&self) -> (u64, String) {
         let elected = |node: &Node| Some((node.told.last("leads")?["boot_ns"].as_u64()?, node.name.clone()));
         let mut last = None;
@@ -128,7 +128,7 @@ impl Cluster {
         }
     }
 
-    /// What a late message under this token would do.
+    /// Writes as a late message under this token would.
     fn late(&self, index: usize, token: u64) -> Result<(), GuardError> {
         let mut connection = Connection::open(self.ledgers[index].path()).unwrap();
         connection.busy_timeout(primacy_testbed::PATIENCE).unwrap();
@@ -188,7 +188,7 @@ fn a_crashed_primary_is_replaced_with_a_higher_token_and_its_late_line_is_refuse
     cluster.judge();
 }
 
-/// One that leads is found dead before anybody leads who could end its session.
+/// A leader is found dead before there is another one that could end its session.
 #[test]
 fn a_dead_node_whose_guardian_vouches_for_its_death_is_replaced_long_before_its_session_is_over() {
     for leads in [false, true] {

@@ -1,4 +1,4 @@
-//! What `primacy-lab sim` and `primacy-lab replay` tell, and with which exit codes.
+//! The output of `primacy-lab sim` and `primacy-lab replay`, and their exit codes.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -64,7 +64,7 @@ fn built(name: &str, package: &str) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// What a server comes to that is waited for, with the runtime that it lives in; `None`, and said so, where there can be none.
+/// Waits for a server, and returns it with the runtime that it lives in; `None`, with a line that says so, where there can be none.
 ///
 /// # Panics
 /// If there can be none, and it is required.

@@ -1,4 +1,4 @@
-//! What the bench runs beside the nodes, from the same program file: `primacy-lab bench-child ROLE`, which only the bench
+//! The processes that the bench runs beside the nodes, from the same program file: `primacy-lab bench-child ROLE`, which only the bench
 //! starts. It needs no command line parser, whose time would count as the job's.
 
 use std::ffi::OsString;

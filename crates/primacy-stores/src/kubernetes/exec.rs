@@ -56,7 +56,7 @@ const FETCH_BEFORE: Duration = Duration::from_secs(60);
 /// The time from the end of a run to the next one, if it failed or the token in use is still good.
 const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How often a request that waits for a run notes that it does.
+/// The interval at which a request that waits for a run notes that it does.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a run has no outcome.
@@ -68,7 +68,7 @@ pub(super) struct Program {
     state: Mutex<State>,
 }
 
-/// How the program is run.
+/// The program with its arguments and environment.
 struct Call {
     path: PathBuf,
     arguments: Vec<String>,
@@ -238,7 +238,7 @@ impl Program {
 }
 
 impl State {
-    /// Whether the program is not to be run again yet.
+    /// Returns whether the program is not to be run again yet.
     fn rests(&self, has_token: bool) -> bool {
         self.ended
             .as_ref()
@@ -404,7 +404,7 @@ impl Running {
         Ok((text, ended))
     }
 
-    /// Whether it has not ended. After its end its number is kept only until some part of this process takes the end, which the reaper
+    /// Returns whether it has not ended. After its end its number is kept only until some part of this process takes the end, which the reaper
     /// of a node, or an application that waits for all of its children, may do before this does.
     fn is_running(&self) -> bool {
         #[cfg(target_os = "linux")]
