@@ -28,7 +28,7 @@ struct Target {
 const TARGETS: &[Target] = &[
     Target { name: "frames",           binary: "primacy",        test: "codec::tests::fuzz::frames",                length_max: 4_096 },
     Target { name: "handshake",        binary: "primacy",        test: "transport::tests::fuzz::handshake",         length_max: 4_096 },
-    Target { name: "state_file",       binary: "primacy",        test: "disk::tests::fuzz::state_file",             length_max: 2_048 },
+    Target { name: "state_file",       binary: "primacy",        test: "disk::state_file::tests::fuzz::state_file", length_max: 2_048 },
     Target { name: "log_segment",      binary: "primacy",        test: "metadata::log_file::tests::fuzz::log_segment", length_max: 4_096 },
     Target { name: "log_snapshot",     binary: "primacy",        test: "metadata::log_file::tests::fuzz::log_snapshot", length_max: 4_096 },
     Target { name: "lease_record",     binary: "primacy_stores", test: "record::tests::fuzz::lease_record",         length_max: 4_096 },

@@ -11,7 +11,7 @@ mod quorum;
 mod ranked;
 mod ring;
 mod seniority;
-pub(crate) mod spec;
+mod spec;
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
@@ -22,11 +22,10 @@ use primacy_core::{Identity, Incarnation, Leader, LeaderSequence, NodeId, Term};
 use primacy_stores::StoreMark;
 use prost::Message as _;
 
+pub(crate) use self::seniority::length_of_view;
+use crate::connections::FRAME_LENGTH_MAX;
 use crate::handshake::{By, Confirmation, DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
 use crate::versions::{SPOKEN, Versions};
-
-/// The longest frame without its length. The longest that is sent is a `Hello` with a thousand voters.
-pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
 
 /// The longest frame of those who keep metadata together, between nodes that have let each other in: a record of the longest
 /// request, and what is around it.

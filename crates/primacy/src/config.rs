@@ -25,9 +25,9 @@ use primacy_core::membership::{Attributes, AttributesError};
 use primacy_core::metadata::replica::Durability;
 use primacy_core::{self as core, Drift, LeaderSequence, NodeId};
 
+use crate::connections::{Limits, Security, TlsFiles};
 use crate::handshake::{By, Confirmation, Voters};
 use crate::seniority::{SeniorityError, SeniorityOptions};
-use crate::transport::{Limits, Security, TlsFiles};
 
 /// Where metadata is kept: after how long without an answer the log says something again.
 pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250);

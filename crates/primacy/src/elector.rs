@@ -10,29 +10,32 @@ use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Attributes;
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
-use primacy_stores::{Opened, Register, Sessions, StoreMark, url_without_login};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use primacy_stores::{Opened, Register, Sessions, url_without_login};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
-use crate::among_peers;
+#[cfg(feature = "peers")]
+mod peers;
+
 use crate::announce::Announcements;
 use crate::clock;
 use crate::config::{self, Config, ConfigError, Timers, Venue};
+use crate::connections::TlsFiles;
 use crate::disk;
 use crate::driver::{Desk, Order, drive};
 use crate::error::{CampaignError, ConnectError};
 use crate::handshake::{By, Confirmation};
 use crate::leadership::Leadership;
 use crate::measures::Measures;
-use crate::metadata::{self, Durability, Joining, Map};
+#[cfg(feature = "metrics")]
+use crate::metadata::Gauges;
+use crate::metadata::{Durability, Map};
 use crate::observer::{Observer, Publisher};
 use crate::over_sessions::{self, SessionsWorld};
 use crate::over_store::{self, StoreWorld};
-use crate::peers::Peers;
 use crate::progress::Promises;
 use crate::seniority::{SeniorityOptions, SplitBrain};
 use crate::standing::Standing;
-use crate::transport::TlsFiles;
 use crate::witness::{StoreSpec, WitnessSpec};
 
 /// One node's part in one election.
@@ -240,66 +243,19 @@ impl Elector {
         Some(spec.to(others.map(|(node, address)| (node, address.to_string()))))
     }
 
-    /// Waits until a guardian that was given `known` needs something else, because other nodes vote, and returns that; for ever where it
-    /// does not happen. The guardian goes on with it by [`Witness::reach`](crate::witness::Witness::reach).
-    ///
-    /// It may be cancelled, and nothing is lost.
-    pub async fn witness_spec_changed(&self, known: Option<&WitnessSpec>) -> WitnessSpec {
-        let Some(mut reached) = self.about.map.as_ref().map(Map::reached) else {
-            return std::future::pending().await;
-        };
-        loop {
-            reached.borrow_and_update();
-            if let Some(spec) = self.witness_spec().filter(|spec| known != Some(spec)) {
-                return spec;
-            }
-            if reached.changed().await.is_err() {
-                return std::future::pending().await; // The node has ended.
-            }
-        }
-    }
-
-    /// The map that the nodes keep together; `None` unless [`Builder::metadata`] was asked for.
-    #[must_use]
-    pub fn map(&self) -> Option<&Map> {
-        self.about.map.as_ref()
-    }
-
-    /// Takes part in the partitions that the nodes share out among them: this node may be the primary of some.
-    ///
-    /// ```no_run
-    /// # async fn example(elector: primacy::Elector) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut partitions = elector.partitions().join().await?;
-    /// loop {
-    ///     let primary = partitions.next().await?;
-    ///     tokio::spawn(async move {
-    ///         let token = primary.token(); // For every resource that is written to.
-    ///         // Serve the partition `primary.index()` of the group `primary.group()`, with `primary.check()` right before each
-    ///         // act, until it shall stop:
-    ///         primary.ended().await;
-    ///         // Finish what is under way. When `primary` is dropped, another node becomes the primary.
-    ///         # let _ = token;
-    ///     });
-    /// }
-    /// # }
-    /// ```
-    pub fn partitions(&self) -> Joining {
-        Joining::new(self.clone())
-    }
-
     /// Whether the right of a leader of this election ends by itself.
     pub(crate) fn has_lease(&self) -> bool {
         self.about.has_lease
     }
 
-    /// The one place in the partitions that this node has; `None` if it is taken.
-    pub(crate) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.about.place).try_acquire_owned().ok()
-    }
-
     #[cfg(feature = "metrics")]
     pub(crate) fn measures(&self) -> Arc<Measures> {
         Arc::clone(&self.about.measures)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn gauges(&self) -> Option<Gauges> {
+        self.about.map.as_ref().map(Map::gauges)
     }
 
     pub(crate) fn is_witness(&self) -> bool {
@@ -560,90 +516,12 @@ impl Builder {
         .await
     }
 
-    /// Enters an election among these peers, of which this node is one.
-    ///
-    /// # Errors
-    /// [`ConnectError`] if the configuration is wrong, or this node's state or address cannot be used.
-    pub async fn peers(mut self, peers: Peers) -> Result<Elector, ConnectError> {
-        let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
-        self.reached_as_a_peer(&peers);
-        let config = self.config(Venue::Peers)?;
-        let mut entry = among_peers::enter(&config, &peers, &state_dir)?;
-        let (map, keeping) = match config.metadata {
-            Some(durability) => {
-                let (end, map) = metadata::maps();
-                let keeping = among_peers::Keeping::open;
-                (Some(map), Some(keeping(&config, &state_dir, &peers, durability, &mut entry, end)?))
-            }
-            None => (None, None),
-        };
-        let store = match self.shared_store() {
-            Some(url) => {
-                // The election comes first: of a store that it makes anew, nobody can have held the record.
-                let register = primacy_stores::open(url, &config.election).await?;
-                entry.hello.store = Some(StoreMark::of(url, u64::from_be_bytes(disk::entropy()?)).await?);
-                Some((url, register))
-            }
-            None => None,
-        };
-        let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
-        let identity = entry.hello.identity;
-        let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
-        if let Some((url, register)) = &store {
-            // What cannot be read now would never confirm anybody, nor decide; better to say so.
-            register.read().await?;
-            if config.by.confirmation == Some(Confirmation::Store) {
-                witness =
-                    witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
-            }
-        }
-        let (name, register) = store.map(|(url, register)| (url_without_login(url), register)).unzip();
-        start(config, identity, standing, Some(witness), map, move |config, desk, ready| async move {
-            desk.measures.store.describe(name.as_deref(), &config.timers);
-            match keeping {
-                Some(keeping) => entry.live_keeping(&config, keeping, desk, ready).await,
-                None => entry.live(&config, register, desk, ready).await,
-            }
-        })
-        .await
-    }
-
-    /// Unless an address was given, others are told the one that its peers know it by.
-    fn reached_as_a_peer(&mut self, peers: &Peers) {
-        let node = self.node.map_or_else(config::default_node, Ok).ok();
-        if let (true, Some(address)) = (self.address.is_empty(), node.and_then(|node| peers.address(node))) {
-            self.address = address.to_owned();
-        }
-    }
-
-    /// The URL of the store that all peers are to share, where there is one.
-    fn shared_store(&self) -> Option<&str> {
-        match (&self.confirm, self.seniority.as_ref().map(|options| &options.split_brain)) {
-            (Some(Confirm::Store(url)), _) | (_, Some(SplitBrain::Lease(url))) => Some(url),
-            (Some(Confirm::Quorum) | None, _) => None,
-        }
-    }
-
     /// Checks what was gathered, without entering, and returns the timers that would be in force at this venue.
     ///
     /// # Errors
     /// [`ConfigError`]; wrong relations between timers are all in one.
     pub fn check(&self, venue: Venue) -> Result<Timers, ConfigError> {
         self.config(venue).map(|config| config.timers)
-    }
-
-    /// Looks, without entering, for what would keep this node from taking part among these peers, or from being talked to:
-    /// files of TLS that cannot be used, addresses that cannot be, cleartext beyond loopback. A peer's name that cannot be
-    /// looked up now may be known later, and is no error.
-    ///
-    /// # Errors
-    /// All that was found.
-    pub fn check_peers(&self, peers: &Peers) -> Result<(), Vec<ConnectError>> {
-        let mut builder = self.clone();
-        builder.reached_as_a_peer(peers);
-        let config = builder.config(Venue::Peers).map_err(|error| vec![error.into()])?;
-        let problems = among_peers::problems(&config, peers);
-        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     fn config(&self, venue: Venue) -> Result<Config, ConfigError> {

@@ -1,8 +1,8 @@
 //! What can go wrong when an election is entered or stood for.
 
 use crate::config::ConfigError;
+use crate::connections::TransportError;
 use crate::disk::DiskError;
-use crate::transport::TransportError;
 use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Unreadable;
 use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError, is_passing};

@@ -1,10 +1,20 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(
+    not(feature = "peers"),
+    allow(
+        dead_code,
+        reason = "elections over stores share modules with those among peers, and need less of them"
+    )
+)]
 
+#[cfg(feature = "peers")]
 mod among_peers;
 mod announce;
 pub mod clock;
+#[cfg(feature = "peers")]
 pub(crate) mod codec;
 pub mod config;
+pub mod connections;
 pub mod disk;
 mod driver;
 mod elector;
@@ -18,7 +28,11 @@ pub mod led_document;
 pub mod log_limit;
 mod measures;
 mod members;
+#[cfg(feature = "peers")]
 pub mod metadata;
+#[cfg(not(feature = "peers"))]
+#[path = "no_metadata.rs"]
+mod metadata;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observer;
@@ -32,6 +46,7 @@ mod seniority;
 mod standing;
 pub mod status;
 mod store_health;
+#[cfg(feature = "peers")]
 pub mod transport;
 pub mod versions;
 pub mod witness;

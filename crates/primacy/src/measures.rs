@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+#[cfg(feature = "metrics")]
+use primacy_core::metadata::{command, state};
 use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term, Violation};
 
 use crate::clock;
+use crate::connections::{CertificateReport, Counters};
 use crate::leadership::Cell;
 use crate::store_health::StoreHealth;
-use crate::transport::{Counters, Tls};
 
 /// The upper ends of the buckets of a [`Histogram`], in nanoseconds: from the round trip of a loopback interface to a
 /// disk that hangs.
@@ -72,7 +74,7 @@ pub(crate) struct Measures {
     /// What the connections count; among peers only.
     pub(crate) connections: OnceLock<Arc<Mutex<Counters>>>,
     /// How it stands with the certificate; under TLS only.
-    pub(crate) certificate: OnceLock<Arc<Tls>>,
+    pub(crate) certificate: OnceLock<Arc<dyn CertificateReport>>,
 }
 
 /// Who leads, and what came before.
@@ -199,6 +201,32 @@ const fn name(reason: Reason) -> &'static str {
         Reason::Violation => "violation",
         Reason::Halted => "halted",
     }
+}
+
+/// A node's copy of a map in figures.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) version: command::Version,
+    pub(crate) size: state::Size,
+    /// How many bytes there may be.
+    pub(crate) quota: u64,
+    /// The sessions of clients.
+    pub(crate) sessions: usize,
+    pub(crate) voters: usize,
+    pub(crate) log: LogReading,
+}
+
+/// Its log in figures.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Debug)]
+pub(crate) struct LogReading {
+    /// The numbers of a few records, each with what it is.
+    pub(crate) records: [(&'static str, primacy_core::LeaderSequence); 3],
+    pub(crate) uncommitted: u64,
+    pub(crate) lost: bool,
+    /// Of each follower of a leader, how many records it is not known to hold.
+    pub(crate) behind: Vec<(NodeId, u64)>,
 }
 
 /// When the last heartbeats were sent, so that their replies can be timed.

@@ -30,12 +30,12 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::clock;
+use crate::connections::Counters;
 use crate::elector::Elector;
 use crate::led_document::LedDocument;
-use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS};
-use crate::metadata::{Gauges, Map, Reading};
+use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS, Reading};
+use crate::metadata::Gauges;
 use crate::store_health::Operation;
-use crate::transport::Counters;
 
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -48,7 +48,7 @@ pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = 
         node: elector.identity().node.to_string(),
         witness: elector.is_witness(),
         measures: elector.measures(),
-        map: elector.map().map(Map::gauges),
+        map: elector.gauges(),
     });
     registry.register_collector(Box::new(Figures { nodes: nodes.collect() }));
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use primacy_core::detector::Detection;
 use primacy_core::election::seniority::{self, SEEDS_MAX};
-use primacy_core::membership::{
-    Age, Attributes, Cluster, Member, Policy, TooFewMembers, View, ViewParts, ViewVersion,
-};
-use primacy_core::{self as core, FencingToken, Identity, Incarnation, NodeId, Term, majority};
+use primacy_core::membership::{Age, Attributes, Policy, TooFewMembers};
+use primacy_core::{self as core, Identity, Incarnation, NodeId, majority};
 
-use crate::codec::{self, Frame, TooLong, Word};
+#[cfg(feature = "peers")]
+use crate::codec::{TooLong, length_of_view};
 use crate::config::{Config, STABLE_AFTER_MAX, Timers};
+use crate::connections::FRAME_LENGTH_MAX;
 use crate::elector::Elector;
 use crate::members::Membership;
 
@@ -166,7 +166,7 @@ pub enum SeniorityError {
     #[error(
         "a view of {peers} members that all tell as much of themselves as this one has {length} bytes, and a message has \
          at most {}; shorten address, zone and labels, or have fewer peers",
-        codec::FRAME_LENGTH_MAX
+        FRAME_LENGTH_MAX
     )]
     ViewTooLong {
         /// How many there are.
@@ -261,6 +261,7 @@ impl SeniorityOptions {
     }
 
     /// All that is wrong with it among these peers.
+    #[cfg(feature = "peers")]
     pub(crate) fn problems_among(
         &self,
         peers: &BTreeSet<NodeId>,
@@ -291,36 +292,6 @@ impl SeniorityOptions {
     }
 }
 
-/// How long the longest view of these members is on the wire, where each tells as much as this one.
-fn length_of_view(peers: &BTreeSet<NodeId>, attributes: &Arc<Attributes>) -> Result<usize, TooLong> {
-    let incarnation = Incarnation { count: u64::MAX, nonce: u64::MAX };
-    let life = |node| Identity::new(node, incarnation);
-    // As large as numbers may be that others take for honest.
-    let above = Age::MAX.0 - peers.len() as u64;
-    let member = |(node, age): (&NodeId, u64)| Member {
-        age: Age(age),
-        identity: life(*node),
-        joining: Age::MAX.0,
-        attributes: Arc::clone(attributes),
-    };
-    let Some(&first) = peers.first() else { return Ok(0) };
-    let number = Age::MAX.0;
-    let view = View::new(ViewParts {
-        cluster: Cluster { founder: life(first), joining: number },
-        version: ViewVersion { term: Term(number), coordinator: life(first), number },
-        members: peers.iter().zip(above..).map(member).collect(),
-        removed: BTreeSet::new(),
-        next_age: Age::MAX,
-        decision: FencingToken(number),
-    });
-    // More members than a cluster may have are refused when they join.
-    let Ok(view) = view else { return Ok(0) };
-    let body = seniority::Body::View(Arc::new(view));
-    let message = Word::Seniority(seniority::Message { incarnation, body });
-    // Whichever election it is of: its name is as long as it may be.
-    codec::encode(&"x".repeat(NodeId::LENGTH_MAX), &Frame::Message(message)).map(|frame| frame.len())
-}
-
 impl Config {
     /// How many members there must be; `None` where there are none.
     pub(crate) fn minimum_members(&self) -> Option<usize> {
@@ -328,6 +299,7 @@ impl Config {
     }
 
     /// All that is wrong with the cluster, as far as it can be known only with the peers.
+    #[cfg(feature = "peers")]
     pub(crate) fn problems_among(&self, peers: &BTreeSet<NodeId>) -> Vec<SeniorityError> {
         match self.by.algorithm {
             core::election::Algorithm::Seniority => self.seniority.problems_among(peers, &self.attributes),
@@ -357,5 +329,6 @@ impl Elector {
     }
 }
 
+#[cfg(feature = "peers")]
 #[cfg(test)]
 mod tests;

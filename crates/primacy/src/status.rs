@@ -12,11 +12,11 @@ use primacy_core::{Identity, Instant, Leader, LeaderSequence, Mandate, NodeId, R
 use crate::announce::Announcement;
 use crate::clock;
 use crate::config::Timers;
+use crate::connections::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 use crate::driver::Desk;
 use crate::handshake::{By, DiskId, Voters};
 use crate::operator::AskError;
 use crate::store_health::StoreTrouble;
-use crate::transport::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 
 mod why;
 

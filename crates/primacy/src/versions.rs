@@ -9,12 +9,6 @@
 
 use std::fmt;
 
-use primacy_core::metadata::encoding::REQUEST_FORMAT;
-use primacy_core::metadata::state::FORMAT as SNAPSHOT_FORMAT;
-
-use crate::disk;
-use crate::metadata::log_file;
-
 /// The version of the protocol that this program has: of the frames, and of what all nodes must make of them alike.
 pub const PROTOCOL_VERSION: u32 = 1;
 
@@ -104,7 +98,14 @@ impl Version {
     }
 }
 
+#[cfg(feature = "peers")]
 const _: () = {
+    use primacy_core::metadata::encoding::REQUEST_FORMAT;
+    use primacy_core::metadata::state::FORMAT as SNAPSHOT_FORMAT;
+
+    use crate::disk;
+    use crate::metadata::log_file;
+
     let mut place = 1;
     while place < VERSIONS.len() {
         assert!(

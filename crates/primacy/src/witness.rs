@@ -3,8 +3,14 @@
 //! Whether the node and all its work are gone is not known here. The guardian makes sure of it, and says so by
 //! calling [`Witness::testify`].
 
+#[cfg(feature = "peers")]
 mod peers;
+#[cfg(not(feature = "peers"))]
+#[path = "witness/no_peers.rs"]
+mod peers;
+mod spec;
 mod store;
+#[cfg(feature = "peers")]
 mod wire;
 
 use std::io;
@@ -13,11 +19,10 @@ use std::time::Duration;
 use primacy_core::id::NodeIdError;
 use primacy_core::{Identity, NodeId};
 
-use crate::codec::DecodeError;
-pub use crate::codec::spec::{HelloText, PathText, SecuritySpec, StoreSpec, WitnessSpec};
+use crate::connections::{Limits, TlsError};
 use crate::disk::DiskError;
-use crate::transport::{Limits, TlsError};
 use peers::PeersWitness;
+pub use spec::{HelloText, PathText, SecuritySpec, StoreSpec, WitnessSpec};
 use store::StoreWitness;
 
 /// A guardian's part in the election of its node. Among peers, its connections close when it is dropped.
@@ -52,6 +57,11 @@ pub enum WitnessError {
     /// What the node says of itself was not made by this version.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Hello(String),
+    /// The node's election is held among peers, and the guardian's program is built without them.
+    #[error(
+        "this program was built without elections among peers; build it with the feature `peers` of the crate primacy"
+    )]
+    NoPeers,
     /// A name was not made by this version.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Name(#[from] NodeIdError),
@@ -64,12 +74,6 @@ pub enum WitnessError {
     /// The system gives no random numbers.
     #[error(transparent)]
     Entropy(#[from] DiskError),
-}
-
-impl From<DecodeError> for WitnessError {
-    fn from(error: DecodeError) -> Self {
-        Self::Hello(error.to_string())
-    }
 }
 
 impl Witness {

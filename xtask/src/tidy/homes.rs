@@ -111,13 +111,14 @@ const DUTIES: &[Duty] = &[
         homes: &[
             ("crates/primacy/src/codec.rs", "the messages"),
             ("crates/primacy/src/codec/", "the messages"),
-            ("crates/primacy/src/disk.rs", "the durable state has a format of its own"),
+            ("crates/primacy/src/disk/state_file.rs", "the durable state has a format of its own"),
             ("crates/primacy/src/disk/format.rs", "the durable state has a format of its own"),
             ("crates/primacy/src/fence/kubernetes.rs", "the objects are the application's"),
+            ("crates/primacy/src/witness/spec.rs", "text for a guardian of the same build"),
             ("crates/primacy/src/metadata/", "the log has a format of its own"),
             ("crates/primacy/src/led_document", "the document is the application's, with a field of its own"),
         ],
-        instead: "only codec.rs and disk.rs serialise in this crate; give them a type to carry",
+        instead: "only codec.rs and disk/state_file.rs serialise in this crate; give them a type to carry",
     },
     Duty {
         signs: &["serde", "serde_json"],

@@ -9,9 +9,9 @@ use primacy_core::election::seniority::{Body, JoinAnswer, Message, Refusal};
 use primacy_core::membership::{
     Age, AgesRunOut, Attributes, Cluster, Member, Sight, View, ViewParts, ViewVersion,
 };
-use primacy_core::{FencingToken, NodeId, Term};
+use primacy_core::{FencingToken, Identity, Incarnation, NodeId, Term};
 
-use super::{DecodeError, parse_node, wire as shared};
+use super::{DecodeError, Frame, TooLong, Word, encode, parse_node, wire as shared};
 
 pub(super) mod wire {
     use std::collections::BTreeMap;
@@ -417,4 +417,37 @@ pub(super) fn highest_term(message: &Message) -> Term {
         | Body::Down { .. }
         | Body::Store(_) => Term(0),
     }
+}
+
+/// How long the longest view of these members is on the wire, where each tells as much as this one.
+pub(crate) fn length_of_view(
+    peers: &BTreeSet<NodeId>,
+    attributes: &Arc<Attributes>,
+) -> Result<usize, TooLong> {
+    let incarnation = Incarnation { count: u64::MAX, nonce: u64::MAX };
+    let life = |node| Identity::new(node, incarnation);
+    // As large as numbers may be that others take for honest.
+    let above = Age::MAX.0 - peers.len() as u64;
+    let member = |(node, age): (&NodeId, u64)| Member {
+        age: Age(age),
+        identity: life(*node),
+        joining: Age::MAX.0,
+        attributes: Arc::clone(attributes),
+    };
+    let Some(&first) = peers.first() else { return Ok(0) };
+    let number = Age::MAX.0;
+    let view = View::new(ViewParts {
+        cluster: Cluster { founder: life(first), joining: number },
+        version: ViewVersion { term: Term(number), coordinator: life(first), number },
+        members: peers.iter().zip(above..).map(member).collect(),
+        removed: BTreeSet::new(),
+        next_age: Age::MAX,
+        decision: FencingToken(number),
+    });
+    // More members than a cluster may have are refused when they join.
+    let Ok(view) = view else { return Ok(0) };
+    let body = Body::View(Arc::new(view));
+    let message = Word::Seniority(Message { incarnation, body });
+    // Whichever election it is of: its name is as long as it may be.
+    encode(&"x".repeat(NodeId::LENGTH_MAX), &Frame::Message(message)).map(|frame| frame.len())
 }

@@ -1,80 +1,19 @@
-//! What a node hands to its guardian, so that it can bear witness when the node is gone.
+//! The parts of a [`WitnessSpec`] that name peers, as text.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use prost::Message as _;
-use serde::{Deserialize, Serialize};
 
-use primacy_core::id::NodeIdError;
-use primacy_core::{Identity, Incarnation, NodeId};
+use primacy_core::NodeId;
 
+use crate::connections::{Security, TlsFiles};
 use crate::handshake::Hello;
-use crate::transport::{Security, TlsFiles};
+use crate::witness::{HelloText, PathText, SecuritySpec, WitnessSpec};
 
 use super::{DecodeError, Frame, decode, wire};
-
-/// To whom a guardian bears witness, and as what. A node hands it to its guardian at the start, and again when other nodes vote.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WitnessSpec {
-    /// To the peers of an election among nodes.
-    Peers {
-        /// What the guardian says of itself.
-        hello: HelloText,
-        /// The peers, each with its name and its `host:port`.
-        peers: Vec<(String, String)>,
-        /// How what is said is protected.
-        security: SecuritySpec,
-        /// The record to clear as well, where a store confirms the leader.
-        store: Option<StoreSpec>,
-    },
-    /// In the record of a store.
-    Store(StoreSpec),
-}
-
-/// [`Security`] on its way to a guardian, which may run in another directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SecuritySpec {
-    /// Not at all, on this machine.
-    Loopback,
-    /// Not at all, anywhere.
-    InsecureCleartext,
-    /// By mutual TLS.
-    Tls {
-        /// The certificate's file.
-        certificate: PathText,
-        /// The key's file.
-        key: PathText,
-        /// The authorities' file.
-        ca: PathText,
-    },
-}
-
-/// A path as text: its bytes in hexadecimal digits, because it need not be UTF-8.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PathText(String);
-
-/// In which record a guardian clears its node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreSpec {
-    /// The store.
-    pub(crate) url: String,
-    pub(crate) election: String,
-    node: String,
-    incarnation: (u64, u64),
-    pub(crate) lease: Duration,
-}
-
-/// A [`Hello`] as text: its bytes on the wire in hexadecimal digits, so that it has one encoding and not two.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct HelloText(String);
 
 impl WitnessSpec {
     /// For the guardian of the node that says `me` of itself.
@@ -83,29 +22,6 @@ impl WitnessSpec {
         let hello = HelloText::new(&me.of_guardian());
         let peers = peers.into_iter().map(|(node, at)| (node.to_string(), at)).collect();
         Self::Peers { hello, peers, security: SecuritySpec::new(security), store: None }
-    }
-
-    /// The same, but to these peers.
-    #[must_use]
-    pub(crate) fn to(self, nodes: impl Iterator<Item = (NodeId, String)>) -> Self {
-        match self {
-            Self::Peers { hello, security, store, .. } => {
-                let peers = nodes.map(|(node, at)| (node.to_string(), at)).collect();
-                Self::Peers { hello, peers, security, store }
-            }
-            Self::Store(_) => self,
-        }
-    }
-
-    /// The same, and the record in the store that confirms the leader.
-    #[must_use]
-    pub(crate) fn and_in(self, record: StoreSpec) -> Self {
-        match self {
-            Self::Peers { hello, peers, security, .. } => {
-                Self::Peers { hello, peers, security, store: Some(record) }
-            }
-            Self::Store(_) => Self::Store(record),
-        }
     }
 }
 
@@ -162,19 +78,6 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
         _ => None,
     };
     text.as_bytes().chunks(2).map(pair).collect()
-}
-
-impl StoreSpec {
-    pub(crate) fn new(url: &str, election: &str, identity: Identity, lease: Duration) -> Self {
-        let Identity { node, incarnation: Incarnation { count, nonce } } = identity;
-        let (url, election, node) = (url.to_owned(), election.to_owned(), node.to_string());
-        Self { url, election, node, incarnation: (count, nonce), lease }
-    }
-
-    pub(crate) fn identity(&self) -> Result<Identity, NodeIdError> {
-        let (count, nonce) = self.incarnation;
-        Ok(Identity::new(NodeId::new(&self.node)?, Incarnation { count, nonce }))
-    }
 }
 
 impl HelloText {

@@ -9,7 +9,7 @@ mod shared;
 
 pub use log_file::{LogError, Repair, repair};
 #[cfg(feature = "metrics")]
-pub(crate) use map::gauges::{Gauges, Reading};
+pub(crate) use map::gauges::Gauges;
 pub(crate) use map::{Asked, MapEnd, REQUESTS_MAX, maps};
 pub use map::{Board, Map, MapError};
 pub use partitions::{End, Joining, News, PartitionLost, Partitions, PartitionsError, Primary};

@@ -7,7 +7,7 @@ use primacy_core::election::{lease, seniority, session};
 use primacy_core::{Duration, Leader, NodeId, majority};
 
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
-use crate::transport::PeerStatus;
+use crate::connections::PeerStatus;
 
 /// The reason while the record is young: its holder does not lead yet.
 pub const NEW_RECORD: &str =
@@ -344,6 +344,7 @@ fn names(nodes: impl Iterator<Item = NodeId>) -> String {
     if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
 }
 
+#[cfg(feature = "peers")]
 #[cfg(test)]
 mod tests {
     use primacy_core::Term;

@@ -33,19 +33,23 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use primacy_core::metadata::voters;
-use primacy_core::{Duration, Evidence, LeaderSequence, NodeId, Term};
+use primacy_core::{Evidence, LeaderSequence, NodeId, Term};
 use tokio::sync::{mpsc, watch};
 
 use crate::codec::Frame;
 pub use crate::codec::Word;
+use crate::connections::CertificateReport as _;
+pub use crate::connections::{
+    CertificateStatus, Counters, Limits, PeerRefusal, PeerStatus, Security, TlsError, TlsFiles,
+    TransportError,
+};
 use crate::handshake::{DiskId, Hello, PeerDisk, Voters};
 use crate::peers::host_and_port;
 
 use dial::Link;
-pub use state::{Counters, PeerRefusal, PeerStatus};
 use state::{Introduction, Shared};
 pub(crate) use stream::watch_for_stalls;
-pub use tls::{CertificateStatus, Security, ServerFiles, ServerTls, TlsError, TlsFiles};
+pub use tls::{ServerFiles, ServerTls};
 pub(crate) use tls::{Sides, Tls};
 
 /// What a mesh is made of.
@@ -65,45 +69,6 @@ pub struct MeshConfig {
     pub security: Security,
     /// How long things may take and how large they may grow.
     pub limits: Limits,
-}
-
-/// How long things may take in a mesh, and how large they may grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// For a connection to be made.
-    pub connect_timeout: Duration,
-    /// For a handshake to end, on either side.
-    pub handshake_timeout: Duration,
-    /// How long what was sent may stay unacknowledged before the connection counts as broken. Without it, TCP
-    /// would retry ever more seldom, and a link would come back minutes after its network.
-    pub stall_timeout: Duration,
-    /// After how much silence the kernel asks whether the other side is still there; in whole seconds.
-    pub keep_alive: Duration,
-    /// The longest wait before the second attempt to connect; it doubles with each further one.
-    pub backoff_first: Duration,
-    /// The longest wait between two attempts.
-    pub backoff_max: Duration,
-    /// The same for a guardian that has a death to tell: every millisecond of it may be one without a leader.
-    pub testifying_backoff_max: Duration,
-    /// How long to wait when the system cannot hand over a connection, for want of descriptors for example.
-    /// The connection stays where it is, so the next attempt would fail at once.
-    pub accept_pause: Duration,
-    /// The shortest time between two lines of the log about refusals of one kind, of one peer or of strangers. The
-    /// others are counted only, and the last one is kept.
-    pub refusal_log_pause: Duration,
-    /// After how long a refusal is told again whose text names the time, and so is another one each time.
-    pub refusal_log_again: Duration,
-    /// How many accepted connections may be in their handshake at a time. When there are more, those that have
-    /// shown least of themselves have to go, the oldest first.
-    pub strangers_max: usize,
-    /// How often the files of certificates are looked at, and the certificates that connections were made with are
-    /// judged again.
-    pub certificate_check: Duration,
-    /// How long a connection may go on whose certificate would not be accepted any more. It is long enough to
-    /// replace the files of one node after the other.
-    pub certificate_grace: Duration,
-    /// How many bytes may wait for one peer; what comes after them is dropped.
-    pub buffer_max: usize,
 }
 
 /// What comes out of a mesh.
@@ -138,71 +103,6 @@ pub enum Delivery {
     Buffered,
     /// There is no connection, or no room.
     Dropped,
-}
-
-/// Why a mesh cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum TransportError {
-    /// Others would hear and could forge what is said.
-    #[error(
-        "{what} is at {address}, which is not a loopback address, and what nodes say is neither encrypted nor \
-         authenticated: protect it with --tls-certificate, --tls-key and --tls-ca, or, if the network is protected \
-         otherwise, say --insecure-cleartext"
-    )]
-    NotLoopback {
-        /// What has this address.
-        what: String,
-        /// The address.
-        address: String,
-    },
-    /// Another process listens there.
-    #[error("the address {address} is in use: stop what listens there, or give this node another port")]
-    InUse {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The system refuses to listen there for another reason.
-    #[error(
-        "cannot listen on {address}: {source}; give this node an address of this machine that it may use"
-    )]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A peer's address cannot be understood.
-    #[error("the address {address:?} of the peer {node} is not of the form host:port")]
-    Address {
-        /// The peer.
-        node: NodeId,
-        /// What was given as its address.
-        address: String,
-    },
-    /// A node is listed among its own peers.
-    #[error("{node} is listed as a peer of itself; list only the other nodes")]
-    PeerIsSelf {
-        /// The node.
-        node: NodeId,
-    },
-    /// A node is listed more than once.
-    #[error("the peer {node} is listed twice; list each node once")]
-    PeerTwice {
-        /// The node.
-        node: NodeId,
-    },
-    /// What this node says of itself does not fit into a frame.
-    #[error("the names of the cluster, the election and the voters are too long together: {length} bytes")]
-    TooLong {
-        /// How long it is.
-        length: usize,
-    },
-    /// The certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The system has no random numbers to spread attempts with.
-    #[error(transparent)]
-    Entropy(#[from] crate::disk::DiskError),
 }
 
 /// This node's connections to all others. Dropping it closes them.

@@ -20,7 +20,7 @@ const READ_LENGTH: usize = 4096;
 const METADATA_READ_LENGTH: usize = 64 * 1024;
 
 /// How much of what comes from one that is hung up on is thrown away: more than it can have said before it was refused.
-const DISCARD_MAX: usize = crate::codec::FRAME_LENGTH_MAX;
+const DISCARD_MAX: usize = crate::connections::FRAME_LENGTH_MAX;
 
 /// What bytes go through. The rest of the mesh knows only the methods, which never wait unless they are `async`.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::time::Duration as StdDuration;
 
 use primacy_core::election::quorum::{Body, Leave, Message, Round, Safety};
 use primacy_core::election::{Algorithm, ranked};
-use primacy_core::{Identity, Incarnation, Term};
+use primacy_core::{Duration, Identity, Incarnation, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

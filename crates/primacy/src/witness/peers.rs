@@ -105,6 +105,12 @@ impl From<io::Error> for LinkError {
     }
 }
 
+impl From<DecodeError> for WitnessError {
+    fn from(error: DecodeError) -> Self {
+        Self::Hello(error.to_string())
+    }
+}
+
 impl PeersWitness {
     /// Starts to connect to every peer, and to connect again whenever a connection breaks.
     ///

@@ -2,42 +2,17 @@
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
-use primacy_core::metadata::command::Version;
-use primacy_core::metadata::state::{Size, State};
-use primacy_core::{LeaderSequence, NodeId};
+use primacy_core::metadata::state::State;
 use tokio::sync::watch;
 
 use super::{Board, Map};
+use crate::measures::{LogReading, Reading};
 
 /// What of a map is for figures. Unlike a handle it keeps nothing open, and nothing in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     board: watch::Receiver<Board>,
     state: Weak<OnceLock<Arc<RwLock<State>>>>,
-}
-
-/// A node's copy of a map in figures.
-#[derive(Clone, Debug)]
-pub(crate) struct Reading {
-    pub(crate) version: Version,
-    pub(crate) size: Size,
-    /// How many bytes there may be.
-    pub(crate) quota: u64,
-    /// The sessions of clients.
-    pub(crate) sessions: usize,
-    pub(crate) voters: usize,
-    pub(crate) log: LogReading,
-}
-
-/// Its log in figures.
-#[derive(Clone, Debug)]
-pub(crate) struct LogReading {
-    /// The numbers of a few records, each with what it is.
-    pub(crate) records: [(&'static str, LeaderSequence); 3],
-    pub(crate) uncommitted: u64,
-    pub(crate) lost: bool,
-    /// Of each follower of a leader, how many records it is not known to hold.
-    pub(crate) behind: Vec<(NodeId, u64)>,
 }
 
 impl From<&Board> for LogReading {

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use primacy_core::{Evidence, Term};
 
 use super::*;
-use crate::codec::spec::WitnessSpec;
 use crate::handshake::tests::{hello, node};
 use crate::transport::tls::tests::{Authority, NOW, PAST, replace};
 use crate::transport::{Arrival, Mesh, MeshConfig, TlsFiles};
+use crate::witness::WitnessSpec;
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
 const VOTERS: [&str; 3] = ["a", "b", "c"];

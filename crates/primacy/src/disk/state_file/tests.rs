@@ -6,7 +6,10 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use primacy_stores::ownership;
+
 use super::*;
+use crate::disk::FILE_NAME_MAX;
 
 /// A directory of the test's own, removed at its end.
 struct Dir(PathBuf);

@@ -1,0 +1,86 @@
+//! The state of the connections to the peers, as [`Status`](crate::Status) shows it.
+
+use std::collections::BTreeMap;
+
+use primacy_core::{Duration, Identity, Instant, NodeId};
+
+use crate::handshake::RefusalKind;
+
+/// What has been counted since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that were handed to the kernel or to the buffer before it.
+    pub frames_sent: u64,
+    /// Messages that were dropped because there was no connection, or no room.
+    pub frames_dropped: u64,
+    /// Messages of this node that are longer than a frame may be, and were not sent: something that must be said cannot be.
+    pub frames_oversized: u64,
+    /// Messages that were received and counted.
+    pub frames_received: u64,
+    /// Frames of peers that were no valid frames.
+    pub frames_malformed: u64,
+    /// Frames of peers that only a later version knows.
+    pub frames_unknown: u64,
+    /// Frames that claimed to be longer than a frame may be, from anyone; each cost its connection.
+    pub frames_too_long: u64,
+    /// Messages that named another election than their connection.
+    pub frames_of_other_elections: u64,
+    /// Messages that named another incarnation than their connection, or came over a guardian's.
+    pub frames_misattributed: u64,
+    /// Messages that named a term so far above this node's own that no election can have led there.
+    pub frames_term_too_high: u64,
+    /// Testimonies of a death over a connection that was not the guardian's of that very process life.
+    pub deaths_refused: u64,
+    /// Handshakes that took too long.
+    pub handshakes_timed_out: u64,
+    /// Handshakes in which the other side said something that is no part of one, or closed the connection.
+    pub handshakes_broken: u64,
+    /// Connections that were closed in their handshake to make room for newer ones.
+    pub strangers_over_limit: u64,
+    /// Attempts to reach a peer that led to no connection.
+    pub connects_failed: u64,
+    /// Connections that the system could not hand over, for want of descriptors or memory.
+    pub accepts_failed: u64,
+    /// Whom this node has refused, by reason.
+    pub refused: BTreeMap<RefusalKind, u64>,
+    /// Who has refused this node, by reason.
+    pub refused_by_peers: BTreeMap<RefusalKind, u64>,
+}
+
+/// How it stands with one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// The peer.
+    pub node: NodeId,
+    /// Its address, as it was configured, or as the voters' record has it.
+    pub address: String,
+    /// The process life that this node can talk to.
+    pub outbound: Option<Identity>,
+    /// In which version of the protocol it is talked to.
+    pub version: Option<u32>,
+    /// The process life that this node can hear; the latest, if there are two.
+    pub inbound: Option<Identity>,
+    /// Whose guardian this node can hear.
+    pub guardian: Option<Identity>,
+    /// How long the last handshake's round trip took.
+    pub round_trip: Option<Duration>,
+    /// The last time that it said anything, on this machine's boot clock. A connection outlives a process that is stopped.
+    pub heard_at: Option<Instant>,
+    /// Why one of the two refused the other, until they agree.
+    pub refusal: Option<PeerRefusal>,
+    /// Why the last attempt to reach it failed, until one succeeds.
+    pub trouble: Option<String>,
+}
+
+/// A refusal, of either side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerRefusal {
+    /// Whether the other side has refused this node, and not this node the other side.
+    pub by_peer: bool,
+    /// Why.
+    pub kind: RefusalKind,
+    /// The same for people, with both sides' values.
+    pub text: String,
+    /// When it was, on this machine's boot clock.
+    pub at: Instant,
+}

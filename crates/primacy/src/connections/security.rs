@@ -1,0 +1,199 @@
+//! The protection of what nodes say to each other: as it is configured, and what is wrong with it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use primacy_core::NodeId;
+
+use super::TransportError;
+
+/// How what nodes say to each other is protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Security {
+    /// Not at all; so every node must be on this machine.
+    #[default]
+    Loopback,
+    /// Not at all, wherever the nodes are: whoever reaches a port can take part, and whoever sees the network
+    /// can read along and forge. Only for networks that are protected otherwise.
+    InsecureCleartext,
+    /// By mutual TLS.
+    Tls(TlsFiles),
+}
+
+/// The files of mutual TLS, all of them PEM. They are read again when they have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// This node's certificate, and after it those that lead to the authority, if there are any between. One
+    /// of its DNS names must be the node's name.
+    pub certificate: PathBuf,
+    /// Its private key; nobody but its owner may write it, and it must not be readable by everybody.
+    pub key: PathBuf,
+    /// The authorities whose certificates are accepted: one or more. Nobody but its owner may write it.
+    pub ca: PathBuf,
+}
+
+/// Why the files of TLS cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read the {what} {path}: {why}")]
+    Read {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
+    /// A file does not hold what it should.
+    #[error("{path} holds no usable {what} in PEM form ({why}); give it one")]
+    Content {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Others may add authorities of their own.
+    #[error(
+        "others can add authorities to {path} (its mode is {mode:04o}): run chmod go-w {path}, after a look at what it \
+         holds"
+    )]
+    AuthoritiesExposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A file belongs to someone who can put into it what he likes.
+    #[error(
+        "the {what} {path} belongs to the user {owner}, and this process runs as {me}: run chown {me} {path}, after a \
+         look at what it holds"
+    )]
+    Owner {
+        /// What it holds.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user that this process runs as.
+        me: u32,
+    },
+    /// Others may read or change the key.
+    #[error("others can use the key {path} (its mode is {mode:04o}): run chmod 600 {path}")]
+    KeyExposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The key is not the certificate's.
+    #[error(
+        "the key {key} does not belong to the certificate {certificate}; both must come from one request"
+    )]
+    Mismatch {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The certificate is another node's.
+    #[error(
+        "the certificate {path} is for {names}, and this node is {node}; issue it with subjectAltName = DNS:{node}"
+    )]
+    OtherName {
+        /// The file.
+        path: PathBuf,
+        /// This node.
+        node: NodeId,
+        /// The names in the certificate.
+        names: String,
+    },
+    /// No certificate can carry this node's name.
+    #[error(
+        "the node's name {node} cannot stand in a certificate: with TLS it must be a DNS name, of labels of letters, \
+         digits, '-' and '_' between single dots, whose last one is not a number, and no dot at the end (n1, and not 1)"
+    )]
+    NodeName {
+        /// The node.
+        node: NodeId,
+    },
+    /// Certificates cannot tell this cluster from another one.
+    #[error(
+        "the certificate {path} names the cluster {cluster:?}, and certificates do not tell it from one that is written with \
+         other capitals or without the dot at its end: give the cluster a name in lower case (--cluster), or issue the \
+         certificate with subjectAltName = DNS:{node} only"
+    )]
+    ClusterName {
+        /// The file.
+        path: PathBuf,
+        /// The cluster.
+        cluster: String,
+        /// The node.
+        node: NodeId,
+    },
+    /// Certificates cannot tell two nodes apart.
+    #[error(
+        "{first} and {second} differ in their case only, which certificates do not tell apart; rename one"
+    )]
+    NamesAlike {
+        /// One of them.
+        first: NodeId,
+        /// The other one.
+        second: NodeId,
+    },
+    /// The provider of cryptography offers no TLS 1.3.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
+
+/// How it stands with this node's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateStatus {
+    /// Until when the certificate that is in use is valid: seconds since 1970.
+    pub valid_until: u64,
+    /// How often the files have been replaced since the start.
+    pub replaced: u64,
+    /// How many changes of the files could not be used when they were seen. Each counts once, and among `replaced` too if it could be used
+    /// later.
+    pub replacements_refused: u64,
+    /// What is wrong with the files as they are now. What was there before is still in use.
+    pub trouble: Option<String>,
+}
+
+/// The certificate of this node, as whoever keeps it reports it.
+pub(crate) trait CertificateReport: fmt::Debug + Send + Sync {
+    /// Reports the files as they were when they were last looked at, which is done every ten seconds and with each handshake.
+    fn status(&self) -> CertificateStatus;
+}
+
+impl Security {
+    /// Whether what is at this address may be talked to.
+    ///
+    /// # Errors
+    /// [`TransportError::NotLoopback`]
+    pub(crate) fn permits(&self, what: &str, address: SocketAddr) -> Result<(), TransportError> {
+        match self {
+            Self::Tls(_) | Self::InsecureCleartext => Ok(()),
+            Self::Loopback if address.ip().to_canonical().is_loopback() => Ok(()),
+            Self::Loopback => {
+                Err(TransportError::NotLoopback { what: what.to_owned(), address: address.to_string() })
+            }
+        }
+    }
+
+    /// Whether a peer may be talked to at all of its addresses.
+    ///
+    /// # Errors
+    /// [`TransportError::NotLoopback`]
+    pub(crate) fn permits_peer(
+        &self,
+        node: NodeId,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<(), TransportError> {
+        addresses.into_iter().try_for_each(|address| self.permits(&format!("the peer {node}"), address))
+    }
+}

@@ -1,0 +1,42 @@
+//! The metadata of a program that is built without elections among peers: there is none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use primacy_core::NodeId;
+pub(crate) use primacy_core::metadata::replica::Durability;
+use tokio::sync::watch;
+
+#[cfg(feature = "metrics")]
+use crate::measures::Reading;
+
+/// A map that nobody keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum Map {}
+
+impl Map {
+    pub(crate) fn reached(&self) -> watch::Receiver<BTreeMap<NodeId, Arc<str>>> {
+        match *self {}
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn gauges(&self) -> Gauges {
+        match *self {}
+    }
+}
+
+/// A map's figures, which nobody counts.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Debug)]
+pub(crate) enum Gauges {}
+
+#[cfg(feature = "metrics")]
+impl Gauges {
+    pub(crate) fn read(&self) -> Option<Reading> {
+        match *self {}
+    }
+}
+
+/// An error of a log that nobody keeps.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {}

@@ -1,0 +1,39 @@
+//! The guardian of a program that is built without elections among peers: it tells none.
+
+use std::time::Duration as StdDuration;
+
+use primacy_core::{Identity, NodeId};
+
+use super::{HelloText, SecuritySpec, Testimony, WitnessError};
+use crate::connections::Limits;
+
+/// A guardian's connections to the peers of its node: never made.
+#[derive(Debug)]
+pub(super) enum PeersWitness {}
+
+impl PeersWitness {
+    pub(super) fn new(
+        _hello: &HelloText,
+        _peers: &[(String, String)],
+        _security: &SecuritySpec,
+        _limits: Limits,
+    ) -> Result<Self, WitnessError> {
+        Err(WitnessError::NoPeers)
+    }
+
+    pub(super) fn reach(&self, _peers: &[(String, String)]) -> Result<(), WitnessError> {
+        match *self {}
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        match *self {}
+    }
+
+    pub(super) fn connected(&self) -> Vec<NodeId> {
+        match *self {}
+    }
+
+    pub(super) fn testify(&self, _bound: StdDuration) -> Testimony {
+        match *self {}
+    }
+}
