@@ -51,7 +51,7 @@ pub use self::locks::{holders, others_in};
 use self::refusal::Failure;
 use self::settings::{Recipe, Settings};
 use self::table::Table;
-pub use self::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, is_trusted, reached};
+pub use self::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, is_trusted, reached};
 use crate::background;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record::{self, RecordError};

@@ -1,20 +1,25 @@
 //! Whether the owner of an object may be trusted with it: an owner can change it at any time.
 
-/// A condition of SQL: whether the role whose oid is the expression `role` is this one, a superuser, or, unless this one is a superuser, the
-/// owner of the database or a role that this one is a member of.
+/// A condition of SQL: whether the login of the session is a superuser, or may become one by `SET ROLE`. What runs in such a session may
+/// too, whatever role the session acts as meanwhile: `ALTER DATABASE … SET role`, which the owner of the database may say, changes that.
+pub const MAY_BE_SUPERUSER: &str = "(EXISTS (SELECT FROM pg_catalog.pg_roles AS may_be WHERE may_be.rolsuper \
+     AND pg_catalog.pg_has_role(session_user, may_be.oid, 'MEMBER')))";
+
+/// A condition of SQL: whether the role whose oid is the expression `role` is a superuser or the login of the session, or, unless that login
+/// may be a superuser, the role that the session acts as, the owner of the database, or a role that this one is a member of.
 ///
-/// What an owner puts on a table (a trigger, a check, a default) runs with the rights of the role that writes to it. A superuser, who is
-/// a member of every role, must not trust each of them for that, nor the owner of each database.
+/// What an owner puts on a table (a trigger, a check, a default) runs in the session that writes to it, and may act as its login. A superuser, who
+/// is a member of every role, must not trust each of them for that, nor the owner of each database.
 #[must_use]
 pub fn is_trusted(role: &str) -> String {
     let owner_of_database = "(SELECT datdba FROM pg_catalog.pg_database \
          WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
     format!(
-        "(EXISTS (SELECT FROM pg_catalog.pg_roles AS me, pg_catalog.pg_roles AS owner \
-         WHERE me.rolname OPERATOR(pg_catalog.=) current_user AND owner.oid OPERATOR(pg_catalog.=) \
+        "(EXISTS (SELECT FROM pg_catalog.pg_roles AS owner \
+         WHERE owner.oid OPERATOR(pg_catalog.=) \
          CASE WHEN pg_catalog.pg_get_userbyid({role}) OPERATOR(pg_catalog.=) 'pg_database_owner' \
          THEN {owner_of_database} ELSE {role} END \
-         AND (owner.rolsuper OR owner.oid OPERATOR(pg_catalog.=) me.oid OR (NOT me.rolsuper \
+         AND (owner.rolsuper OR owner.rolname OPERATOR(pg_catalog.=) session_user OR (NOT {MAY_BE_SUPERUSER} \
          AND (owner.oid OPERATOR(pg_catalog.=) {owner_of_database} OR pg_catalog.pg_has_role(owner.oid, 'USAGE'))))))"
     )
 }

@@ -26,7 +26,9 @@
 
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;
-use primacy_stores::postgres::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, holders, is_trusted, others_in, reached};
+use primacy_stores::postgres::{
+    EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, holders, is_trusted, others_in, reached,
+};
 
 pub use super::answer::Answer;
 
@@ -158,6 +160,7 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
         (":on_table", on_table.as_str()),
         (":event_triggers", EVENT_TRIGGERS),
         (":event_trigger_fix", EVENT_TRIGGER_FIX),
+        (":may_be_superuser", MAY_BE_SUPERUSER),
         (":owned", OWNED),
         (":role", ROLE),
         (":schema_text", schema_text.as_str()),

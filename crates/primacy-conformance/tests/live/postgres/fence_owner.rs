@@ -87,6 +87,49 @@ async fn the_owner_of_a_database_does_not_gain_the_rights_of_who_installs() {
     assert!(why.contains("the schema primacy belongs to the role dba"), "{why}");
 }
 
+/// `ALTER DATABASE … SET role` has a superuser's sessions act as the owner of the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_the_owner_of_a_database_sets_is_not_taken_for_the_login() {
+    let Some((server, dba)) = prepared().await else { return };
+    let login = server.run_sql("SELECT session_user::text").await.remove(0).unwrap();
+    // As `dba` alone may: the table of an election and a guarded table, each with a trigger that returns to the login's role.
+    open_any(&url_of(&server, "dba"), "orders").await.expect("its own table");
+    let evil = format!(
+        "CREATE SEQUENCE seen; CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         SET LOCAL ROLE {login}; PERFORM nextval('public.seen'); RETURN NULL; END $$; \
+         CREATE TRIGGER evil AFTER INSERT OR UPDATE OR DELETE ON ledger EXECUTE FUNCTION evil(); \
+         CREATE TRIGGER evil AFTER INSERT OR UPDATE OR DELETE ON primacy_record EXECUTE FUNCTION evil(); \
+         ALTER DATABASE postgres SET role = 'dba'"
+    );
+    dba.batch_execute(&evil).await.unwrap();
+    let opened = open_any(&server.url(), "orders").await.err().expect("the table of dba").to_string();
+    assert!(opened.contains("its table public.primacy_record, of the role dba"), "{opened}");
+    let Answer::Failed { why } = attempt(&server.url(), "ledger").await.unwrap().without else {
+        panic!("a write was tried")
+    };
+    assert!(why.contains("belongs to the role dba"), "{why}");
+    let installed = install(&server.url(), &guard("primacy")).await.expect_err("as dba").to_string();
+    assert!(installed.contains("acts as the role dba"), "{installed}");
+    // Its owner may use it.
+    open_any(&url_of(&server, "dba"), "orders").await.expect("its own table");
+    assert_eq!(server.run_sql("SELECT is_called FROM seen").await, [Some("f".to_owned())]);
+}
+
+/// A login that may become a superuser by `SET ROLE` lends that to what others put on a table.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_a_superusers_role_trusts_superusers_alone() {
+    let Some((server, _dba)) = prepared().await else { return };
+    let login = server.run_sql("SELECT session_user::text").await.remove(0).unwrap();
+    let grant = format!(
+        "CREATE ROLE admin LOGIN NOINHERIT PASSWORD 'admin'; GRANT {login} TO admin; GRANT ALL ON ledger TO admin"
+    );
+    server.run_sql(&grant).await;
+    let Answer::Failed { why } = attempt(&url_of(&server, "admin"), "ledger").await.unwrap().without else {
+        panic!("a write was tried")
+    };
+    assert!(why.contains("belongs to the role dba"), "{why}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_stays_out_of_a_schema_in_which_others_may_make_functions() {
     let Some((server, dba)) = prepared().await else { return };

@@ -10,6 +10,18 @@ SELECT pg_catalog.set_config('primacy_install.path', pg_catalog.current_setting(
     -- What the catalog shows of the fence is compared below.
     pg_catalog.set_config('quote_all_identifiers', 'off', true);
 
+-- The fence would belong to another role than the one that logged in, and what that role makes could act as the login. The owner of a
+-- database sets the role of all sessions by ALTER DATABASE.
+DO $primacy$ BEGIN
+    IF :may_be_superuser AND current_user OPERATOR(pg_catalog.<>) session_user
+        AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user) THEN
+        RAISE EXCEPTION USING ERRCODE = 'PRM06',
+            MESSAGE = pg_catalog.format('primacy: this session logged in as %s, who may be a superuser, and acts as the role %s; nothing was changed',
+                session_user, current_user),
+            HINT = 'Log in as the role that is to own the fence; SET ROLE, or ALTER DATABASE or ALTER ROLE … SET role, has set another.';
+    END IF;
+END $primacy$;
+
 -- The functions of event triggers run, with our rights, for nearly every statement below: those of a stranger would be lent them.
 DO $primacy$
 DECLARE

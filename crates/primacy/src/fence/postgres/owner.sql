@@ -89,7 +89,7 @@ BEGIN
                     WHEN made.kind OPERATOR(pg_catalog.=) 'schema' THEN
                     pg_catalog.format('Install as that role (pg_database_owner: as the owner of the database), or in a schema of your own, which is made if it is not there: --schema primacy; '
                         'or have that one given to you: ALTER SCHEMA %s OWNER TO %I.', :schema_text, current_user)
-                    ELSE 'Install as that role if it is to be trusted with the fence (SET ROLE), have it removed, or name another --schema.' END;
+                    ELSE 'Install as that role if it is to be trusted with the fence (log in as it), have it removed, or name another --schema.' END;
         END IF;
     END LOOP;
     FOR made IN
