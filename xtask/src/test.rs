@@ -62,6 +62,9 @@ const STEPS: &[(&str, Step)] = &[
             "--workspace",
             "--all-features",
             "--all-targets",
+            // Not a default target: it needs servers.
+            "--test",
+            "live",
             "--locked",
             "--",
             "--deny",

@@ -367,6 +367,39 @@ fn a_node_that_was_withdrawn_before_its_first_start_waits_for_its_operator() {
 }
 
 #[test]
+fn silent_nodes_are_asked_at_once() {
+    let place = Place::new("control-silent-nodes");
+    fs::create_dir(place.path("all")).unwrap();
+    mode(&place, "all", 0o700);
+    let dir = place.text("all");
+    let listeners = ["a", "b", "c"].map(|node| {
+        let socket = format!("all/e@{node}.control");
+        let listener = UnixListener::bind(place.path(&socket)).unwrap();
+        mode(&place, &socket, 0o600);
+        listener.set_nonblocking(true).unwrap();
+        listener
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| ends(&place, &["who", "--election", "e", "--state-dir", &dir], 69, &["the node c"]));
+        let requests: Vec<UnixStream> = listeners
+            .iter()
+            .map(|listener| {
+                let mut connections = Vec::new();
+                // The first one looks whether the node runs.
+                wait_until("a request to each node", || {
+                    connections.extend(listener.accept().ok());
+                    connections.len() == 2
+                });
+                connections.remove(1).0
+            })
+            .collect();
+        for mut request in requests {
+            request.write_all(b" ").expect("it still waits for each answer");
+        }
+    });
+}
+
+#[test]
 fn one_node_that_does_not_answer_hides_no_other() {
     let place = Place::new("control-silent");
     let names = ["a", "b", "c"];

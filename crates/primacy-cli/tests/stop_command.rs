@@ -124,6 +124,15 @@ fn a_stop_command_that_fails_is_run_again_and_the_lead_is_kept_until_it_has_succ
         assert!(log(&place).iter().filter(|line| *line == "stop").count() >= 3);
         let told = stdout(&ask("who", &[]));
         assert!(told.contains("still leading: its --stop-command has failed"), "{told}");
+        let other = nodes[(leader + 1) % nodes.len()].name.clone();
+        for (verb, more, says) in [
+            ("resign", ["--wait", "1s"], "its --stop-command has failed"),
+            ("transfer", ["--to", &other], "is giving up the lead of term"),
+        ] {
+            let output = ask(verb, &more);
+            assert_eq!(output.status.code(), Some(75), "{verb}");
+            assert!(stderr(&output).contains(says), "{verb}: {}", stderr(&output));
+        }
         assert_eq!(nodes[leader].told.count("released"), 0);
         fs::write(place.path("fixed"), "").unwrap();
         let released = nodes[leader].told.wait_for_event("released");

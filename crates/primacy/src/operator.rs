@@ -49,6 +49,16 @@ pub enum AskError {
         /// Why its application does not want to lead, where it has stated that.
         not_campaigning: Option<String>,
     },
+    /// The node is giving up its lead already, and cannot give it to another node any more.
+    #[error(
+        "{node} is giving up the lead of term {term} already; wait for its end, or ask {node} to resign, which says what keeps the lead"
+    )]
+    GivingUp {
+        /// The node that was asked.
+        node: NodeId,
+        /// The term of the lead.
+        term: Term,
+    },
     /// The lead can be given to a voter only.
     #[error("{to} is none of the voters ({voters}); name one of them")]
     NotAVoter {
@@ -173,8 +183,8 @@ impl Elector {
         status.await.map_err(|_| AskError::Closed)
     }
 
-    /// Gives up the lead of this node in order, whoever holds its [`Leadership`](crate::Leadership); says which one it
-    /// was. The lead is given up later, when its work has drained.
+    /// Gives up the lead of this node in order, whoever holds its [`Leadership`](crate::Leadership); returns the term of it, also
+    /// where it is being given up already. The lead is given up later, when its work has drained.
     ///
     /// # Errors
     /// [`AskError::NotLeading`] or [`AskError::Closed`]
@@ -274,8 +284,12 @@ impl Desk {
                 command?
             }
             Ask::Resign(answer) => {
-                let resigned = self.leads();
-                let command = resigned.is_ok().then_some(Command::Resign);
+                let resigned = match self.leads() {
+                    Err(AskError::GivingUp { term, .. }) => Ok(term),
+                    resigned => resigned,
+                };
+                // A lead that is being given up already has its reason.
+                let command = self.leads().is_ok().then_some(Command::Resign);
                 let _ = answer.send(resigned);
                 self.begin_end(command)?
             }
@@ -299,14 +313,15 @@ impl Desk {
     }
 
     fn leads(&self) -> Result<Term, AskError> {
-        let leading = self.cell.as_ref().filter(|cell| !cell.is_ending());
+        let node = self.identity.node;
+        if let Some(cell) = &self.cell {
+            let term = cell.term();
+            return if cell.is_ending() { Err(AskError::GivingUp { node, term }) } else { Ok(term) };
+        }
         let leader = self.publisher.leader().map(|leader| leader.identity.node);
-        let leader = leader.filter(|&leader| leader != self.identity.node);
-        leading.map(|cell| cell.term()).ok_or_else(|| AskError::NotLeading {
-            node: self.identity.node,
-            leader,
-            not_campaigning: self.not_campaigning.clone().filter(|_| self.candidate.is_none()),
-        })
+        let leader = leader.filter(|&leader| leader != node);
+        let not_campaigning = self.not_campaigning.clone().filter(|_| self.candidate.is_none());
+        Err(AskError::NotLeading { node, leader, not_campaigning })
     }
 
     /// The leadership ends because somebody asked for it, which is more than the machine is told.

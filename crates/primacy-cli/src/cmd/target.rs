@@ -1,6 +1,8 @@
 //! Which node, or which store, an operator's verb is about; and what it prints.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::thread::ScopedJoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -13,6 +15,9 @@ use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
 use crate::printable::{printable, printable_json};
 use crate::stdout;
+
+/// The nodes that are asked at once.
+const ASKED_AT_ONCE: usize = 32;
 
 /// The options that all operator's verbs share.
 #[derive(Debug, Args)]
@@ -108,8 +113,8 @@ impl Target {
         }
         let (mut ending, mut elsewhere, mut names, mut silent) = (None, None, Vec::new(), Vec::new());
         let mut kept = String::new();
-        for node in &nodes {
-            let who = match who(node) {
+        for (node, who) in nodes.iter().zip(who_all(&nodes)) {
+            let who = match who {
                 Ok(who) => who,
                 // It may be the one; but if another is, that one can be asked all the same.
                 Err(failure) => {
@@ -187,6 +192,20 @@ pub(super) fn who(node: &Node) -> Result<Who, Failure> {
     let answer = node.ask(What::Who)?;
     let Answer::Who(who) = &answer else { return Err(unexpected(node, answer)) };
     Ok(who.as_ref().clone())
+}
+
+/// Asks all nodes, [`ASKED_AT_ONCE`] at a time: a node that does not answer takes as long as a request may.
+pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<Who, Failure>> {
+    let ask_at_once = |nodes: &[Node]| {
+        std::thread::scope(|scope| {
+            let requests: Vec<_> = nodes.iter().map(|node| scope.spawn(|| who(node))).collect();
+            let answer = |request: ScopedJoinHandle<'_, _>| {
+                request.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            requests.into_iter().map(answer).collect::<Vec<_>>()
+        })
+    };
+    nodes.chunks(ASKED_AT_ONCE).flat_map(ask_at_once).collect()
 }
 
 /// What an answer means that is none to what was asked: mostly a refusal.

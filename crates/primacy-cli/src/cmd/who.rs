@@ -43,8 +43,7 @@ pub(crate) fn who(args: &WhoArgs) -> Result<Exit, Failure> {
         return Ok(if who.leader.is_some() { Exit::Success } else { Exit::NotElected });
     }
     let mut exits = Vec::new();
-    for (index, node) in nodes.iter().enumerate() {
-        let who = target::who(node);
+    for (index, (node, who)) in nodes.iter().zip(target::who_all(&nodes)).enumerate() {
         if index > 0 && !target.json {
             target::print("")?;
         }

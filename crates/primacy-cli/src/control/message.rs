@@ -251,7 +251,7 @@ impl Refused {
 impl From<AskError> for Refused {
     fn from(error: AskError) -> Self {
         let kind = match &error {
-            AskError::NotLeading { .. } => Kind::NotLeading,
+            AskError::NotLeading { .. } | AskError::GivingUp { .. } => Kind::NotLeading,
             AskError::NotAVoter { .. } => Kind::NotAVoter,
             AskError::NotConnected { .. } => Kind::NotConnected,
             AskError::ToWitness { .. } => Kind::ToWitness,

@@ -95,18 +95,20 @@ fn own_part(who: &Who) -> String {
         part.extend(peers.ballot.map(|ballot| format!(", in a round with ballot {ballot}")));
     }
     let is_witness = who.peers.as_ref().is_some_and(|peers| peers.witness);
-    part.push_str(if is_witness {
-        ", a witness"
+    part.push_str(&if is_witness {
+        ", a witness".to_owned()
     } else if !who.standing {
-        ", withdrawn by its operator"
+        ", withdrawn by its operator".to_owned()
     } else if !who.healthy {
-        ", kept from leading by its health check"
-    } else if who.not_campaigning.is_some() {
-        ", does not stand for election"
+        ", kept from leading by its health check".to_owned()
+    } else if let Some(why) = &who.not_campaigning {
+        // Where no leader is known, it stands among the reasons.
+        let reason = who.leader.as_ref().map(|_| format!(": {why}")).unwrap_or_default();
+        format!(", does not stand for election{reason}")
     } else if !who.campaigning {
-        ", does not want to lead"
+        ", does not want to lead".to_owned()
     } else {
-        ", may lead"
+        ", may lead".to_owned()
     });
     part
 }
