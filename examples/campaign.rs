@@ -1,6 +1,6 @@
 //! Two candidates over one store: one leads, resigns, and the other takes over with a higher token.
 //!
-//! `cargo run --example campaign -- sqlite:/tmp/election.db`, in several terminals, lets processes compete.
+//! `cargo run -p primacy --features sqlite --example campaign -- sqlite:/tmp/election.db`, in several terminals, lets processes compete.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@
 //! | `object` (feature `object`) | an object of an object store | in the object |
 //! | `kubernetes` (feature `kubernetes`) | objects of Kubernetes | in an annotation of each object |
 //! | `redis` (feature `redis`) | what programs write to a Redis server through it | under a key of that server |
-//! | [`sqlite`] | tables of an SQLite database | in the database, which checks every writer itself |
+//! | `sqlite` (feature `sqlite`) | tables of an SQLite database | in the database, which checks every writer itself |
 //! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
 //! | `zookeeper` (feature `zookeeper`) | znodes in ZooKeeper | in a znode, in the transaction that writes |
 //!
