@@ -267,6 +267,23 @@ mod tests {
     }
 
     #[test]
+    fn the_reason_for_which_a_node_does_not_stand_is_printed_once() {
+        let printed = |leader: serde_json::Value, why_no_leader: &[&str]| {
+            let who = serde_json::json!({
+                "election": "e", "node": "a", "incarnation": "1.1", "leader": leader, "known_for_ms": 5,
+                "valid_for_ms": null, "ending": null, "why_no_leader": why_no_leader, "role": "follower",
+                "campaigning": false, "not_campaigning": "the disk is full", "healthy": true, "standing": true,
+                "lease_ms": 1000,
+            });
+            text(&serde_json::from_value(who).unwrap())
+        };
+        let led = printed(serde_json::json!({"node": "b", "incarnation": "1.2", "term": 2}), &[]);
+        assert!(led.ends_with("a: follower, does not stand for election: the disk is full"), "{led}");
+        let not_led = printed(serde_json::Value::Null, &["a does not stand for election: the disk is full"]);
+        assert_eq!(not_led.matches("the disk is full").count(), 1, "{not_led}");
+    }
+
+    #[test]
     fn a_guardian_that_is_left_alone_is_told_apart_from_its_node() {
         let line = |out, inbound| format!("{}{}", connected(out, inbound), guardian(inbound, true));
         assert_eq!(line(true, true), "connected, its guardian too");
