@@ -1,4 +1,4 @@
-//! The output of `primacy-lab compare`, and that README.md and the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
+//! The output of `primacy-lab compare`, and that two pages of the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
 //! anew.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -25,15 +25,16 @@ fn updates() -> bool {
 }
 
 #[test]
-fn the_readme_and_the_guide_show_what_is_measured_now() {
+fn the_guide_shows_what_is_measured_now() {
     const BEGIN: &str =
         "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-lab --test compare` -->\n\n";
     const END: &str = "\n<!-- end -->";
-    let place = Place::new("compare-readme");
+    let place = Place::new("compare-guide");
     let drawn = place.path("compare.svg").to_str().unwrap().to_owned();
     let (code, output) = primacy(&place, &["compare", "--markdown", "--svg", &drawn]);
     assert_eq!(code, Some(0), "{}", stderr(&output));
-    let (picture, page) = (repository("docs/guide/pictures/compare.svg"), repository("README.md"));
+    let (picture, page) =
+        (repository("docs/guide/pictures/compare.svg"), repository("docs/guide/choosing.md"));
     let (drawn, text) = (fs::read_to_string(drawn).unwrap(), fs::read_to_string(&page).unwrap());
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (kept, after) = rest.split_once(END).unwrap();
@@ -42,7 +43,11 @@ fn the_readme_and_the_guide_show_what_is_measured_now() {
         fs::write(&page, format!("{before}{BEGIN}{}{END}{after}", stdout(&output))).unwrap();
         return;
     }
-    assert_eq!(kept, stdout(&output), "README.md shows another table; write it with UPDATE_GOLDENFILES=1");
+    assert_eq!(
+        kept,
+        stdout(&output),
+        "docs/guide/choosing.md shows another table; write it with UPDATE_GOLDENFILES=1"
+    );
     let kept = fs::read_to_string(&picture).unwrap_or_default();
     assert!(kept == drawn, "{} is not what is measured; UPDATE_GOLDENFILES=1 draws it", picture.display());
 }

@@ -13,7 +13,7 @@ use primacy::config::{Timers, Venue};
 use primacy_core::Duration;
 use primacy_sim::algorithm::{duration, parts_per_million};
 use primacy_sim::compare::{
-    Contender, DELAY_MAX, LOST_MAX, NODES, Row, SEEDS, Scenario, Setup, Timers as Of, readme, sheet, table,
+    Contender, DELAY_MAX, LOST_MAX, NODES, Row, SEEDS, Scenario, Setup, Timers as Of, choices, sheet, table,
 };
 use signal_hook::consts::SIGTERM;
 
@@ -74,7 +74,7 @@ pub(crate) struct Compare {
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
 
-    /// Print the table of README.md: which election to choose
+    /// Print the table of docs/guide/choosing.md: which election to choose
     #[arg(long, conflicts_with_all = ["election", "scenario"])]
     markdown: bool,
 }
@@ -127,7 +127,7 @@ fn tell(args: &Compare, setup: &Setup, rows: &[Row]) -> Result<Exit, Failure> {
             }
             match (args.json, args.markdown) {
                 (true, _) => json::text(setup, args.from, args.seeds, rows),
-                (false, true) => Ok(readme(setup, args.seeds, rows)),
+                (false, true) => Ok(choices(setup, args.seeds, rows)),
                 (false, false) => Ok(table(setup, args.seeds, rows)),
             }
         }

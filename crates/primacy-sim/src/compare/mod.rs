@@ -8,8 +8,8 @@
 //! Clocks run true here, and the machines are those of real nodes, with the timers that `primacy run` derives from its default
 //! leases. What invariants there are speak here too.
 
+mod choice;
 mod contender;
-mod readme;
 mod scenario;
 mod sheet;
 mod stage;
@@ -23,8 +23,8 @@ use primacy_core::{Duration, NodeId};
 
 use crate::algorithm::{bully, confirmed, lease, quorum, ranked, ring, seniority, session};
 
+pub use choice::choices;
 pub use contender::Contender;
-pub use readme::readme;
 pub use scenario::Scenario;
 pub use sheet::sheet;
 pub use summary::{Row, Span};

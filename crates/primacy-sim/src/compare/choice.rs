@@ -8,7 +8,7 @@ use super::{Contender, Row, Scenario, Setup};
 
 /// What speaks for an election.
 struct Choice {
-    /// Its name, as a link from the root of the repository.
+    /// Its name, as a link from `docs/guide/choosing.md`.
     link: &'static str,
     when: &'static str,
     guarantee: &'static str,
@@ -18,28 +18,28 @@ struct Choice {
 const fn choice(contender: Contender) -> Option<Choice> {
     let (link, when, guarantee) = match contender {
         Contender::Quorum => (
-            "[quorum](docs/algorithms/quorum.md)",
+            "[quorum](../algorithms/quorum.md)",
             "there are three or more nodes and nothing beside them",
             "one leader at a time under the drift bound; a token",
         ),
         Contender::Lease => {
-            ("[lease](docs/algorithms/lease.md)", "there is a store with compare-and-set", "the same")
+            ("[lease](../algorithms/lease.md)", "there is a store with compare-and-set", "the same")
         }
         Contender::Session => (
-            "[session](docs/algorithms/session.md)",
+            "[session](../algorithms/session.md)",
             "there is etcd, ZooKeeper or Consul, or others stand in the same election",
             "the same",
         ),
         Contender::Ranked => {
-            ("[ranked](docs/algorithms/ranked.md)", "the server that has seen most shall lead", "a token")
+            ("[ranked](../algorithms/ranked.md)", "the server that has seen most shall lead", "a token")
         }
         Contender::Confirmed => (
-            "[confirmed](docs/algorithms/confirmed.md)",
+            "[confirmed](../algorithms/confirmed.md)",
             "it matters which node leads: bully, a ring or seniority nominates (here bully), a quorum or a store confirms (here a quorum)",
             "that of the confirmation",
         ),
         Contender::Seniority(Split::KeepMajority) => (
-            "[seniority](docs/algorithms/seniority.md)",
+            "[seniority](../algorithms/seniority.md)",
             "nodes come and go, and the oldest shall lead",
             "advisory: for a while two may lead",
         ),
@@ -49,24 +49,22 @@ const fn choice(contender: Contender) -> Option<Choice> {
             "advisory: each part has a leader",
         ),
         Contender::Bully => (
-            "[bully](docs/algorithms/bully.md)",
+            "[bully](../algorithms/bully.md)",
             "to learn, or to nominate",
             "advisory: two leaders in a partition, no token",
         ),
-        Contender::Ring => ("[ring](docs/algorithms/ring.md)", "to learn, or to nominate", "the same"),
-        Contender::RingBidirectional => (
-            "[ring, both ways](docs/algorithms/ring_bidirectional.md)",
-            "to learn, or to nominate",
-            "the same",
-        ),
+        Contender::Ring => ("[ring](../algorithms/ring.md)", "to learn, or to nominate", "the same"),
+        Contender::RingBidirectional => {
+            ("[ring, both ways](../algorithms/ring_bidirectional.md)", "to learn, or to nominate", "the same")
+        }
         Contender::ConfirmedLease | Contender::Seniority(Split::KeepOldest | Split::Lease) => return None,
     };
     Some(Choice { link, when, guarantee })
 }
 
-/// The table of README.md, of rows of all contenders and all scenarios.
+/// The table of `docs/guide/choosing.md`, made of the rows of all contenders and all scenarios.
 #[must_use]
-pub fn readme(setup: &Setup, runs: u64, rows: &[Row]) -> String {
+pub fn choices(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     let mut text = String::new();
     // A string takes everything.
     let _ = writeln!(
