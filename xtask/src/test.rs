@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every check and every test of this repository, in one target directory and one profile.
 
+mod sqlite_users;
+
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -74,6 +76,7 @@ const STEPS: &[(&str, Step)] = &[
     ("documentation", documentation),
     ("purity", purity),
     ("features", features),
+    ("beside other crates with SQLite", sqlite_users::all),
     ("licences, sources, bans", licences),
     ("cargo deny", cargo_deny),
     ("tests", tests),
@@ -152,7 +155,9 @@ fn purity(session: &mut Session<'_>) -> Outcome {
     };
     let mut wrong: Vec<String> =
         core.lines().skip(1).map(|line| format!("primacy-core depends on {line}")).collect();
-    wrong.extend(heavy(&command).into_iter().map(|name| format!("the command depends on {name}")));
+    wrong.extend(
+        among(NOT_IN_THE_COMMAND, &command).into_iter().map(|name| format!("the command depends on {name}")),
+    );
     if !wrong.is_empty() {
         return Outcome::Failed(wrong.join("\n"));
     }
@@ -160,18 +165,44 @@ fn purity(session: &mut Session<'_>) -> Outcome {
     session.cargo(&["check", "--package", "primacy-core", "--lib", "--locked"])
 }
 
-fn heavy(tree: &str) -> Vec<&str> {
+/// Those of `packages` that a tree of dependencies has.
+fn among<'a>(packages: &[&str], tree: &'a str) -> Vec<&'a str> {
     let names = tree.lines().filter_map(|line| line.split(' ').next());
-    names.filter(|name| NOT_IN_THE_COMMAND.contains(name)).collect()
+    names.filter(|name| packages.contains(name)).collect()
 }
 
-/// The command with few features: those that it has by default, and none.
+/// The packages that are built with few features, and with which: the command with those that it has by default, and none; the library
+/// with one kind of election only.
+const FEW_FEATURES: &[(&str, Option<&str>)] = &[
+    ("primacy-cli", None),
+    ("primacy-cli", Some("")),
+    ("primacy", Some("file")),
+    ("primacy", Some("kubernetes")),
+    ("primacy", Some("peers")),
+];
+
+/// What only elections among peers need, and stores on servers: no part of a program that elects over files.
+const NOT_WITH_FILES: &[&str] = &["prost", "ring", "rustls", "tonic"];
+
+/// Every package of [`FEW_FEATURES`] is built, and the library without peers has nothing of [`NOT_WITH_FILES`].
 fn features(session: &mut Session<'_>) -> Outcome {
-    match session.cargo(&["check", "--package", "primacy-cli", "--locked"]) {
-        Outcome::Passed(_) => {
-            session.cargo(&["check", "--package", "primacy-cli", "--no-default-features", "--locked"])
+    for (package, features) in FEW_FEATURES {
+        let mut arguments = vec!["check", "--package", package, "--locked"];
+        if let Some(features) = features {
+            arguments.extend(["--no-default-features", "--features", features]);
         }
-        failed @ (Outcome::NotRun(_) | Outcome::Failed(_)) => failed,
+        if let failed @ (Outcome::NotRun(_) | Outcome::Failed(_)) = session.cargo(&arguments) {
+            return failed;
+        }
+    }
+    let tree = ["tree", "--package", "primacy", "--no-default-features", "--features", "file"];
+    let tree = [&tree[..], &["--edges", "normal,build", "--prefix", "none", "--locked"]].concat();
+    match session.output(&tree) {
+        Err(error) => Outcome::Failed(error),
+        Ok(tree) => match among(NOT_WITH_FILES, &tree)[..] {
+            [] => Outcome::passed(),
+            ref found => Outcome::Failed(format!("primacy with files only depends on {}", found.join(", "))),
+        },
     }
 }
 
@@ -465,8 +496,10 @@ mod self_tests {
     }
 
     #[test]
-    fn heavy_packages_are_found() {
-        assert_eq!(heavy("primacy-cli v0.1.0 (path)\nopenssl-sys v0.9.0\nprost v0.14.0\n"), ["openssl-sys"]);
+    fn packages_that_must_not_be_are_found() {
+        let tree = "primacy-cli v0.1.0 (path)\nopenssl-sys v0.9.0\nprost v0.14.0\n";
+        assert_eq!(among(NOT_IN_THE_COMMAND, tree), ["openssl-sys"]);
+        assert_eq!(among(NOT_WITH_FILES, tree), ["prost"]);
     }
 
     #[test]

@@ -24,8 +24,8 @@
 //!
 //! The statements use only what SQLite 3.16 (2017) has. What gets around them is listed in `docs/fencing.md`.
 //!
-//! This module takes connections of [`rusqlite`], because the transaction must be the application's own; so a
-//! new major version of it is one of this module too.
+//! This module takes connections of [`rusqlite`], because the transaction must be the application's own: of the version that is
+//! chosen for the program, from 0.32 to 0.41. It is re-exported, so that a program need not state the same one.
 
 mod attempt;
 
