@@ -9,7 +9,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::readable::readable;
+use crate::async_fd::readable;
 
 /// A file descriptor that becomes readable at an instant of the boot clock.
 ///

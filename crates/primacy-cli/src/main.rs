@@ -1,5 +1,6 @@
 //! The command `primacy`.
 
+mod async_fd;
 mod boot_timer;
 mod cgroup;
 mod cmd;
@@ -10,24 +11,23 @@ mod duration;
 mod entry;
 mod exit;
 mod fair_pace;
-mod figures;
 mod guardian;
 mod health;
-mod host;
 mod idle_connections;
 mod leftovers;
 mod line_writer;
 mod log;
 mod memory;
+mod metrics_http;
+mod node_main;
 mod notify;
 mod orphans;
-mod pauses;
 mod printable;
 mod process_tree;
 mod program;
 mod quota;
-mod readable;
 mod report;
+mod scheduling_delay;
 #[cfg(feature = "etcd")]
 mod serve;
 #[cfg(feature = "etcd")]

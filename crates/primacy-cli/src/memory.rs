@@ -4,7 +4,7 @@
 //!
 //! The same goes for what is made once in a while and is large: a snapshot of what the nodes keep.
 //!
-//! And keeping what must be there at once: see the guardian's [`rehearsal`](crate::guardian).
+//! And keeping what must be there at once: see the guardian's [`warmup`](crate::guardian).
 
 use std::ffi::c_void;
 use std::io;

@@ -25,7 +25,7 @@ use crate::boot_timer::AsyncBootTimer;
 use crate::exit::{Exit, Failure};
 use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
-use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::message::{GuardianConfig, Hook, NotStarted, Order, Report, Stopping};
 use crate::notify;
 use crate::orphans::Ender;
 use crate::process_tree::{Ended, survivors};
@@ -53,7 +53,7 @@ const LEASES_AT_ONCE: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// What the guardian is told.
-    pub(crate) duty: Duty,
+    pub(crate) config: GuardianConfig,
     /// The job; without one, the lead is held for its own sake.
     pub(crate) job: Option<Program>,
     /// The stop command of an earlier run, which has not succeeded.
@@ -97,8 +97,8 @@ pub(crate) struct Supervisor {
     has_led: bool,
 }
 
-/// How a stand for election ended.
-enum Stood {
+/// The end of a campaign.
+enum CampaignEnd {
     Elected(Leadership<Mandate>),
     NotInTime,
     Asked(i32),
@@ -106,18 +106,18 @@ enum Stood {
     GuardianDied,
 }
 
-/// How the guardian's work for a leadership ended.
+/// The end of the guardian's work for a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Followed {
+enum GuardianEnd {
     /// It reports everything gone.
     Gone { stop_failed: bool },
     /// It is dead, and what it leaves is ours to end.
     GuardianDied,
 }
 
-/// How a leadership ended.
+/// The end of a leadership.
 #[derive(Clone, Debug)]
-struct Led {
+struct LeadershipEnd {
     /// The job's own end, if that is what ended the leadership.
     job: Option<JobEnd>,
     /// The signal that asked for the end.
@@ -146,8 +146,8 @@ enum JobEnd {
     },
 }
 
-/// What is known of the running leadership.
-struct Course {
+/// A leadership while it runs.
+struct LeadershipRun {
     lead: Lead,
     /// The end of the leadership as far as the guardian has said that it knows it.
     confirmed_until: Instant,
@@ -162,7 +162,7 @@ struct Course {
     hook: Option<SlowHook>,
     /// A second signal has asked for the end: what fails is not tried again.
     is_hurried: bool,
-    led: Led,
+    led: LeadershipEnd,
 }
 
 impl Supervisor {
@@ -206,7 +206,7 @@ impl Supervisor {
         }
         self.guardian.take_leave().await;
         // Nothing is held any more, so there is nothing to wait for in a store that does not answer.
-        let lease = StdDuration::from_nanos(self.settings.duty.lease);
+        let lease = StdDuration::from_nanos(self.settings.config.lease);
         let _ = tokio::time::timeout(lease, self.elector.close()).await;
         result
     }
@@ -233,13 +233,13 @@ impl Supervisor {
         let mut backoff = BACKOFF_MIN;
         loop {
             let leadership = match self.stand().await? {
-                Stood::Elected(leadership) => leadership,
-                Stood::NotInTime => return Ok(Exit::NotElected),
-                Stood::Asked(signal) => {
+                CampaignEnd::Elected(leadership) => leadership,
+                CampaignEnd::NotInTime => return Ok(Exit::NotElected),
+                CampaignEnd::Asked(signal) => {
                     notify::stopping();
                     return Ok(Exit::Signal(signal));
                 }
-                Stood::GuardianDied => {
+                CampaignEnd::GuardianDied => {
                     self.reporter.tell(&Event::GuardianLost);
                     match self.replace_guardian().await? {
                         Some(signal) => return Ok(Exit::Signal(signal)),
@@ -296,7 +296,7 @@ impl Supervisor {
                     notify::stopping();
                     return Some(signal);
                 }
-                witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
+                witness = elector.witness_spec_changed(self.settings.config.witness.as_ref()) => {
                     self.renew_witness(witness);
                 }
                 () = &mut over => {
@@ -307,7 +307,7 @@ impl Supervisor {
         }
     }
 
-    async fn stand(&mut self) -> Result<Stood, Failure> {
+    async fn stand(&mut self) -> Result<CampaignEnd, Failure> {
         self.reporter.tell(&Event::Standing);
         let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
         let elector = self.elector.clone();
@@ -316,28 +316,28 @@ impl Supervisor {
         loop {
             tokio::select! {
                 biased;
-                elected = &mut campaign => return Ok(Stood::Elected(elected?)),
-                signal = self.signals.next() => return Ok(Stood::Asked(signal)),
+                elected = &mut campaign => return Ok(CampaignEnd::Elected(elected?)),
+                signal = self.signals.next() => return Ok(CampaignEnd::Asked(signal)),
                 notice = self.guardian.next() => match notice {
                     Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
                     Notice::Report(_) => {}
-                    Notice::Died => return Ok(Stood::GuardianDied),
+                    Notice::Died => return Ok(CampaignEnd::GuardianDied),
                 },
-                witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
+                witness = elector.witness_spec_changed(self.settings.config.witness.as_ref()) => {
                     self.renew_witness(witness);
                 }
-                () = &mut too_late => return Ok(Stood::NotInTime),
+                () = &mut too_late => return Ok(CampaignEnd::NotInTime),
             }
         }
     }
 
-    async fn lead(&mut self, leadership: Leadership<Mandate>) -> Result<Led, Failure> {
+    async fn lead(&mut self, leadership: Leadership<Mandate>) -> Result<LeadershipEnd, Failure> {
         let lead = match leadership.mandate() {
             Mandate::Fenced(token) => Lead::new(token.0, true),
             Mandate::Advisory => Lead::new(leadership.term().0, false),
         };
         let valid_until = leadership.valid_until();
-        let led = Led { job: None, asked: None, reason: "it was lost at once".to_owned() };
+        let led = LeadershipEnd { job: None, asked: None, reason: "it was lost at once".to_owned() };
         let Ok(guard) = leadership.guard() else {
             return Ok(led); // Before anything was started.
         };
@@ -356,30 +356,28 @@ impl Supervisor {
             valid_for_ms: (valid_until < Instant::NEVER).then(|| milliseconds_to(valid_until)),
             evidence,
         });
-        let mut course = Course {
-            lead,
-            confirmed_until: valid_until,
-            granted,
-            started_at: None,
-            stopping_since: None,
-            parting_since: None,
-            hook: self
-                .settings
-                .duty
-                .on_elected
-                .as_ref()
-                .map(|_| SlowHook::begins(clock::now(), Duration::from_nanos(self.settings.duty.lease))),
-            is_hurried: false,
-            led,
-        };
-        let mut followed = self.follow(&leadership, &guard, &mut course).await;
-        if followed == Followed::GuardianDied {
+        let mut run =
+            LeadershipRun {
+                lead,
+                confirmed_until: valid_until,
+                granted,
+                started_at: None,
+                stopping_since: None,
+                parting_since: None,
+                hook: self.settings.config.on_elected.as_ref().map(|_| {
+                    SlowHook::begins(clock::now(), Duration::from_nanos(self.settings.config.lease))
+                }),
+                is_hurried: false,
+                led,
+            };
+        let mut followed = self.follow(&leadership, &guard, &mut run).await;
+        if followed == GuardianEnd::GuardianDied {
             self.end_what_a_guardian_left(&guard, lead).await;
-            followed = self.finish_by_other_guardians(&leadership, &guard, &mut course).await;
+            followed = self.finish_by_other_guardians(&leadership, &guard, &mut run).await;
         }
         let has_stopped = match followed {
-            Followed::Gone { stop_failed } => !stop_failed,
-            Followed::GuardianDied => self.settings.duty.stop_command.is_none(),
+            GuardianEnd::Gone { stop_failed } => !stop_failed,
+            GuardianEnd::GuardianDied => self.settings.config.stop_command.is_none(),
         };
         if !has_stopped {
             self.keep_for_a_lease(&leadership, &guard, lead).await;
@@ -389,12 +387,12 @@ impl Supervisor {
         drop(guard);
         leadership.resign().await;
         self.has_led = true;
-        self.reporter.tell(&Event::Released { lead, reason: course.led.reason.clone() });
-        if followed == Followed::GuardianDied {
+        self.reporter.tell(&Event::Released { lead, reason: run.led.reason.clone() });
+        if followed == GuardianEnd::GuardianDied {
             let signal = self.replace_guardian().await?;
-            course.led.asked = course.led.asked.or(signal);
+            run.led.asked = run.led.asked.or(signal);
         }
-        Ok(course.led)
+        Ok(run.led)
     }
 
     async fn end_what_a_guardian_left(&self, guard: &WorkGuard<Mandate>, lead: Lead) {
@@ -405,14 +403,14 @@ impl Supervisor {
         })
         .await;
         // It has left the watchdog armed, which it stays until the stop command has succeeded.
-        if self.settings.duty.stop_command.is_none() {
+        if self.settings.config.stop_command.is_none() {
             self.disarm_watchdog();
         }
     }
 
     /// Disarms the watchdog that a dead guardian has left armed.
     fn disarm_watchdog(&self) {
-        if let Some(watchdog) = &self.settings.duty.watchdog {
+        if let Some(watchdog) = &self.settings.config.watchdog {
             let _ = watchdog.try_out();
         }
     }
@@ -423,25 +421,25 @@ impl Supervisor {
         &mut self,
         leadership: &Leadership<Mandate>,
         guard: &WorkGuard<Mandate>,
-        course: &mut Course,
-    ) -> Followed {
-        let must_stop = self.settings.duty.stop_command.is_some();
-        if !must_stop && self.settings.duty.on_deposed.is_none() {
-            return Followed::GuardianDied;
+        run: &mut LeadershipRun,
+    ) -> GuardianEnd {
+        let must_stop = self.settings.config.stop_command.is_some();
+        if !must_stop && self.settings.config.on_deposed.is_none() {
+            return GuardianEnd::GuardianDied;
         }
         let mut pause = BACKOFF_MIN;
         loop {
-            let followed = self.finish_by_another_guardian(leadership, guard, course).await;
-            if followed == (Followed::Gone { stop_failed: false }) && must_stop {
+            let followed = self.finish_by_another_guardian(leadership, guard, run).await;
+            if followed == (GuardianEnd::Gone { stop_failed: false }) && must_stop {
                 self.disarm_watchdog();
             }
-            if followed != Followed::GuardianDied || !must_stop || course.is_hurried {
+            if followed != GuardianEnd::GuardianDied || !must_stop || run.is_hurried {
                 return followed;
             }
             guard.explain_delay("its guardian has died, and its --stop-command has not succeeded");
             tokio::select! {
                 () = sleep(pause) => {}
-                signal = self.signals.next() => self.on_signal(signal, course),
+                signal = self.signals.next() => self.on_signal(signal, run),
             }
             pause = (pause * 2).min(BACKOFF_MAX);
         }
@@ -451,25 +449,25 @@ impl Supervisor {
         &mut self,
         leadership: &Leadership<Mandate>,
         guard: &WorkGuard<Mandate>,
-        course: &mut Course,
-    ) -> Followed {
+        run: &mut LeadershipRun,
+    ) -> GuardianEnd {
         match start_guardian(&self.settings, &self.reporter) {
             Ok(guardian) => self.guardian = guardian,
             Err(error) => {
                 let message = format!("no guardian can be started for what follows the command: {error}");
                 self.reporter.tell(&Event::Warning { message });
-                return Followed::GuardianDied;
+                return GuardianEnd::GuardianDied;
             }
         }
         self.guarded_since = StdInstant::now();
-        let (lead, valid_until) = (course.lead, leadership.valid_until().as_nanos());
+        let (lead, valid_until) = (run.lead, leadership.valid_until().as_nanos());
         let (term, fenced) = (lead.term(), lead.is_fenced());
-        let granted = course.granted.as_nanos();
+        let granted = run.granted.as_nanos();
         self.guardian.tell(Order::Finish { term, fenced, valid_until, granted });
         // From its own start on; what is started by it has a time of its own.
-        course.parting_since = Some(clock::now().after(Duration::from_nanos(self.settings.duty.lease)));
-        let followed = self.follow(leadership, guard, course).await;
-        if followed == Followed::GuardianDied {
+        run.parting_since = Some(clock::now().after(Duration::from_nanos(self.settings.config.lease)));
+        let followed = self.follow(leadership, guard, run).await;
+        if followed == GuardianEnd::GuardianDied {
             self.end_what_a_guardian_left(guard, lead).await;
         }
         followed
@@ -482,7 +480,7 @@ impl Supervisor {
         guard: &WorkGuard<Mandate>,
         lead: Lead,
     ) {
-        let lease = StdDuration::from_nanos(self.settings.duty.lease);
+        let lease = StdDuration::from_nanos(self.settings.config.lease);
         let kept_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         guard.explain_delay(
             "its --stop-command has not succeeded and was given up, so others wait for a lease",
@@ -497,59 +495,59 @@ impl Supervisor {
         &mut self,
         leadership: &Leadership<Mandate>,
         guard: &WorkGuard<Mandate>,
-        course: &mut Course,
-    ) -> Followed {
+        run: &mut LeadershipRun,
+    ) -> GuardianEnd {
         let (mut ended, mut taken, mut settled) = (false, false, false);
-        let mut known_until = course.confirmed_until;
+        let mut known_until = run.confirmed_until;
         loop {
-            self.timer.set(self.backstop(course));
+            self.timer.set(self.backstop(run));
             tokio::select! {
                 biased;
                 notice = self.guardian.next() => match notice {
-                    Notice::Report(Report::Gone { term, stop_failed }) if term == course.lead.term() => {
-                        return Followed::Gone { stop_failed };
+                    Notice::Report(Report::Gone { term, stop_failed }) if term == run.lead.term() => {
+                        return GuardianEnd::Gone { stop_failed };
                     }
                     Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
                     Notice::Report(report) => {
                         if let Err(lost) = leadership.check() {
                             // Whatever its job does now, it is not by this that the leadership ends.
-                            course.because(&leadership.why(lost.reason.unwrap_or(Reason::Expired)));
+                            run.because(&leadership.why(lost.reason.unwrap_or(Reason::Expired)));
                         }
-                        self.on_report(report, leadership, guard, course);
+                        self.on_report(report, leadership, guard, run);
                     }
                     Notice::Died => {
-                        course.because("the guardian died");
-                        return Followed::GuardianDied;
+                        run.because("the guardian died");
+                        return GuardianEnd::GuardianDied;
                     }
                 },
                 renewed = leadership.renewed(known_until), if !settled => match renewed {
                     Some(valid_until) => {
                         known_until = valid_until;
-                        course.granted = self.granted(leadership);
-                        let (valid_until, granted) = (valid_until.as_nanos(), course.granted.as_nanos());
-                        self.guardian.tell(Order::Extend { term: course.lead.term(), valid_until, granted });
+                        run.granted = self.granted(leadership);
+                        let (valid_until, granted) = (valid_until.as_nanos(), run.granted.as_nanos());
+                        self.guardian.tell(Order::Extend { term: run.lead.term(), valid_until, granted });
                     }
                     None => settled = true,
                 },
                 reason = leadership.taken(), if !taken => {
                     (taken, ended) = (true, true);
-                    course.because(&leadership.why(reason));
-                    self.guardian.tell(Order::Kill { term: course.lead.term(), gives_up: false });
+                    run.because(&leadership.why(reason));
+                    self.guardian.tell(Order::Kill { term: run.lead.term(), gives_up: false });
                 }
                 reason = leadership.ended(), if !ended => {
                     ended = true;
-                    course.because(&leadership.why(reason));
-                    self.guardian.tell(Order::Stop { term: course.lead.term() });
+                    run.because(&leadership.why(reason));
+                    self.guardian.tell(Order::Stop { term: run.lead.term() });
                 }
-                signal = self.signals.next() => self.on_signal(signal, course),
-                witness = self.elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
+                signal = self.signals.next() => self.on_signal(signal, run),
+                witness = self.elector.witness_spec_changed(self.settings.config.witness.as_ref()) => {
                     self.renew_witness(witness);
                 }
-                () = sleep_until(course.hook.as_ref().map(SlowHook::due)) => {
-                    self.on_slow_hook(guard, course);
+                () = sleep_until(run.hook.as_ref().map(SlowHook::due)) => {
+                    self.on_slow_hook(guard, run);
                 }
                 () = self.timer.elapsed() => {
-                    // Where this process was paused itself, the guardian may have told long ago that it has done its duty.
+                    // Where this process was paused itself, the guardian may have reported the end long ago.
                     if !self.guardian.has_told() {
                         // It is paused, or cannot finish. Its death is noticed next, and what is left is ended here.
                         self.guardian.kill();
@@ -577,7 +575,7 @@ impl Supervisor {
         if let Ok(witness) = serde_json::to_string(&witness) {
             self.guardian.tell(Order::Reach { witness });
         }
-        self.settings.duty.witness = Some(witness);
+        self.settings.config.witness = Some(witness);
     }
 
     /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.
@@ -640,50 +638,50 @@ impl Supervisor {
 
     /// How long a leadership lasts without renewal.
     fn granted(&self, leadership: &Leadership<Mandate>) -> Duration {
-        let lease = Duration::from_nanos(self.settings.duty.lease);
+        let lease = Duration::from_nanos(self.settings.config.lease);
         leadership.granted().map_or(lease, |granted| Duration::from(granted).min(lease))
     }
 
     /// When to stop relying on the guardian: half the kill margin is left for it, and half for us.
-    fn backstop(&self, course: &Course) -> Instant {
-        let lease = Duration::from_nanos(self.settings.duty.lease);
-        let drain = Duration::from_nanos(self.settings.duty.drain).scaled(course.granted, lease);
+    fn backstop(&self, run: &LeadershipRun) -> Instant {
+        let lease = Duration::from_nanos(self.settings.config.lease);
+        let drain = Duration::from_nanos(self.settings.config.drain).scaled(run.granted, lease);
         let half_margin =
-            Duration::from_nanos(self.settings.duty.kill_margin / 2).scaled(course.granted, lease);
-        if let Some(since) = course.parting_since {
+            Duration::from_nanos(self.settings.config.kill_margin / 2).scaled(run.granted, lease);
+        if let Some(since) = run.parting_since {
             // The job is gone, and the hook has a time of its own, which may end after the leadership.
             return since.after(drain).after(half_margin);
         }
         // A guardian that has not confirmed a renewal acts by the end that it knows. If it has neither confirmed
         // nor ended the job by then, it is paused, and a leader without a guardian must not lead on.
-        let latest = course.confirmed_until.before(half_margin);
-        course.stopping_since.map_or(latest, |since| latest.min(since.after(drain).after(half_margin)))
+        let latest = run.confirmed_until.before(half_margin);
+        run.stopping_since.map_or(latest, |since| latest.min(since.after(drain).after(half_margin)))
     }
 
-    fn on_signal(&mut self, signal: i32, course: &mut Course) {
-        let term = course.lead.term();
-        if course.led.asked.is_some() {
+    fn on_signal(&mut self, signal: i32, run: &mut LeadershipRun) {
+        let term = run.lead.term();
+        if run.led.asked.is_some() {
             // Whoever asks a second time does not want to wait.
-            course.is_hurried = true;
+            run.is_hurried = true;
             return self.guardian.tell(Order::Kill { term, gives_up: true });
         }
         notify::stopping();
-        course.led.asked = Some(signal);
-        course.because(&format!("asked to end by signal {signal}"));
+        run.led.asked = Some(signal);
+        run.because(&format!("asked to end by signal {signal}"));
         self.guardian.tell(Order::Stop { term });
     }
 
     /// Tells of a hook that has not ended, and gives up the lead when it has had its time.
-    fn on_slow_hook(&mut self, guard: &WorkGuard<Mandate>, course: &mut Course) {
-        let lead = course.lead;
-        match course.hook.as_mut().and_then(|hook| hook.look(clock::now())) {
+    fn on_slow_hook(&mut self, guard: &WorkGuard<Mandate>, run: &mut LeadershipRun) {
+        let lead = run.lead;
+        match run.hook.as_mut().and_then(|hook| hook.look(clock::now())) {
             None => {}
             Some(Late::Slow(message)) => {
                 guard.explain_delay(&message);
                 self.reporter.tell(&Event::Warning { message });
             }
             Some(Late::TooLate(message)) => {
-                let reason = course.on_hook_failed(message);
+                let reason = run.on_hook_failed(message);
                 self.reporter.tell(&Event::NotStarted { lead, reason });
                 self.guardian.tell(Order::Stop { term: lead.term() });
             }
@@ -695,47 +693,47 @@ impl Supervisor {
         report: Report,
         leadership: &Leadership<Mandate>,
         guard: &WorkGuard<Mandate>,
-        course: &mut Course,
+        run: &mut LeadershipRun,
     ) {
-        let lead = course.lead;
+        let lead = run.lead;
         let event = match report {
             Report::Ready { .. } | Report::Gone { .. } => return,
             Report::Extended { term, valid_until } => {
                 if term == lead.term() {
-                    course.confirmed_until = Instant::from_nanos(valid_until);
+                    run.confirmed_until = Instant::from_nanos(valid_until);
                 }
                 return;
             }
             Report::Started { pid, .. } => {
-                course.started_at = Some(clock::now());
+                run.started_at = Some(clock::now());
                 Event::Started { lead, pid }
             }
             Report::NotStarted { reason, .. } => {
-                let reason = course.on_not_started(&reason, self.settings.job.as_ref());
+                let reason = run.on_not_started(&reason, self.settings.job.as_ref());
                 Event::NotStarted { lead, reason }
             }
             Report::Stopping { reason, .. } => {
                 match &reason {
-                    Stopping::Deadline => course.because(&leadership.why(Reason::Expired)),
+                    Stopping::Deadline => run.because(&leadership.why(Reason::Expired)),
                     Stopping::Watchdog(why) => {
-                        course.because(why);
-                        course.led.job = Some(JobEnd::NotStarted { exit: None, message: why.clone() });
+                        run.because(why);
+                        run.led.job = Some(JobEnd::NotStarted { exit: None, message: why.clone() });
                     }
                     Stopping::Asked | Stopping::Leftovers => {}
                 }
                 guard.explain_delay("its job is being stopped");
-                Event::Stopping { lead, reason: course.stopping_text(&reason) }
+                Event::Stopping { lead, reason: run.stopping_text(&reason) }
             }
             Report::SlowKill { processes, takes } => {
-                Event::Warning { message: slow_kill(processes, takes, self.settings.duty.kill_margin) }
+                Event::Warning { message: slow_kill(processes, takes, self.settings.config.kill_margin) }
             }
             Report::Parting { .. } => {
-                course.parting_since = Some(clock::now());
+                run.parting_since = Some(clock::now());
                 return;
             }
             Report::StopFailed { failures, pause, .. } => {
                 let pause = Duration::from_nanos(pause);
-                course.parting_since = Some(clock::now().after(pause));
+                run.parting_since = Some(clock::now().after(pause));
                 guard.explain_delay(format!(
                     "its --stop-command has failed, {failures} time(s), so what it is to end may go on; it is run again after {pause}"
                 ));
@@ -743,11 +741,11 @@ impl Supervisor {
             }
             Report::Killing { .. } => Event::Killing { lead },
             Report::Exited { ended, .. } => {
-                course.on_exited(ended);
+                run.on_exited(ended);
                 Event::Exited { lead, ended }
             }
             Report::HookEnded { hook, ended, .. } => {
-                if hook == Hook::Elected && course.hook.take().is_some() {
+                if hook == Hook::Elected && run.hook.take().is_some() {
                     guard.withdraw_delay();
                 }
                 Event::HookEnded { lead, hook: hook.option(), ended }
@@ -757,7 +755,7 @@ impl Supervisor {
     }
 }
 
-impl Course {
+impl LeadershipRun {
     /// The leadership ends, and this is why unless something else was the reason before.
     fn because(&mut self, reason: &str) {
         self.hook = None;
@@ -851,8 +849,8 @@ fn slow_kill(processes: usize, takes: u64, margin: u64) -> String {
 
 fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardian> {
     let guardian = match &settings.owed {
-        Some(record) => Guardian::start(&record.duty(&settings.duty), None)?,
-        None => Guardian::start(&settings.duty, settings.job.as_ref())?,
+        Some(record) => Guardian::start(&record.config(&settings.config), None)?,
+        None => Guardian::start(&settings.config, settings.job.as_ref())?,
     };
     reporter.tell(&Event::Guardian { pid: guardian.pid().as_raw_nonzero().get() });
     Ok(guardian)

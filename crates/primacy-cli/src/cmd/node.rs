@@ -5,7 +5,7 @@ use clap::Parser;
 use crate::entry::Entry;
 use crate::entry::layers::Sources;
 use crate::exit::{Exit, Failure};
-use crate::host::{Work, host};
+use crate::node_main::{Work, run_node};
 use crate::supervisor::Wait;
 
 /// Take part in an election without running a command.
@@ -35,5 +35,5 @@ Exit codes: those of `primacy run`; 129, 130 or 143 after one of these signals."
 
 /// Runs the verb.
 pub(crate) fn node(args: &Node, sources: &Sources) -> Result<Exit, Failure> {
-    host(&args.entry, sources, || Ok(Work { job: None, wait: Wait::Forever, restart: true }))
+    run_node(&args.entry, sources, || Ok(Work { job: None, wait: Wait::Forever, restart: true }))
 }

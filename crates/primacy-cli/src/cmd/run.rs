@@ -9,7 +9,7 @@ use crate::duration;
 use crate::entry::Entry;
 use crate::entry::layers::Sources;
 use crate::exit::{self, Exit, Failure};
-use crate::host::{Work, host};
+use crate::node_main::{Work, run_node};
 use crate::program::find_program;
 use crate::supervisor::Wait;
 
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Run, sources: &Sources) -> Result<Exit, Failure> {
         (Some(time), false) => Wait::For(time),
         (None, false) => Wait::Forever,
     };
-    host(&args.entry, sources, || {
+    run_node(&args.entry, sources, || {
         if args.entry.is_witness() {
             let message = format!(
                 "{} votes and never leads, so it would never run the command; use `primacy node`",

@@ -11,9 +11,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::async_fd::{readable, registered};
 use crate::guardian::job::Program;
-use crate::guardian::message::{Duty, Order, Report};
-use crate::readable::{readable, registered};
+use crate::guardian::message::{GuardianConfig, Order, Report};
 
 /// A running guardian.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum Flow {
 
 impl Guardian {
     /// Starts a guardian for `job`, or for a lead without one.
-    pub(crate) fn start(duty: &Duty, job: Option<&Program>) -> io::Result<Self> {
+    pub(crate) fn start(config: &GuardianConfig, job: Option<&Program>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         // This very program, also when its file has been replaced or removed since.
@@ -60,7 +60,7 @@ impl Guardian {
         if let Some(job) = job {
             command.arg(&job.file).args(&job.args);
         }
-        command.env(crate::leftovers::GUARDIAN_MARK, &duty.mark);
+        command.env(crate::leftovers::GUARDIAN_MARK, &config.mark);
         // The job has the guardian's environment, and these are this process's own.
         for variable in crate::entry::VARIABLES.iter().chain(crate::notify::VARIABLES) {
             command.env_remove(variable);
@@ -70,20 +70,20 @@ impl Guardian {
         let child = command.spawn();
         drop(theirs);
         let pid = Pid::from_child(&child?);
-        Self::of_process(pid, ours, duty).inspect_err(|_| {
+        Self::of_process(pid, ours, config).inspect_err(|_| {
             // Where it cannot be watched, it must not stay. It is still ours to signal: nobody has taken its end yet.
             let _ = kill_process(pid, Signal::KILL);
         })
     }
 
-    fn of_process(pid: Pid, ours: UnixStream, duty: &Duty) -> io::Result<Self> {
+    fn of_process(pid: Pid, ours: UnixStream, config: &GuardianConfig) -> io::Result<Self> {
         let mut guardian = Self {
             pid,
             pidfd: readable(pidfd_open(pid, PidfdFlags::empty())?)?,
             stream: registered(ours.into(), Interest::READABLE | Interest::WRITABLE)?,
             closed: false,
             heard: Vec::new(),
-            unsent: serde_json::to_vec(duty)?,
+            unsent: serde_json::to_vec(config)?,
             extension: None,
         };
         guardian.unsent.push(b'\n');

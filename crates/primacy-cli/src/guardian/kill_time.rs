@@ -64,7 +64,7 @@ impl KillTime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Charge, Duty, Stage};
+    use super::super::{GuardianConfig, JobRun, JobState};
     use super::*;
 
     const MARGIN: Duration = Duration::from_millis(100);
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_job_is_told_to_end_and_killed_earlier_where_its_processes_take_longer_than_the_margin() {
         let nanos = |millis| Duration::from_millis(millis).as_nanos();
-        let duty = Duty {
+        let config = GuardianConfig {
             supervisor: 1,
             election: String::new(),
             node: String::new(),
@@ -130,8 +130,8 @@ mod tests {
         };
         let (valid_until, granted) = (at(10_000), Duration::from_secs(4));
         let kill_time = KillTime::default();
-        let (stage, main, longest_left, awaits_renewal) = (Stage::Working, None, granted, false);
-        let mut charge = Charge {
+        let (stage, main, longest_left, awaits_renewal) = (JobState::Working, None, granted, false);
+        let mut job_run = JobRun {
             term: 1,
             fenced: true,
             valid_until,
@@ -142,13 +142,13 @@ mod tests {
             kill_time,
             main,
         };
-        assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_400), at(9_900)));
-        charge.kill_time.on_measured(at(0), Duration::from_millis(200), MARGIN);
-        assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_400), at(9_600)));
+        assert_eq!((job_run.stop_at(&config), job_run.job_kill_at(&config)), (at(9_400), at(9_900)));
+        job_run.kill_time.on_measured(at(0), Duration::from_millis(200), MARGIN);
+        assert_eq!((job_run.stop_at(&config), job_run.job_kill_at(&config)), (at(9_400), at(9_600)));
         // Longer than margin and drain together.
-        charge.kill_time.on_measured(at(0), Duration::from_millis(400), MARGIN);
-        assert_eq!((charge.stop_at(&duty), charge.job_kill_at(&duty)), (at(9_200), at(9_200)));
+        job_run.kill_time.on_measured(at(0), Duration::from_millis(400), MARGIN);
+        assert_eq!((job_run.stop_at(&config), job_run.job_kill_at(&config)), (at(9_200), at(9_200)));
         // The commands that follow have the time that they always have.
-        assert_eq!(charge.kill_at(&duty), at(9_900));
+        assert_eq!(job_run.kill_at(&config), at(9_900));
     }
 }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::guardian::watchdog::WatchdogSpec;
 use crate::process_tree::Ended;
 
-/// What the guardian is told first, and once.
+/// The first message to a guardian, sent once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Duty {
+pub(crate) struct GuardianConfig {
     /// The supervisor.
     pub(crate) supervisor: i32,
     /// The election, for the job.

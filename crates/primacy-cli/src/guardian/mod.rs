@@ -20,9 +20,9 @@ pub(crate) mod job;
 mod kill_time;
 pub(crate) mod message;
 mod precedence;
-mod rehearsal;
 mod stop_command;
 mod testifier;
+mod warmup;
 mod warnings;
 pub(crate) mod watchdog;
 mod wire;
@@ -46,7 +46,7 @@ use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::job::Program;
 use crate::guardian::kill_time::KillTime;
-use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::message::{GuardianConfig, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::stop_command::StopAttempts;
 use crate::guardian::testifier::Testifier;
 use crate::guardian::warnings::Warnings;
@@ -60,9 +60,9 @@ use crate::process_tree::{
 use crate::signals;
 use crate::stop_record::{self, StopRecord};
 
-/// One leadership, and the processes that work under it.
+/// The processes that work under one leadership.
 #[derive(Debug)]
-struct Charge {
+struct JobRun {
     term: u64,
     fenced: bool,
     valid_until: Instant,
@@ -72,7 +72,7 @@ struct Charge {
     longest_left: Duration,
     /// Nothing is started before the lead is renewed.
     awaits_renewal: bool,
-    stage: Stage,
+    stage: JobState,
     /// The time that it takes to kill all that was started, where it has to be searched for.
     kill_time: KillTime,
     /// The first process of the job, or the hook, until it was reaped.
@@ -81,7 +81,7 @@ struct Charge {
 
 /// How far a leadership's work has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum JobState {
     /// To be started when all orders have been read.
     Due,
     /// The hook that precedes the job is running.
@@ -105,7 +105,7 @@ struct Guardian {
     /// A byte comes for every child that ended.
     child_signals: UnixStream,
     timer: BootTimer,
-    duty: Duty,
+    config: GuardianConfig,
     /// What to run; without one the lead is held for its own sake.
     job: Option<Program>,
     testifier: Testifier,
@@ -123,7 +123,7 @@ struct Guardian {
     /// next lead waits for that before it starts anything.
     was_too_short: bool,
     warnings: Warnings,
-    charge: Option<Charge>,
+    job_run: Option<JobRun>,
     /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go on: no death is told
     /// of, and the watchdog stays armed.
     stop: StopAttempts,
@@ -137,8 +137,8 @@ struct Guardian {
 /// Runs the guardian: `primacy guardian FD [FILE NAME [ARG…]]`, which only a supervisor starts.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut args = args.peekable();
-    if args.peek().is_some_and(|arg| arg == rehearsal::JOB) {
-        rehearsal::work();
+    if args.peek().is_some_and(|arg| arg == warmup::JOB) {
+        warmup::work();
     }
     match guard(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -171,33 +171,33 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::CONT))?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let child_signals = keep_signals_away()?;
-    let (wire, duty) = Wire::open(UnixStream::from(socket))?;
-    let warnings = Warnings::new(&duty.node, duty.json);
+    let (wire, config) = Wire::open(UnixStream::from(socket))?;
+    let warnings = Warnings::new(&config.node, config.json);
     warnings.catch_panics();
-    if let Err(error) = guard_by(wire, duty, job, child_signals, &warnings) {
+    if let Err(error) = guard_by(wire, config, job, child_signals, &warnings) {
         warnings.warn(&format!("it ends, since the system refuses what it needs: {error}"));
     }
     warnings.finish();
     Ok(())
 }
 
-/// Guards what the duty says, until there is nothing left to guard.
+/// Guards the job of `config` until nothing is left to guard.
 fn guard_by(
     wire: Wire,
-    duty: Duty,
+    config: GuardianConfig,
     job: Option<Program>,
     child_signals: UnixStream,
     warnings: &Warnings,
 ) -> io::Result<()> {
     let niceness = precedence::take();
     memory::let_go_of_program_text();
-    let mut cgroup = Cgroup::create(&duty.mark);
-    let rehearsed = rehearsal::rehearse(&duty, &mut cgroup);
-    if let Err(error) = memory::keep_what_is_here().and(rehearsed) {
+    let mut cgroup = Cgroup::create(&config.mark);
+    let warmed_up = warmup::warm_up(&config, &mut cgroup);
+    if let Err(error) = memory::keep_what_is_here().and(warmed_up) {
         let what = "what is needed to end a job cannot be kept in memory (ulimit -l), so it may have to wait for the disk";
         warnings.warn(&format!("{what}: {error}"));
     }
-    let supervisor = Pid::from_raw(duty.supervisor).ok_or(io::ErrorKind::InvalidInput)?;
+    let supervisor = Pid::from_raw(config.supervisor).ok_or(io::ErrorKind::InvalidInput)?;
     // If it has died already, then its number may be another process's by now; but we have another parent.
     let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(supervisor));
     let mut guardian = Guardian {
@@ -205,9 +205,9 @@ fn guard_by(
         supervisor: pidfd,
         child_signals,
         timer: BootTimer::new()?,
-        testifier: Testifier::new(duty.witness.as_ref(), warnings),
+        testifier: Testifier::new(config.witness.as_ref(), warnings),
         warnings: warnings.clone(),
-        duty,
+        config,
         job,
         niceness,
         cgroup,
@@ -215,7 +215,7 @@ fn guard_by(
         feed_at: None,
         is_unwatched: false,
         was_too_short: false,
-        charge: None,
+        job_run: None,
         stop: StopAttempts::default(),
         supervisor_lost: false,
         leave_taken: false,
@@ -237,7 +237,7 @@ fn keep_signals_away() -> io::Result<UnixStream> {
 
 impl Guardian {
     fn watch(&mut self) -> io::Result<()> {
-        // The first orders may have come together with the duty.
+        // The first orders may have come together with the configuration.
         let mut supervisor_dead = false;
         loop {
             // Before the orders are read: if this process is paused after that, what was ordered meanwhile is read in
@@ -260,7 +260,7 @@ impl Guardian {
                 self.settled_at = None;
                 memory::let_go_of_program_text();
             }
-            if self.charge.is_none() {
+            if self.job_run.is_none() {
                 if let Ok(cgroup) = &self.cgroup
                     && (self.leave_taken || self.supervisor_lost)
                 {
@@ -279,7 +279,7 @@ impl Guardian {
 
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
-        let deadline = self.charge.as_ref().and_then(|charge| self.deadline(charge));
+        let deadline = self.job_run.as_ref().and_then(|job_run| self.deadline(job_run));
         let others = [self.settled_at, self.measure_at(), self.feed_at].into_iter().flatten();
         self.timer.set(deadline.into_iter().chain(others).min());
         let mut wire = PollFlags::IN;
@@ -312,12 +312,12 @@ impl Guardian {
     fn take_orders(&mut self) {
         for order in self.wire.hear() {
             match order {
-                Order::Start { term, fenced, valid_until, granted } if self.charge.is_none() => {
-                    self.take_charge(term, fenced, (valid_until, granted), Stage::Due);
+                Order::Start { term, fenced, valid_until, granted } if self.job_run.is_none() => {
+                    self.take_charge(term, fenced, (valid_until, granted), JobState::Due);
                 }
-                Order::Finish { term, fenced, valid_until, granted } if self.charge.is_none() => {
+                Order::Finish { term, fenced, valid_until, granted } if self.job_run.is_none() => {
                     // It has no child, so the commands that follow are next.
-                    let stage = Stage::Draining { kill_at: Instant::NEVER };
+                    let stage = JobState::Draining { kill_at: Instant::NEVER };
                     self.take_charge(term, fenced, (valid_until, granted), stage);
                     self.take_over_watchdog();
                 }
@@ -341,13 +341,13 @@ impl Guardian {
         }
     }
 
-    fn take_charge(&mut self, term: u64, fenced: bool, (valid_until, granted): (u64, u64), stage: Stage) {
+    fn take_charge(&mut self, term: u64, fenced: bool, (valid_until, granted): (u64, u64), stage: JobState) {
         let (valid_until, granted) = (Instant::from_nanos(valid_until), Duration::from_nanos(granted));
         self.stop = StopAttempts::default();
         let kill_time = KillTime::default();
         let longest_left = valid_until.since(clock::now());
         let (awaits_renewal, main) = (self.was_too_short, None);
-        self.charge = Some(Charge {
+        self.job_run = Some(JobRun {
             term,
             fenced,
             valid_until,
@@ -360,17 +360,17 @@ impl Guardian {
         });
     }
 
-    fn charge_of(&mut self, term: u64) -> Option<&mut Charge> {
-        self.charge.as_mut().filter(|charge| charge.term == term)
+    fn job_run_of(&mut self, term: u64) -> Option<&mut JobRun> {
+        self.job_run.as_mut().filter(|job_run| job_run.term == term)
     }
 
     fn extend(&mut self, term: u64, valid_until: Instant, granted: Duration) {
-        if let Some(charge) = self.charge_of(term) {
-            charge.granted = granted;
-            charge.valid_until = charge.valid_until.max(valid_until);
-            charge.longest_left = charge.longest_left.max(valid_until.since(clock::now()));
-            charge.awaits_renewal = false;
-            let valid_until = charge.valid_until.as_nanos();
+        if let Some(job_run) = self.job_run_of(term) {
+            job_run.granted = granted;
+            job_run.valid_until = job_run.valid_until.max(valid_until);
+            job_run.longest_left = job_run.longest_left.max(valid_until.since(clock::now()));
+            job_run.awaits_renewal = false;
+            let valid_until = job_run.valid_until.as_nanos();
             self.wire.say(&Report::Extended { term, valid_until });
             self.fit_watchdog();
             self.feed();
@@ -379,13 +379,14 @@ impl Guardian {
 
     /// Arms the watchdog before anything is started, and says whether it may be.
     fn arm(&mut self) -> Result<(), String> {
-        let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return Ok(()) };
+        let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return Ok(()) };
         // Of a lead that is told of late less is left.
-        let left = watchdog::whole_seconds(charge.reset_by(&self.duty).since(clock::now()));
-        let seconds = charge.watchdog_seconds(spec, &self.duty).and_then(|seconds| match seconds.min(left) {
-            seconds @ 1.. => Ok(seconds),
-            _ => Err(io::Error::other("too little of the lead is left")),
-        });
+        let left = watchdog::whole_seconds(job_run.reset_by(&self.config).since(clock::now()));
+        let seconds =
+            job_run.watchdog_seconds(spec, &self.config).and_then(|seconds| match seconds.min(left) {
+                seconds @ 1.. => Ok(seconds),
+                _ => Err(io::Error::other("too little of the lead is left")),
+            });
         self.is_unwatched = seconds.is_err();
         match seconds.and_then(|seconds| spec.arm(seconds)) {
             Ok(watchdog) => {
@@ -405,16 +406,16 @@ impl Guardian {
 
     /// Has the watchdog's timeout follow the shortest promise that the lead rests on, which may be another one with each renewal.
     fn fit_watchdog(&mut self) {
-        let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return };
-        let seconds = charge.watchdog_seconds(spec, &self.duty);
-        let is_working = matches!(charge.stage, Stage::Preparing | Stage::Working);
+        let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return };
+        let seconds = job_run.watchdog_seconds(spec, &self.config);
+        let is_working = matches!(job_run.stage, JobState::Preparing | JobState::Working);
         let Some(watchdog) = &mut self.watchdog else {
             if self.is_unwatched && is_working && seconds.is_ok() {
                 let _ = self.arm();
             }
             return;
         };
-        let reset_by = charge.reset_by(&self.duty);
+        let reset_by = job_run.reset_by(&self.config);
         let is_too_short = seconds.is_err();
         let fitted = seconds.and_then(|seconds| watchdog.set(seconds, reset_by, clock::now()));
         let Err(error) = fitted else { return };
@@ -437,18 +438,18 @@ impl Guardian {
     /// Arms the watchdog that a dead guardian has left armed, so that it is fed for as long as the stop command may take. To open it
     /// is to feed it, so where it is too late for that it is left to reset the machine.
     fn take_over_watchdog(&mut self) {
-        let (Some(spec), Some(charge)) = (&self.duty.watchdog, &self.charge) else { return };
-        let Ok(seconds) = charge.watchdog_seconds(spec, &self.duty) else { return };
-        let is_early = clock::now().after(watchdog::from_seconds(seconds)) <= charge.reset_by(&self.duty);
-        if self.duty.stop_command.is_some() && is_early {
+        let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return };
+        let Ok(seconds) = job_run.watchdog_seconds(spec, &self.config) else { return };
+        let is_early = clock::now().after(watchdog::from_seconds(seconds)) <= job_run.reset_by(&self.config);
+        if self.config.stop_command.is_some() && is_early {
             let _ = self.arm(); // If it cannot be, it resets the machine.
         }
     }
 
     /// Feeds the watchdog, if there is one, unless it would then reset the machine too late.
     fn feed(&mut self) {
-        let (Some(watchdog), Some(charge)) = (&self.watchdog, &self.charge) else { return };
-        self.feed_at = watchdog.feed_until(charge.reset_by(&self.duty), clock::now());
+        let (Some(watchdog), Some(job_run)) = (&self.watchdog, &self.job_run) else { return };
+        self.feed_at = watchdog.feed_until(job_run.reset_by(&self.config), clock::now());
     }
 
     /// Lets go of the watchdog, as nothing is left on this machine of what has run under the lead. While a stop command has not
@@ -463,36 +464,36 @@ impl Guardian {
     }
 
     fn stop(&mut self, term: u64) {
-        let Some(stage) = self.charge_of(term).map(|charge| charge.stage) else {
+        let Some(stage) = self.job_run_of(term).map(|job_run| job_run.stage) else {
             return; // It is gone, and the report of that is under way.
         };
         match stage {
-            Stage::Due => self.gone(),
-            Stage::Preparing | Stage::Working => self.drain(Stopping::Asked),
+            JobState::Due => self.gone(),
+            JobState::Preparing | JobState::Working => self.drain(Stopping::Asked),
             // It is being ended already.
-            Stage::Draining { .. }
-            | Stage::StopCommand { .. }
-            | Stage::StopFailed { .. }
-            | Stage::Parting { .. } => {}
+            JobState::Draining { .. }
+            | JobState::StopCommand { .. }
+            | JobState::StopFailed { .. }
+            | JobState::Parting { .. } => {}
         }
     }
 
     fn kill(&mut self, term: u64, gives_up: bool) {
-        match self.charge_of(term).map(|charge| charge.stage) {
+        match self.job_run_of(term).map(|job_run| job_run.stage) {
             None => {}
-            Some(Stage::StopCommand { .. } | Stage::StopFailed { .. }) if !gives_up => {}
+            Some(JobState::StopCommand { .. } | JobState::StopFailed { .. }) if !gives_up => {}
             // Killed, it would have failed; but it is not run again.
-            Some(Stage::StopCommand { .. }) => self.stop.give_up(),
-            Some(Stage::StopFailed { .. }) => {
+            Some(JobState::StopCommand { .. }) => self.stop.give_up(),
+            Some(JobState::StopFailed { .. }) => {
                 self.stop.give_up();
                 self.gone();
             }
             Some(
-                Stage::Due
-                | Stage::Preparing
-                | Stage::Working
-                | Stage::Draining { .. }
-                | Stage::Parting { .. },
+                JobState::Due
+                | JobState::Preparing
+                | JobState::Working
+                | JobState::Draining { .. }
+                | JobState::Parting { .. },
             ) => self.end_now(),
         }
     }
@@ -502,18 +503,19 @@ impl Guardian {
             return;
         }
         self.supervisor_lost = true;
-        match self.charge.as_ref().map(|charge| charge.stage) {
-            Some(Stage::Due) => self.gone(),
-            Some(Stage::Preparing | Stage::Working | Stage::Draining { .. }) => self.end_now(),
+        match self.job_run.as_ref().map(|job_run| job_run.stage) {
+            Some(JobState::Due) => self.gone(),
+            Some(JobState::Preparing | JobState::Working | JobState::Draining { .. }) => self.end_now(),
             // The commands that follow the job may finish: they clean up, and have their own deadlines.
-            Some(Stage::StopCommand { .. } | Stage::StopFailed { .. } | Stage::Parting { .. }) | None => {}
+            Some(JobState::StopCommand { .. } | JobState::StopFailed { .. } | JobState::Parting { .. })
+            | None => {}
         }
     }
 
     /// Takes the ends of all children, and goes on when the one that was waited for is among them.
     fn reap(&mut self) {
         let mut main_ended = None;
-        let main = self.charge.as_ref().and_then(|charge| charge.main);
+        let main = self.job_run.as_ref().and_then(|job_run| job_run.main);
         reap(|pid, ended| {
             if Some(pid) == main {
                 main_ended = Some(ended);
@@ -522,20 +524,22 @@ impl Guardian {
         if let Some(ended) = main_ended {
             self.on_main_ended(ended);
         }
-        let stage = self.charge.as_ref().map(|charge| charge.stage);
-        let ending =
-            matches!(stage, Some(Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. }));
+        let stage = self.job_run.as_ref().map(|job_run| job_run.stage);
+        let ending = matches!(
+            stage,
+            Some(JobState::Draining { .. } | JobState::StopCommand { .. } | JobState::Parting { .. })
+        );
         if ending && children() == Children::None {
             self.gone();
         }
     }
 
     fn on_main_ended(&mut self, ended: Ended) {
-        let Some(charge) = &mut self.charge else { return };
-        charge.main = None;
-        let term = charge.term;
-        match charge.stage {
-            Stage::Preparing => {
+        let Some(job_run) = &mut self.job_run else { return };
+        job_run.main = None;
+        let term = job_run.term;
+        match job_run.stage {
+            JobState::Preparing => {
                 self.wire.say(&Report::HookEnded { term, hook: Hook::Elected, ended });
                 if ended == Ended::Code(0) {
                     self.start_job();
@@ -544,16 +548,16 @@ impl Guardian {
                     self.drain(Stopping::Leftovers);
                 }
             }
-            Stage::Working => {
+            JobState::Working => {
                 self.wire.say(&Report::Exited { term, ended });
                 self.drain(Stopping::Leftovers);
             }
-            Stage::Draining { .. } => self.wire.say(&Report::Exited { term, ended }),
-            Stage::StopCommand { .. } => self.on_stop_command_ended(term, ended),
-            Stage::Parting { .. } => {
+            JobState::Draining { .. } => self.wire.say(&Report::Exited { term, ended }),
+            JobState::StopCommand { .. } => self.on_stop_command_ended(term, ended),
+            JobState::Parting { .. } => {
                 self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
             }
-            Stage::Due | Stage::StopFailed { .. } => {} // Nothing runs.
+            JobState::Due | JobState::StopFailed { .. } => {} // Nothing runs.
         }
     }
 
@@ -565,26 +569,26 @@ impl Guardian {
     }
 
     fn start_if_due(&mut self) {
-        let is_due = |charge: &&Charge| charge.stage == Stage::Due && !charge.awaits_renewal;
-        let Some(charge) = self.charge.as_ref().filter(is_due) else { return };
-        let term = charge.term;
-        let recorded = self.record_stop_command(charge).map_err(NotStarted::Record);
+        let is_due = |job_run: &&JobRun| job_run.stage == JobState::Due && !job_run.awaits_renewal;
+        let Some(job_run) = self.job_run.as_ref().filter(is_due) else { return };
+        let term = job_run.term;
+        let recorded = self.record_stop_command(job_run).map_err(NotStarted::Record);
         if let Err(reason) = recorded.and_then(|()| self.arm().map_err(NotStarted::Watchdog)) {
             self.wire.say(&Report::NotStarted { term, reason });
             return self.drain(Stopping::Leftovers);
         }
-        let Some(script) = self.duty.on_elected.clone() else { return self.start_job() };
-        if let Some(pid) = self.start(&Program::shell(), Stage::Preparing, &[(job::SCRIPT, script)]) {
+        let Some(script) = self.config.on_elected.clone() else { return self.start_job() };
+        if let Some(pid) = self.start(&Program::shell(), JobState::Preparing, &[(job::SCRIPT, script)]) {
             tracing::debug!(term, pid = pid.as_raw_nonzero().get(), "hook started");
         }
     }
 
     /// Puts the stop command on record before anything is started, so that the next start of this node runs it if nobody else does.
-    fn record_stop_command(&self, charge: &Charge) -> Result<(), String> {
-        let (Some(path), Some(command)) = (&self.duty.stop_record, self.duty.stop_command.clone()) else {
+    fn record_stop_command(&self, job_run: &JobRun) -> Result<(), String> {
+        let (Some(path), Some(command)) = (&self.config.stop_record, self.config.stop_command.clone()) else {
             return Ok(());
         };
-        let written = StopRecord { command, term: charge.term, fenced: charge.fenced }.write(path);
+        let written = StopRecord { command, term: job_run.term, fenced: job_run.fenced }.write(path);
         written.map_err(|error| {
             format!(
                 "the --stop-command cannot be put on record, and would not be run if this node and its guardian were killed together: \
@@ -595,51 +599,56 @@ impl Guardian {
 
     fn start_job(&mut self) {
         let Some(job) = self.job.clone() else {
-            if let Some(charge) = &mut self.charge {
-                charge.stage = Stage::Working;
+            if let Some(job_run) = &mut self.job_run {
+                job_run.stage = JobState::Working;
             }
             return;
         };
-        let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
+        let Some(pid) = self.start(&job, JobState::Working, &[]) else { return };
         self.settled_at = Some(clock::now().after(memory::SETTLING_TIME));
         let is_searched_for = self.cgroup.is_err();
-        let Some(charge) = &mut self.charge else { return };
+        let Some(job_run) = &mut self.job_run else { return };
         // In a control group the kernel kills all, and how many there are is no matter.
         if is_searched_for {
-            charge.kill_time.begin(clock::now());
+            job_run.kill_time.begin(clock::now());
         }
-        self.wire.say(&Report::Started { term: charge.term, pid: pid.as_raw_nonzero().get() });
+        self.wire.say(&Report::Started { term: job_run.term, pid: pid.as_raw_nonzero().get() });
     }
 
     /// Starts the next process of the leadership, or ends the leadership's work if that cannot be.
-    fn start(&mut self, program: &Program, stage: Stage, more_env: &[(&'static str, String)]) -> Option<Pid> {
-        let charge = self.charge.as_mut()?;
+    fn start(
+        &mut self,
+        program: &Program,
+        stage: JobState,
+        more_env: &[(&'static str, String)],
+    ) -> Option<Pid> {
+        let job_run = self.job_run.as_mut()?;
         let too_late = match stage {
-            Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => kill_at,
-            Stage::Due
-            | Stage::Preparing
-            | Stage::Working
-            | Stage::Draining { .. }
-            | Stage::StopFailed { .. } => charge.stop_at(&self.duty),
+            JobState::StopCommand { kill_at } | JobState::Parting { kill_at } => kill_at,
+            JobState::Due
+            | JobState::Preparing
+            | JobState::Working
+            | JobState::Draining { .. }
+            | JobState::StopFailed { .. } => job_run.stop_at(&self.config),
         };
         let mut env = vec![
-            ("PRIMACY_ELECTION", self.duty.election.clone()),
-            ("PRIMACY_ID", self.duty.node.clone()),
-            ("PRIMACY_TERM", charge.term.to_string()),
-            (crate::leftovers::MARK, self.duty.mark.clone()),
+            ("PRIMACY_ELECTION", self.config.election.clone()),
+            ("PRIMACY_ID", self.config.node.clone()),
+            ("PRIMACY_TERM", job_run.term.to_string()),
+            (crate::leftovers::MARK, self.config.mark.clone()),
         ];
-        env.extend(charge.fenced.then(|| (job::TOKEN, charge.term.to_string())));
+        env.extend(job_run.fenced.then(|| (job::TOKEN, job_run.term.to_string())));
         env.extend_from_slice(more_env);
         let error = match job::start(program, &env, too_late, self.niceness, self.cgroup.as_ref().ok()) {
             Ok(pid) => {
-                charge.stage = stage;
-                charge.main = Some(pid);
+                job_run.stage = stage;
+                job_run.main = Some(pid);
                 return Some(pid);
             }
             Err(error) => error,
         };
-        let term = charge.term;
-        if stage == Stage::Working || stage == Stage::Preparing {
+        let term = job_run.term;
+        if stage == JobState::Working || stage == JobState::Preparing {
             let errno = error.raw_os_error().unwrap_or(0);
             let too_late = errno == rustix::io::Errno::TIME.raw_os_error();
             let reason =
@@ -647,40 +656,42 @@ impl Guardian {
             self.wire.say(&Report::NotStarted { term, reason });
             self.drain(Stopping::Leftovers);
         } else {
-            let hook = if matches!(stage, Stage::StopCommand { .. }) { "stop-command" } else { "on-deposed" };
+            let hook =
+                if matches!(stage, JobState::StopCommand { .. }) { "stop-command" } else { "on-deposed" };
             self.warnings.warn(&format!("--{hook} could not be started: {error}"));
         }
         None
     }
 
     fn measure_at(&self) -> Option<Instant> {
-        self.charge.as_ref()?.kill_time.measure_at()
+        self.job_run.as_ref()?.kill_time.measure_at()
     }
 
     /// Measures how long it takes to kill the job.
     fn measure(&mut self) {
         self.feed(); // Nothing else is done meanwhile.
-        let Some(charge) = &mut self.charge else { return };
-        let latest = clock::now().after(KillTime::longest_search(charge.granted));
-        let (processes, found) = time_to_find_descendants(latest.min(charge.stop_at(&self.duty)));
-        let margin = charge.kill_margin(&self.duty);
-        if let Some(takes) = charge.kill_time.on_measured(clock::now(), found, margin) {
+        let Some(job_run) = &mut self.job_run else { return };
+        let latest = clock::now().after(KillTime::longest_search(job_run.granted));
+        let (processes, found) = time_to_find_descendants(latest.min(job_run.stop_at(&self.config)));
+        let margin = job_run.kill_margin(&self.config);
+        if let Some(takes) = job_run.kill_time.on_measured(clock::now(), found, margin) {
             self.wire.say(&Report::SlowKill { processes, takes: takes.as_nanos() });
         }
     }
 
     /// Asks everything to end, and sets the time at which it is killed.
     fn drain(&mut self, reason: Stopping) {
-        let Some(charge) = &self.charge else { return };
-        let kill_at = clock::now().after(charge.drain_of_job(&self.duty)).min(charge.job_kill_at(&self.duty));
-        let Some(charge) = &mut self.charge else { return };
-        charge.kill_time.end_measuring();
-        let before = charge.stage;
-        charge.stage = Stage::Draining { kill_at };
-        let (term, main) = (charge.term, charge.main);
+        let Some(job_run) = &self.job_run else { return };
+        let kill_at =
+            clock::now().after(job_run.drain_of_job(&self.config)).min(job_run.job_kill_at(&self.config));
+        let Some(job_run) = &mut self.job_run else { return };
+        job_run.kill_time.end_measuring();
+        let before = job_run.stage;
+        job_run.stage = JobState::Draining { kill_at };
+        let (term, main) = (job_run.term, job_run.main);
         if children() == Children::None {
             // Nothing was left behind, or nothing was started at all.
-            return if before == Stage::Due { self.let_go() } else { self.gone() };
+            return if before == JobState::Due { self.let_go() } else { self.gone() };
         }
         self.wire.say(&Report::Stopping { term, reason });
         // A stopped process does not see SIGTERM before it goes on.
@@ -697,38 +708,40 @@ impl Guardian {
     }
 
     fn on_time(&mut self, now: Instant) {
-        let Some(charge) = &self.charge else { return };
-        if self.deadline(charge).is_none_or(|deadline| now < deadline) {
+        let Some(job_run) = &self.job_run else { return };
+        if self.deadline(job_run).is_none_or(|deadline| now < deadline) {
             return;
         }
-        match charge.stage {
-            Stage::Due | Stage::Preparing | Stage::Working => self.drain(Stopping::Deadline),
-            Stage::Draining { .. } | Stage::StopCommand { .. } | Stage::Parting { .. } => self.end_now(),
-            Stage::StopFailed { .. } => self.gone(),
+        match job_run.stage {
+            JobState::Due | JobState::Preparing | JobState::Working => self.drain(Stopping::Deadline),
+            JobState::Draining { .. } | JobState::StopCommand { .. } | JobState::Parting { .. } => {
+                self.end_now()
+            }
+            JobState::StopFailed { .. } => self.gone(),
         }
     }
 
     /// When something is to be done for the leadership if nothing happens before.
-    fn deadline(&self, charge: &Charge) -> Option<Instant> {
-        Some(match charge.stage {
-            Stage::Due if charge.awaits_renewal => charge.stop_at(&self.duty),
-            Stage::Due => return None,
-            Stage::Preparing | Stage::Working => charge.stop_at(&self.duty),
-            Stage::Draining { kill_at } | Stage::StopCommand { kill_at } | Stage::Parting { kill_at } => {
-                kill_at
-            }
+    fn deadline(&self, job_run: &JobRun) -> Option<Instant> {
+        Some(match job_run.stage {
+            JobState::Due if job_run.awaits_renewal => job_run.stop_at(&self.config),
+            JobState::Due => return None,
+            JobState::Preparing | JobState::Working => job_run.stop_at(&self.config),
+            JobState::Draining { kill_at }
+            | JobState::StopCommand { kill_at }
+            | JobState::Parting { kill_at } => kill_at,
             // When the lead of a dead supervisor is over, there is nothing to keep.
-            Stage::StopFailed { retry_at } if self.supervisor_lost => retry_at.min(charge.valid_until),
-            Stage::StopFailed { retry_at } => retry_at,
+            JobState::StopFailed { retry_at } if self.supervisor_lost => retry_at.min(job_run.valid_until),
+            JobState::StopFailed { retry_at } => retry_at,
         })
     }
 
     /// Kills all that is left, and returns when it is gone.
     fn end_now(&mut self) {
-        let Some(charge) = &mut self.charge else { return };
-        let (term, stage) = (charge.term, charge.stage);
-        let main = charge.main.take();
-        charge.kill_time.end_measuring();
+        let Some(job_run) = &mut self.job_run else { return };
+        let (term, stage) = (job_run.term, job_run.stage);
+        let main = job_run.main.take();
+        job_run.kill_time.end_measuring();
         if !self.supervisor_lost {
             self.wire.say(&Report::Killing { term });
         }
@@ -740,12 +753,15 @@ impl Guardian {
         });
         if let Some(ended) = ends {
             match stage {
-                Stage::StopCommand { .. } => self.on_stop_command_ended(term, ended),
-                Stage::Parting { .. } => {
+                JobState::StopCommand { .. } => self.on_stop_command_ended(term, ended),
+                JobState::Parting { .. } => {
                     self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
                 }
-                Stage::Preparing => self.wire.say(&Report::HookEnded { term, hook: Hook::Elected, ended }),
-                Stage::Due | Stage::Working | Stage::Draining { .. } | Stage::StopFailed { .. } => {
+                JobState::Preparing => self.wire.say(&Report::HookEnded { term, hook: Hook::Elected, ended }),
+                JobState::Due
+                | JobState::Working
+                | JobState::Draining { .. }
+                | JobState::StopFailed { .. } => {
                     self.wire.say(&Report::Exited { term, ended });
                 }
             }
@@ -755,22 +771,22 @@ impl Guardian {
 
     /// Nothing of the stage is left: goes on to the commands that follow the job, or lets the leadership go.
     fn gone(&mut self) {
-        let Some(charge) = &self.charge else { return };
-        match charge.stage {
-            Stage::Preparing | Stage::Working | Stage::Draining { .. } => {
-                if self.duty.stop_command.is_some() {
+        let Some(job_run) = &self.job_run else { return };
+        match job_run.stage {
+            JobState::Preparing | JobState::Working | JobState::Draining { .. } => {
+                if self.config.stop_command.is_some() {
                     self.stop.begin();
                 }
             }
-            Stage::StopCommand { .. } if self.stop.is_owed() => return self.on_stop_failed(),
-            Stage::StopCommand { .. } | Stage::StopFailed { .. } => {}
-            Stage::Due | Stage::Parting { .. } => return self.let_go(),
+            JobState::StopCommand { .. } if self.stop.is_owed() => return self.on_stop_failed(),
+            JobState::StopCommand { .. } | JobState::StopFailed { .. } => {}
+            JobState::Due | JobState::Parting { .. } => return self.let_go(),
         }
         // When the lead of a dead supervisor is over, another run could end the work of this node's next one.
         let is_useless = self.supervisor_lost
-            && matches!(charge.stage, Stage::StopFailed { .. })
-            && clock::now() >= charge.valid_until;
-        match self.duty.stop_command.clone() {
+            && matches!(job_run.stage, JobState::StopFailed { .. })
+            && clock::now() >= job_run.valid_until;
+        match self.config.stop_command.clone() {
             Some(script) if self.stop.is_owed() && !self.stop.is_given_up() && !is_useless => {
                 self.run_stop_command(&script);
             }
@@ -779,11 +795,11 @@ impl Guardian {
     }
 
     fn run_stop_command(&mut self, script: &str) {
-        let Some(charge) = &self.charge else { return };
+        let Some(job_run) = &self.job_run else { return };
         // What others do for the job must end, also when it is late.
-        let at_least = clock::now().after(charge.drain_of_job(&self.duty));
-        let kill_at = charge.follow_up_until(&self.duty).max(at_least);
-        if !self.follow_up(script, Stage::StopCommand { kill_at }) {
+        let at_least = clock::now().after(job_run.drain_of_job(&self.config));
+        let kill_at = job_run.follow_up_until(&self.config).max(at_least);
+        if !self.follow_up(script, JobState::StopCommand { kill_at }) {
             self.on_stop_failed();
         }
     }
@@ -792,12 +808,12 @@ impl Guardian {
     /// follows.
     fn on_stop_failed(&mut self) {
         let (failures, pause) = self.stop.fail();
-        let Some(charge) = &mut self.charge else { return };
-        charge.stage = Stage::StopFailed { retry_at: clock::now().after(pause) };
+        let Some(job_run) = &mut self.job_run else { return };
+        job_run.stage = JobState::StopFailed { retry_at: clock::now().after(pause) };
         if self.stop.is_given_up() {
             return self.gone();
         }
-        let term = charge.term;
+        let term = job_run.term;
         self.wire.say(&Report::StopFailed { term, failures, pause: pause.as_nanos() });
         if self.supervisor_lost {
             self.warnings
@@ -808,33 +824,33 @@ impl Guardian {
     /// Nothing of the job is left, as far as it can be brought about: the hook that follows it is next.
     fn part(&mut self) {
         self.disarm();
-        let Some(charge) = &self.charge else { return };
-        let kill_at = charge.follow_up_until(&self.duty);
-        let follows = self.duty.on_deposed.clone();
-        if !follows.is_some_and(|script| self.follow_up(&script, Stage::Parting { kill_at })) {
+        let Some(job_run) = &self.job_run else { return };
+        let kill_at = job_run.follow_up_until(&self.config);
+        let follows = self.config.on_deposed.clone();
+        if !follows.is_some_and(|script| self.follow_up(&script, JobState::Parting { kill_at })) {
             self.let_go();
         }
     }
 
     /// Starts a command that follows the job, and says whether it runs.
-    fn follow_up(&mut self, script: &str, stage: Stage) -> bool {
-        let held = self.charge.as_ref().is_some_and(|charge| clock::now() < charge.kill_at(&self.duty));
+    fn follow_up(&mut self, script: &str, stage: JobState) -> bool {
+        let held = self.job_run.as_ref().is_some_and(|job_run| clock::now() < job_run.kill_at(&self.config));
         let lead = if held { "held" } else { "lost" };
         let env = [("PRIMACY_LEAD", lead.to_owned()), (job::SCRIPT, script.to_owned())];
         let runs = self.start(&Program::shell(), stage, &env).is_some();
-        if let Some(charge) = self.charge.as_ref().filter(|_| runs) {
-            self.wire.say(&Report::Parting { term: charge.term });
+        if let Some(job_run) = self.job_run.as_ref().filter(|_| runs) {
+            self.wire.say(&Report::Parting { term: job_run.term });
         }
         runs
     }
 
     fn let_go(&mut self) {
         self.disarm();
-        if let Some(charge) = self.charge.take() {
-            if let Some(path) = self.duty.stop_record.as_ref().filter(|_| !self.stop.is_owed()) {
+        if let Some(job_run) = self.job_run.take() {
+            if let Some(path) = self.config.stop_record.as_ref().filter(|_| !self.stop.is_owed()) {
                 stop_record::remove(path);
             }
-            self.wire.say(&Report::Gone { term: charge.term, stop_failed: self.stop.is_owed() });
+            self.wire.say(&Report::Gone { term: job_run.term, stop_failed: self.stop.is_owed() });
             if let Ok(cgroup) = &mut self.cgroup {
                 // If it cannot be renewed, the next job is not in it, and is found in the process table.
                 let _ = cgroup.renew();
@@ -859,56 +875,56 @@ impl Guardian {
             return Ok(());
         }
         // After a lease they know it by silence.
-        self.testifier.testify(std::time::Duration::from_nanos(self.duty.lease));
+        self.testifier.testify(std::time::Duration::from_nanos(self.config.lease));
         Ok(())
     }
 }
 
-impl Charge {
+impl JobRun {
     /// When the job is told to end if the leadership is not extended.
-    fn stop_at(&self, duty: &Duty) -> Instant {
-        self.kill_at(duty).before(self.drain(duty)).min(self.job_kill_at(duty))
+    fn stop_at(&self, config: &GuardianConfig) -> Instant {
+        self.kill_at(config).before(self.drain(config)).min(self.job_kill_at(config))
     }
 
     /// When all of the job is killed that is not gone by then.
-    fn job_kill_at(&self, duty: &Duty) -> Instant {
-        self.kill_at(duty).min(self.kill_time.kill_by(self.valid_until, self.granted))
+    fn job_kill_at(&self, config: &GuardianConfig) -> Instant {
+        self.kill_at(config).min(self.kill_time.kill_by(self.valid_until, self.granted))
     }
 
     /// How long the work may take to end in order.
-    fn drain(&self, duty: &Duty) -> Duration {
-        Duration::from_nanos(duty.drain).scaled(self.granted, Duration::from_nanos(duty.lease))
+    fn drain(&self, config: &GuardianConfig) -> Duration {
+        Duration::from_nanos(config.drain).scaled(self.granted, Duration::from_nanos(config.lease))
     }
 
     /// How much of it is the job's own: a half, where a stop command comes after it.
-    fn drain_of_job(&self, duty: &Duty) -> Duration {
-        let drain = self.drain(duty);
-        if duty.stop_command.is_some() { drain.divided_by(2) } else { drain }
+    fn drain_of_job(&self, config: &GuardianConfig) -> Duration {
+        let drain = self.drain(config);
+        if config.stop_command.is_some() { drain.divided_by(2) } else { drain }
     }
 
     /// When everything is killed if the leadership is not extended.
-    fn kill_at(&self, duty: &Duty) -> Instant {
-        self.valid_until.before(self.kill_margin(duty))
+    fn kill_at(&self, config: &GuardianConfig) -> Instant {
+        self.valid_until.before(self.kill_margin(config))
     }
 
     /// By when a command that follows the job must have ended. One that is told that the lead is lost may run on after it; it still
     /// has an end.
-    fn follow_up_until(&self, duty: &Duty) -> Instant {
+    fn follow_up_until(&self, config: &GuardianConfig) -> Instant {
         let now = clock::now();
-        let (drained, lead_ends) = (now.after(self.drain(duty)), self.kill_at(duty));
+        let (drained, lead_ends) = (now.after(self.drain(config)), self.kill_at(config));
         if now < lead_ends { drained.min(lead_ends) } else { drained }
     }
 
     /// When the watchdog resets the machine, at the latest.
-    fn reset_by(&self, duty: &Duty) -> Instant {
-        self.valid_until.before(watchdog::slack(self.kill_margin(duty)))
+    fn reset_by(&self, config: &GuardianConfig) -> Instant {
+        self.valid_until.before(watchdog::slack(self.kill_margin(config)))
     }
 
-    fn watchdog_seconds(&self, spec: &WatchdogSpec, duty: &Duty) -> io::Result<i32> {
-        spec.seconds(self.granted.min(watchdog::lasts(self.longest_left)), Duration::from_nanos(duty.lease))
+    fn watchdog_seconds(&self, spec: &WatchdogSpec, config: &GuardianConfig) -> io::Result<i32> {
+        spec.seconds(self.granted.min(watchdog::lasts(self.longest_left)), Duration::from_nanos(config.lease))
     }
 
-    fn kill_margin(&self, duty: &Duty) -> Duration {
-        Duration::from_nanos(duty.kill_margin).scaled(self.granted, Duration::from_nanos(duty.lease))
+    fn kill_margin(&self, config: &GuardianConfig) -> Duration {
+        Duration::from_nanos(config.kill_margin).scaled(self.granted, Duration::from_nanos(config.lease))
     }
 }

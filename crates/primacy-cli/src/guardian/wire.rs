@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::guardian::message::{Duty, Order, Report};
+use crate::guardian::message::{GuardianConfig, Order, Report};
 
 pub(crate) struct Wire {
     stream: UnixStream,
@@ -15,14 +15,14 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Waits for the first line, which says what to guard.
-    pub(crate) fn open(stream: UnixStream) -> io::Result<(Self, Duty)> {
+    pub(crate) fn open(stream: UnixStream) -> io::Result<(Self, GuardianConfig)> {
         let mut reader = io::BufReader::new(&stream);
         let mut line = String::new();
         reader.read_line(&mut line)?;
-        let duty = serde_json::from_str(&line)?;
+        let config = serde_json::from_str(&line)?;
         let heard = reader.buffer().to_vec();
         stream.set_nonblocking(true)?;
-        Ok((Self { stream, heard, unsent: Vec::new(), closed: false }, duty))
+        Ok((Self { stream, heard, unsent: Vec::new(), closed: false }, config))
     }
 
     /// All orders that have come.

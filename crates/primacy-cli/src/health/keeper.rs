@@ -22,9 +22,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
+use crate::async_fd::readable;
 use crate::guardian::job::{RUN_SCRIPT, SCRIPT, bind_to_parent};
 use crate::process_tree::{Ended, end_descendants};
-use crate::readable::readable;
 use crate::signals;
 
 /// How much of what a failing check prints is reported.

@@ -7,17 +7,17 @@ use primacy::core::Duration;
 use super::{Supervisor, start_guardian, too_late};
 use crate::exit::{Exit, Failure};
 use crate::guardian::handle::Notice;
-use crate::guardian::message::{Duty, Order, Report};
+use crate::guardian::message::{GuardianConfig, Order, Report};
 use crate::notify;
 use crate::report::{Event, Lead};
 use crate::stop_record::StopRecord;
 
 impl StopRecord {
-    /// The duty of a guardian that is to run this command only.
-    pub(super) fn duty(&self, duty: &Duty) -> Duty {
+    /// The configuration of a guardian that runs this command only.
+    pub(super) fn config(&self, config: &GuardianConfig) -> GuardianConfig {
         let stop_command = Some(self.command.clone());
         let (on_elected, on_deposed, witness, watchdog) = (None, None, None, None);
-        Duty { stop_command, on_elected, on_deposed, witness, watchdog, ..duty.clone() }
+        GuardianConfig { stop_command, on_elected, on_deposed, witness, watchdog, ..config.clone() }
     }
 }
 
@@ -30,7 +30,7 @@ impl Supervisor {
                        this node does not stand for election before it has succeeded";
         self.reporter.tell(&Event::Warning { message: message.to_owned() });
         self.elector.explain_not_campaigning(Some(self.why_kept(0)));
-        let order = Order::Finish { term, fenced, valid_until: 0, granted: self.settings.duty.lease };
+        let order = Order::Finish { term, fenced, valid_until: 0, granted: self.settings.config.lease };
         self.guardian.tell(order.clone());
         let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
         tokio::pin!(too_late);
@@ -65,7 +65,7 @@ impl Supervisor {
         self.elector.explain_not_campaigning(None);
         self.disarm_watchdog();
         self.guardian.take_leave().await;
-        self.settings.duty.witness = self.elector.witness_spec();
+        self.settings.config.witness = self.elector.witness_spec();
         self.guardian = start_guardian(&self.settings, &self.reporter)?;
         self.guarded_since = StdInstant::now();
         Ok(None)
@@ -73,7 +73,7 @@ impl Supervisor {
 
     /// The reason that keeps this node from standing, after so many failures of the command.
     fn why_kept(&self, failures: u32) -> String {
-        let file = self.settings.duty.stop_record.as_deref().unwrap_or("".as_ref()).display();
+        let file = self.settings.config.stop_record.as_deref().unwrap_or("".as_ref()).display();
         format!(
             "the --stop-command of an earlier run has not succeeded, and has failed {failures} time(s); it is run until it succeeds: make \
              it succeed, or, where you know that what it ends has ended, stop this node and remove {file}"
@@ -87,7 +87,7 @@ impl Supervisor {
             }
             Report::StopFailed { failures, pause, .. } => {
                 let pause = Duration::from_nanos(*pause);
-                let file = self.settings.duty.stop_record.as_deref().unwrap_or("".as_ref()).display();
+                let file = self.settings.config.stop_record.as_deref().unwrap_or("".as_ref()).display();
                 let message = format!(
                     "the --stop-command of an earlier run has failed, {failures} time(s), so this node does not stand for election; the \
                      command is run again after {pause}; where you know that what it ends has ended, stop this node and remove {file}"

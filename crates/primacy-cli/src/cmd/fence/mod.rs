@@ -2,7 +2,7 @@
 
 pub(crate) mod exec;
 #[cfg(feature = "postgres")]
-mod kit;
+mod install;
 mod nesting;
 pub(crate) mod proxy;
 
@@ -28,9 +28,9 @@ enum Verb {
     Exec(exec::Exec),
     Proxy(Box<proxy::Proxy>),
     #[cfg(feature = "postgres")]
-    Install(kit::Install),
+    Install(install::Install),
     #[cfg(feature = "postgres")]
-    Print(kit::Print),
+    Print(install::Print),
 }
 
 /// Runs the verb.
@@ -39,9 +39,9 @@ pub(crate) fn fence(args: &Fence) -> Result<Exit, Failure> {
         Verb::Exec(args) => exec::exec(args),
         Verb::Proxy(args) => proxy::proxy(args),
         #[cfg(feature = "postgres")]
-        Verb::Install(args) => kit::install(args),
+        Verb::Install(args) => install::install(args),
         #[cfg(feature = "postgres")]
-        Verb::Print(args) => kit::print(args),
+        Verb::Print(args) => install::print(args),
     }
 }
 

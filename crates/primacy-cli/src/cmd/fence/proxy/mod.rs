@@ -30,10 +30,10 @@ use self::upstream::{Authority, Reach, Upstream};
 use super::{Patience, State, failure};
 use crate::entry::parse_listen;
 use crate::exit::{self, Exit, Failure};
-use crate::host::log_to;
+use crate::node_main::log_to;
 use crate::report::Reporter;
 use crate::signals::Signals;
-use crate::{duration, figures, orphans};
+use crate::{duration, metrics_http, orphans};
 
 /// The largest part of a message that is in memory at a time, on each connection, in bytes.
 const BUFFER_MAX: usize = 64 * 1024;
@@ -152,7 +152,7 @@ impl Proxy {
         orphans::reap_for_ever()?;
         self.check_reach(&upstream).await?;
         let listener = self.bind().await?;
-        let figures = self.metrics.map(figures::Server::bind).transpose()?;
+        let figures = self.metrics.map(metrics_http::Server::bind).transpose()?;
         let fence = self.state.hold(Patience::For(HOLD_TIMEOUT));
         let fence = fence.map_err(|error| failure(&error, Exit::InUse))?;
         let limits = Limits { patience: self.patience.unwrap_or(FENCE_PATIENCE), grace: FENCE_GRACE };
@@ -160,7 +160,8 @@ impl Proxy {
         let without = if self.read_only_without_token { Without::ReadsAdmitted } else { Without::Refused };
         let told = Told::new(reporter.log_writer(), self.json);
         let tally = Tally::new();
-        let metrics = figures.as_ref().and_then(figures::Server::address).map(|address| address.to_string());
+        let metrics =
+            figures.as_ref().and_then(metrics_http::Server::address).map(|address| address.to_string());
         let _serving = figures.map(|figures| figures.serve(registry(&tally), None)).transpose()?;
         told.tell(&Event::Listening {
             address: listener.local_addr()?.to_string(),

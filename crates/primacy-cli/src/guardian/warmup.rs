@@ -1,4 +1,4 @@
-//! A death that is played before there is a job, so that whatever a real one needs is in memory, and can be kept there.
+//! A rehearsal of a job and its end before the first one, so that all that a real one needs is in memory, and stays there.
 //!
 //! A guardian sleeps for months, and acts within milliseconds or too late. What it has not used for long the kernel may
 //! have taken back, and its program's text is read from the disk again; a disk that is busy lets it wait for longer than
@@ -19,13 +19,13 @@ use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 use super::{Guardian, Program, Testifier, Warnings, Wire};
 use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
-use crate::guardian::message::{Duty, Order};
+use crate::guardian::message::{GuardianConfig, Order};
 use crate::guardian::stop_command::StopAttempts;
 use crate::process_tree::signal_descendants;
 
 /// What stands in the place of the descriptor on the command line of the job that is played: this program itself, for there
 /// may be no other.
-pub(super) const JOB: &str = "rehearsal";
+pub(super) const JOB: &str = "warmup";
 
 /// The job that is played: it waits until it is killed.
 pub(super) fn work() -> ! {
@@ -38,16 +38,16 @@ pub(super) fn work() -> ! {
 /// nothing of it is left.
 ///
 /// To be called while this process has no child, for all of them are ended.
-pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::Result<()> {
+pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, String>) -> io::Result<()> {
     let (ours, mut theirs) = UnixStream::pair()?;
     let (child_signals, _silent) = UnixStream::pair()?;
     child_signals.set_nonblocking(true)?;
     // Without what may be long: nobody reads while this is written.
-    let (election, node, mark) = (duty.election.clone(), duty.node.clone(), duty.mark.clone());
-    let Duty { supervisor, drain, kill_margin, lease, json, .. } = *duty;
+    let (election, node, mark) = (config.election.clone(), config.node.clone(), config.mark.clone());
+    let GuardianConfig { supervisor, drain, kill_margin, lease, json, .. } = *config;
     let (stop_command, on_elected, on_deposed, witness, watchdog) = (None, None, None, None, None);
     let stop_record = None;
-    let duty = Duty {
+    let config = GuardianConfig {
         supervisor,
         election,
         node,
@@ -63,8 +63,8 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         watchdog,
         json,
     };
-    writeln!(theirs, "{}", serde_json::to_string(&duty)?)?;
-    let (wire, duty) = Wire::open(ours)?;
+    writeln!(theirs, "{}", serde_json::to_string(&config)?)?;
+    let (wire, config) = Wire::open(ours)?;
     let args = ["primacy", "guardian", JOB].map(OsString::from).into();
     let (testifier, _ordered) = Testifier::heard_by_nobody();
     let mut played = Guardian {
@@ -75,15 +75,15 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
         testifier,
         niceness: None,
         cgroup: std::mem::replace(cgroup, Err(String::new())),
-        warnings: Warnings::new(&duty.node, duty.json),
+        warnings: Warnings::new(&config.node, config.json),
         stop: StopAttempts::default(),
-        duty,
+        config,
         job: Some(Program { file: "/proc/self/exe".into(), args }),
         watchdog: None,
         feed_at: None,
         is_unwatched: false,
         was_too_short: false,
-        charge: None,
+        job_run: None,
         supervisor_lost: false,
         leave_taken: false,
         settled_at: None,
@@ -96,14 +96,14 @@ pub(super) fn rehearse(duty: &Duty, cgroup: &mut Result<Cgroup, String>) -> io::
 }
 
 fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
-    let valid_until = clock::now().after(Duration::from_nanos(played.duty.lease)).as_nanos();
-    let granted = played.duty.lease;
+    let valid_until = clock::now().after(Duration::from_nanos(played.config.lease)).as_nanos();
+    let granted = played.config.lease;
     let start = Order::Start { term: 0, fenced: true, valid_until, granted };
     writeln!(supervisor, "{}", serde_json::to_string(&start)?)?;
     played.take_orders();
     played.start_if_due();
-    if played.charge.as_ref().is_none_or(|charge| charge.main.is_none()) {
-        return Err(io::Error::other("the job of the rehearsal could not be started"));
+    if played.job_run.as_ref().is_none_or(|job_run| job_run.main.is_none()) {
+        return Err(io::Error::other("the job of the warmup could not be started"));
     }
     if let Ok(cgroup) = &played.cgroup
         && cgroup.is_empty()

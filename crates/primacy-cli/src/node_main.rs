@@ -24,7 +24,7 @@ use crate::entry::place::Records;
 use crate::entry::{Entrance, Entry};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
-use crate::guardian::message::Duty;
+use crate::guardian::message::GuardianConfig;
 use crate::guardian::watchdog::WatchdogSpec;
 use crate::leftovers::{self, NodeMark};
 use crate::log::JsonLog;
@@ -32,7 +32,7 @@ use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::stop_record::StopRecord;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{delegated_work, figures, health, memory, notify, orphans, pauses, quota};
+use crate::{delegated_work, health, memory, metrics_http, notify, orphans, quota, scheduling_delay};
 
 /// What a node does while it leads, and how long it stands.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ const LEFTOVERS_DRAIN: Duration = Duration::from_millis(2_500);
 const LEFTOVERS_MARGIN: Duration = Duration::from_secs(1);
 
 /// Takes part until the work is done or a signal asks for the end.
-pub(crate) fn host(
+pub(crate) fn run_node(
     entry: &Entry,
     sources: &Sources,
     work: impl FnOnce() -> Result<Work, Failure>,
@@ -111,7 +111,7 @@ async fn take_part(
     }
     let control = place.bind_control(&election, node, reporter)?;
     // An address that cannot be had is known before this node takes part.
-    let figures = entry.metrics.map(figures::Server::bind).transpose()?;
+    let figures = entry.metrics.map(metrics_http::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
     let door = crate::serving::check(entry)?;
     let waiting = Waiting { wait: work.wait, control: control.as_ref(), reporter };
@@ -151,8 +151,8 @@ async fn take_part(
     if entry.is_witness() {
         return bear_witness(elector, reporter).await.map_err(reason);
     }
-    let duty = duty(entry, &elector, &mark, stop_record, watchdog);
-    supervise(entry, elector, work, (duty, owed), starting, reporter).await.map_err(reason)
+    let config = config(entry, &elector, &mark, stop_record, watchdog);
+    supervise(entry, elector, work, (config, owed), starting, reporter).await.map_err(reason)
 }
 
 /// Stands and leads until the work is done or a signal asks for the end.
@@ -160,13 +160,13 @@ async fn supervise(
     entry: &Entry,
     elector: Elector,
     work: Work,
-    (duty, owed): (Duty, Option<StopRecord>),
+    (config, owed): (GuardianConfig, Option<StopRecord>),
     starting: Arc<Mutex<()>>,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     warn_of_delegated_work(entry, &work, reporter);
     let settings = Settings {
-        duty,
+        config,
         job: work.job,
         owed,
         wait: work.wait,
@@ -181,7 +181,11 @@ async fn supervise(
 /// Tells of pauses of this process, and lets go of the memory that only its start has needed.
 fn watch_this_process(elector: &Elector, reporter: &Reporter) {
     let timers = elector.timers();
-    tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
+    tokio::spawn(scheduling_delay::watch(
+        (timers.kill_margin / 2).into(),
+        timers.lease.into(),
+        reporter.clone(),
+    ));
     tokio::spawn(async {
         tokio::time::sleep(memory::SETTLING_TIME.into()).await;
         memory::let_go_of_program_text();
@@ -190,11 +194,11 @@ fn watch_this_process(elector: &Elector, reporter: &Reporter) {
 
 /// Serves the figures until what is returned is dropped.
 fn serve_figures(
-    server: figures::Server,
+    server: metrics_http::Server,
     registry: Registry,
     elector: &Elector,
     reporter: &Reporter,
-) -> std::io::Result<figures::Serving> {
+) -> std::io::Result<metrics_http::Serving> {
     let metrics = server.address().map(|address| address.to_string()).unwrap_or_default();
     reporter.tell(&Event::Serving { metrics });
     server.serve(registry, Some(elector.clone()))
@@ -252,16 +256,16 @@ fn try_watchdog(watchdog: Option<&WatchdogSpec>, reporter: &Reporter) -> Result<
     }
 }
 
-fn duty(
+fn config(
     entry: &Entry,
     elector: &Elector,
     mark: &NodeMark,
     stop_record: Option<PathBuf>,
     watchdog: Option<WatchdogSpec>,
-) -> Duty {
+) -> GuardianConfig {
     let nanos = |duration: Duration| primacy::core::Duration::from(duration).as_nanos();
     let timers = elector.timers();
-    Duty {
+    GuardianConfig {
         supervisor: rustix::process::getpid().as_raw_nonzero().get(),
         election: elector.election().to_owned(),
         node: elector.identity().node.to_string(),
