@@ -68,11 +68,18 @@ pub(super) fn whole(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The code map names files that exist, or says that they are to come.
+/// The documents with code maps.
+const CODE_MAPS: &[&str] = &["ARCHITECTURE.md", "docs/code-map.md"];
+
+/// The code maps name files that exist, or say that they are to come.
 pub(super) fn code_map(tree: &Tree) -> Vec<Finding> {
+    CODE_MAPS.iter().flat_map(|page| code_map_of(tree, page)).collect()
+}
+
+fn code_map_of(tree: &Tree, page: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut folder = "";
-    for (number, line) in prose_lines(tree.text("ARCHITECTURE.md").unwrap_or_default()) {
+    for (number, line) in prose_lines(tree.text(page).unwrap_or_default()) {
         if let Some(heading) = line.strip_prefix('#') {
             folder = heading.trim_start_matches('#').trim();
         }
@@ -84,7 +91,7 @@ pub(super) fn code_map(tree: &Tree) -> Vec<Finding> {
             if !tree.has(format!("{folder}/{name}").trim_end_matches('/')) {
                 let message =
                     format!("{folder}/{name} does not exist; mark it as to come, or take it from the map");
-                findings.push(Finding::new("ARCHITECTURE.md", number, message));
+                findings.push(Finding::new(page, number, message));
             }
         }
     }
@@ -212,6 +219,7 @@ mod self_tests {
         let map = ("ARCHITECTURE.md", "### crates/a/src\n| `b.rs` `c/` | two |\n| to come | `d.rs` |\n");
         assert_eq!(found(code_map, &[map, ("crates/a/src/b.rs", ""), ("crates/a/src/c/mod.rs", "")]), 0);
         assert_eq!(found(code_map, &[map, ("crates/a/src/b.rs", "")]), 1);
+        assert_eq!(found(code_map, &[("docs/code-map.md", map.1)]), 2);
     }
 
     #[test]
