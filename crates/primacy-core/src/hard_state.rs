@@ -19,41 +19,41 @@ pub struct HardState {
     pub voted_for: Option<Identity>,
     /// The longest duration for which it may have promised its support.
     pub promise: Duration,
-    /// Whether it is all that there ever was.
-    pub past: Past,
+    /// Whether it has all that the node ever wrote.
+    pub past: DiskState,
 }
 
-/// What a state says of the states that its node had before.
+/// Whether a durable state has all that its node ever wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Past {
-    /// As far as the node knows, there was none before this one.
+pub enum DiskState {
+    /// As far as the node knows, it has.
     #[default]
-    Whole,
-    /// There was one, and it is lost: what it has voted and promised is not known, so this one grants nothing.
+    Intact,
+    /// An earlier state is lost. Its votes and promises are not known, so the node grants nothing.
     Lost,
-    /// There was one; all others have told their terms since, and this state is above them.
+    /// An earlier state was lost. All other voters have reported their terms since, and this state is above them.
     Recovered,
 }
 
-impl Past {
+impl DiskState {
     /// Returns true if this evidence tells node `me`, which counts on its state, that there was another one: it may have voted and
     /// promised with that. One that has recovered from a loss is refused by nodes that have not heard of that yet, and goes on.
     pub(crate) fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
         match evidence {
-            Evidence::Readmitted { by, term } => by != me && term <= TERM_MAX && self == Self::Whole,
+            Evidence::Readmitted { by, term } => by != me && term <= TERM_MAX && self == Self::Intact,
             Evidence::DiskRefused { by, replaced } => {
-                by != me && (self == Self::Whole || self == Self::Recovered && replaced)
+                by != me && (self == Self::Intact || self == Self::Recovered && replaced)
             }
             Evidence::Connected(_) | Evidence::Disconnected(_) | Evidence::Died(_) => false,
         }
     }
 }
 
-/// While a node knows that it has lost its disk: which terms the others have reported to this life.
+/// The terms that the other voters have reported to a node that has lost its disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Reports(BTreeMap<NodeId, Term>);
+pub(crate) struct TermReports(BTreeMap<NodeId, Term>);
 
-impl Reports {
+impl TermReports {
     /// Takes a report; with that of the last of the voters but for `me`, the state above all of them, in which the node takes part again.
     ///
     /// So many that every majority has one of them would not do: a candidate that has a lost vote may be short of one more, and
@@ -74,7 +74,7 @@ impl Reports {
         let highest = self.0.values().copied().max().unwrap_or_default();
         self.0.clear();
         let voted_for = hard.voted_for.filter(|_| highest <= hard.term);
-        Some(HardState { term: highest.max(hard.term), voted_for, past: Past::Recovered, ..hard })
+        Some(HardState { term: highest.max(hard.term), voted_for, past: DiskState::Recovered, ..hard })
     }
 
     /// Who of these, but for `me`, has not reported.

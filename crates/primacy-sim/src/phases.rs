@@ -1,7 +1,7 @@
 //! The phases of a run: faults, under which only safety is asked for; then everything is healed, and there must be one
 //! leader within a stated time; then calm, in which that leader must stay.
 
-use primacy_core::election::quorum::Past;
+use primacy_core::election::quorum::DiskState;
 use primacy_core::metadata::machine::Metadata;
 use primacy_core::{Command, Duration, Input, Reason, majority};
 
@@ -134,7 +134,7 @@ impl<A: Algorithm> World<A> {
         let is_whole = |&seat: &Seat| {
             let Some(machine) = self.process(seat).map(|process| &process.machine) else { return true };
             let lost = !self.node(seat).shelf.is_empty();
-            let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == Past::Whole;
+            let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == DiskState::Intact;
             knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
         };
         let votes = |seat: &Seat| voters.contains(&self.node(*seat).name);

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use primacy_core::election::Algorithm;
 use primacy_core::election::bully::Bully;
 use primacy_core::election::confirmed::Confirmed;
-use primacy_core::election::quorum::{HardState, Past, Quorum};
+use primacy_core::election::quorum::{DiskState, HardState, Quorum};
 use primacy_core::election::ranked::Ranked;
 use primacy_core::election::ring::Ring;
 use primacy_core::election::ring_bidirectional::RingBidirectional;
@@ -287,7 +287,7 @@ impl Entry {
         let machine = begin(Setup { me, voters, config, timers, seed, hard }, clock::now());
         let (arrivals, inbox) = mpsc::channel(INBOX);
         let me = self.hello.clone();
-        if hard.past == Past::Lost {
+        if hard.past == DiskState::Lost {
             say_disk_lost(&me);
         }
         let limits = match config.metadata {
@@ -357,7 +357,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.measures.state_writes.observe(clock::now().since(began));
-        if hard.past == Past::Lost && self.mesh.term().is_some() {
+        if hard.past == DiskState::Lost && self.mesh.term().is_some() {
             say_disk_lost(&self.me);
         }
         let told = self.mesh.term().unwrap_or_default();
@@ -489,7 +489,7 @@ fn say_disk_lost(me: &Hello) {
 
 /// The term that a node with this state can vouch for to others: none while it has lost an earlier state.
 fn term_to_tell(hard: &HardState) -> Option<Term> {
-    Some(hard.term).filter(|_| hard.past != Past::Lost)
+    Some(hard.term).filter(|_| hard.past != DiskState::Lost)
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {

@@ -580,7 +580,7 @@ impl Lease {
         if self.is_mine(record) && record.token == hold.token {
             let asked_to_resign = record.is_asked_to_resign();
             if let Some(write) = landed {
-                self.prolong(now, write.asked_at);
+                self.extend_lease(now, write.asked_at);
             }
             if asked_to_resign {
                 self.resign(now, Reason::Resigned);
@@ -631,7 +631,7 @@ impl Lease {
                 match self.role {
                     Role::Waiting => self.consider(now),
                     Role::Claiming => self.become_holder(now, write),
-                    Role::Holding(_) => self.prolong(now, asked_at),
+                    Role::Holding(_) => self.extend_lease(now, asked_at),
                     Role::Releasing { until } => self.on_read_while_releasing(now, until),
                 }
             }
@@ -781,7 +781,7 @@ impl Lease {
         asked_at.after(self.config.drift_max.shorten(self.config.duration))
     }
 
-    fn prolong(&mut self, now: Instant, asked_at: Instant) {
+    fn extend_lease(&mut self, now: Instant, asked_at: Instant) {
         let until = self.valid_until(asked_at);
         let Role::Holding(hold) = &mut self.role else { return };
         hold.renew_at = hold.renew_at.max(asked_at.after(self.config.renew_interval));

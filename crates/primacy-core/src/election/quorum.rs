@@ -27,9 +27,9 @@
 //! promises of its majority end, and another leader needs a vote from that majority.
 
 mod config;
+mod embedding;
 mod ending;
 mod finite;
-mod joined;
 mod message;
 mod status;
 
@@ -42,8 +42,8 @@ pub use self::message::{Answer, Body, Leave, Message, Refusal, Round};
 pub use self::status::Status;
 use crate::detector::MissedHeartbeats;
 use crate::fence::FencingToken;
-use crate::hard_state::Reports;
-pub use crate::hard_state::{HardState, Past, TERM_MAX};
+use crate::hard_state::TermReports;
+pub use crate::hard_state::{DiskState, HardState, TERM_MAX};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority::{self, Outcome};
 use crate::protocol::{
@@ -84,14 +84,14 @@ pub struct Quorum {
     /// Until then the work of some leadership from which this node was deposed may still be draining: the latest of their ends.
     works_until: Instant,
     /// While this node knows that it has lost its disk: which terms the others have reported to this life.
-    reports: Reports,
+    reports: TermReports,
     /// All who have voted, as far as this life has known. Whoever has lost its disk does not know which of the voters that it is told
     /// of are those that it counted, so it has to hear of all of them.
     known: BTreeSet<NodeId>,
     /// The latest resignation heard of; passed on to those who may not have heard it.
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
-    gone: Option<Gone>,
+    gone: Option<DepartedLeader>,
     /// What this node knows of the end of the last leadership that it knew.
     occasion: Occasion,
     /// When to stand, while no leader is heard.
@@ -144,7 +144,7 @@ struct Poll {
 
 /// A leader whose end this node knows for certain, by its resignation or its witnessed death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Gone {
+struct DepartedLeader {
     leader: NodeId,
     /// The term in which it led.
     term: Term,
@@ -226,7 +226,7 @@ impl Quorum {
             silent_until,
             promise: None,
             works_until: now,
-            reports: Reports::default(),
+            reports: TermReports::default(),
             known,
             leave: None,
             gone: None,
@@ -290,7 +290,7 @@ impl Quorum {
                 self.stand(now);
             }
             Role::PreCandidate(poll) | Role::Candidate(poll) if now >= poll.until => self.fail_round(now),
-            Role::Leader(lead) if now >= lead.beat_at => self.beat(now),
+            Role::Leader(lead) if now >= lead.beat_at => self.broadcast_heartbeat(now),
             Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {} // Early.
         }
     }
@@ -326,7 +326,7 @@ impl Quorum {
         if self.hard.past.is_refuted_by(evidence, self.config.me.node) {
             self.step_down(Reason::DiskLost);
             self.role = Role::Follower { leader: None };
-            self.persist(HardState { past: Past::Lost, ..self.hard });
+            self.persist(HardState { past: DiskState::Lost, ..self.hard });
         }
         match evidence {
             Evidence::Connected(peer) => {
@@ -365,7 +365,7 @@ impl Quorum {
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         // Also one that this node does not know for a voter yet: who votes may have changed since it was told last. Of whom it has to
         // hear is another question.
-        if by == self.config.me.node || term > TERM_MAX || self.hard.past == Past::Recovered {
+        if by == self.config.me.node || term > TERM_MAX || self.hard.past == DiskState::Recovered {
             return;
         }
         let me = self.config.me.node;
@@ -406,7 +406,7 @@ impl Quorum {
         }
         let led = promised.map(|promise| promise.term).max(heard.map(|known| known.term));
         let Some(term) = led else { return };
-        self.gone = Some(Gone { leader: leader.node, term, tries: 0 });
+        self.gone = Some(DepartedLeader { leader: leader.node, term, tries: 0 });
         self.occasion = occasion;
         if matches!(self.role, Role::Follower { leader: None }) {
             self.stand_in_order(now, leader.node);
@@ -434,7 +434,7 @@ impl Quorum {
         let round = poll.round;
         self.role = Role::PreCandidate(poll);
         self.send_all(Body::PreVote { round, leave: self.leave });
-        let answer = self.opinion(now, self.config.me, self.hard.term.next());
+        let answer = self.would_grant(now, self.config.me, self.hard.term.next());
         self.count_pre_vote(now, self.config.me.node, answer);
     }
 
@@ -477,7 +477,7 @@ impl Quorum {
             promises: BTreeMap::new(),
             resigning: None,
         });
-        self.beat(now);
+        self.broadcast_heartbeat(now);
     }
 
     fn new_poll(&mut self, now: Instant) -> Poll {
@@ -535,7 +535,7 @@ impl Quorum {
     fn learn_term(&mut self, now: Instant, term: Term, answer: Answer) {
         let leaderless = self.hears().is_none() && !matches!(self.role, Role::Leader(_));
         if term > self.hard.term && leaderless && matches!(answer, Answer::No(_)) {
-            self.take_over(term);
+            self.adopt_term(term);
             if matches!(self.role, Role::PreCandidate(_) | Role::Candidate(_)) {
                 self.fail_round(now);
             }
@@ -613,12 +613,12 @@ impl Quorum {
 
     fn on_pre_vote(&mut self, now: Instant, from: Identity, term: Term, round: Round, leave: Option<Leave>) {
         self.learn_leave(now, leave);
-        let answer = self.opinion(now, from, term.next());
+        let answer = self.would_grant(now, from, term.next());
         self.send(from.node, Body::PreVoteReply { round, to: from.incarnation, answer });
     }
 
-    /// What this node would say to a candidate for `term`.
-    fn opinion(&self, now: Instant, candidate: Identity, term: Term) -> Answer {
+    /// The answer of this node to a candidate for `term`.
+    fn would_grant(&self, now: Instant, candidate: Identity, term: Term) -> Answer {
         let heard = self.leader_or_self().filter(|leader| leader.identity != candidate && self.config.sticky);
         match (heard, self.bound_to_another(now, candidate)) {
             (Some(leader), _) => Answer::No(Refusal::HearsLeader(leader.identity.node)),
@@ -663,7 +663,7 @@ impl Quorum {
     // ── leading and following ───────────────────────────────────────────────────────────────────────────────
 
     /// A new round of heartbeats, which this node answers for itself at once.
-    fn beat(&mut self, now: Instant) {
+    fn broadcast_heartbeat(&mut self, now: Instant) {
         self.round = Round(self.round.0 + 1);
         let (me, term, round) = (self.config.me, self.hard.term, self.round);
         let Role::Leader(lead) = &mut self.role else { return };
@@ -680,7 +680,7 @@ impl Quorum {
             self.promise = Some(Promise { to: me, term, until: now.after(self.config.promise_duration) });
         }
         self.send_all(Body::Heartbeat { round });
-        self.prolong(now);
+        self.extend_lease(now);
     }
 
     fn on_heartbeat(&mut self, now: Instant, from: Identity, term: Term, round: Round) {
@@ -704,7 +704,7 @@ impl Quorum {
         }
         self.step_down(Reason::HigherTerm(term));
         if term > self.hard.term {
-            self.take_over(term);
+            self.adopt_term(term);
         }
         self.follow(now, Leader { identity: from, term });
         let promise = self.config.promised();
@@ -740,7 +740,7 @@ impl Quorum {
             // leader: the followers may vote for the leader that they follow.
             let stays = may_stand && lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(term));
-            self.take_over(term);
+            self.adopt_term(term);
             if stays {
                 return self.stand(now);
             }
@@ -759,11 +759,11 @@ impl Quorum {
         let until = sent_at.after(self.config.drift_max.shorten(promised));
         let supported = lead.support.entry(from).or_insert(until);
         *supported = until.max(*supported);
-        self.prolong(now);
+        self.extend_lease(now);
     }
 
     /// Moves the end of the lease to where a majority surely supports this leader.
-    fn prolong(&mut self, now: Instant) {
+    fn extend_lease(&mut self, now: Instant) {
         let (term, voters) = (self.hard.term, self.config.voters.len());
         let Role::Leader(lead) = &mut self.role else { return };
         let mut support: Vec<Instant> = lead.support.values().copied().collect();
@@ -830,7 +830,7 @@ impl Quorum {
 
     /// Whether it has lost its disk, and not heard from all others since.
     fn has_forgotten(&self) -> bool {
-        self.hard.past == Past::Lost
+        self.hard.past == DiskState::Lost
     }
 
     fn promise_can_be_lowered(&self) -> bool {
@@ -846,7 +846,7 @@ impl Quorum {
         self.dead.get(&node).is_some_and(|dead| dead.contains(&incarnation))
     }
 
-    fn take_over(&mut self, term: Term) {
+    fn adopt_term(&mut self, term: Term) {
         assert!(term > self.hard.term, "a term never goes down");
         self.persist(HardState { term, voted_for: None, ..self.hard });
     }

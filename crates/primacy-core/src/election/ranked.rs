@@ -38,7 +38,7 @@ pub use self::config::{Config, STATE_MAX};
 pub use self::message::{Body, Claim, Message};
 pub use self::status::Status;
 use crate::fence::FencingToken;
-use crate::hard_state::{HardState, Past, Reports, TERM_MAX};
+use crate::hard_state::{DiskState, HardState, TERM_MAX, TermReports};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority;
 use crate::protocol::{
@@ -103,7 +103,7 @@ pub struct Ranked {
     connected: BTreeMap<NodeId, (Incarnation, Duration)>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
-    reports: Reports,
+    reports: TermReports,
     occasion: Occasion,
     told_leader: Option<Leader>,
     rng: Rng,
@@ -232,7 +232,7 @@ impl Ranked {
             state: Arc::from([]),
             connected: BTreeMap::new(),
             dead: BTreeMap::new(),
-            reports: Reports::default(),
+            reports: TermReports::default(),
             occasion: Occasion::Silence,
             told_leader: None,
             rng,
@@ -252,7 +252,7 @@ impl Ranked {
         let leads = matches!(&self.candidate, Candidate::Leader(lead) if lead.resigning.is_none());
         if leads {
             self.state = state;
-            self.beat(now);
+            self.broadcast_heartbeat(now);
         }
         self.tell_leader();
         leads
@@ -285,7 +285,7 @@ impl Ranked {
 
     fn on_timeout(&mut self, now: Instant) {
         match (&self.candidate, &mut self.elector) {
-            (Candidate::Leader(lead), _) if now >= lead.beat_at => self.beat(now),
+            (Candidate::Leader(lead), _) if now >= lead.beat_at => self.broadcast_heartbeat(now),
             (Candidate::Leader(_), _) => {} // Early.
             (Candidate::Follower, Elector::Voting { until, .. }) if now >= *until => self.vote(now),
             (Candidate::Follower, Elector::Watching { leader, until }) if now >= *until => {
@@ -329,7 +329,7 @@ impl Ranked {
         if self.hard.past.is_refuted_by(evidence, self.config.me.node) {
             self.step_down(Reason::DiskLost);
             self.forget_leader(now);
-            self.persist(HardState { past: Past::Lost, ..self.hard });
+            self.persist(HardState { past: DiskState::Lost, ..self.hard });
         }
         match evidence {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
@@ -542,11 +542,11 @@ impl Ranked {
         });
         let mandate = Mandate::Fenced(FencingToken(term.0));
         self.tell(Event::Elected { term, mandate, valid_until });
-        self.beat(now);
+        self.broadcast_heartbeat(now);
     }
 
     /// The next `Lead`, which this server's own elector hears, too.
-    fn beat(&mut self, now: Instant) {
+    fn broadcast_heartbeat(&mut self, now: Instant) {
         let patience = self.config.patience();
         let Candidate::Leader(lead) = &mut self.candidate else { return };
         lead.number = lead.number.next();
@@ -562,7 +562,7 @@ impl Ranked {
         let number = lead.number;
         self.seen = Some(number);
         self.send_all(&Body::Lead { number, state: Arc::clone(&self.state) });
-        self.prolong();
+        self.extend_lease();
     }
 
     fn on_lead(&mut self, now: Instant, from: Identity, number: LeaderSequence, state: Arc<[u8]>) {
@@ -613,11 +613,11 @@ impl Ranked {
         let Some(&(_, sent_at)) = kept else { return }; // Of an earlier leadership, or answered too late.
         let answered = lead.support.entry(from).or_insert(sent_at);
         *answered = sent_at.max(*answered);
-        self.prolong();
+        self.extend_lease();
     }
 
     /// Moves the end to where a majority has not answered for too long.
-    fn prolong(&mut self) {
+    fn extend_lease(&mut self) {
         let (voters, patience) = (self.config.voters.len(), self.config.patience());
         let Candidate::Leader(lead) = &mut self.candidate else { return };
         let mut answered: Vec<Instant> = lead.support.values().copied().collect();
@@ -756,7 +756,7 @@ impl Ranked {
     /// no part until all others have told the highest of theirs since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
-        if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
+        if stranger || term > TERM_MAX || self.hard.past == DiskState::Recovered {
             return;
         }
         let (me, voters) = (self.config.me.node, &self.config.voters);
@@ -771,7 +771,7 @@ impl Ranked {
     }
 
     fn has_forgotten(&self) -> bool {
-        self.hard.past == Past::Lost
+        self.hard.past == DiskState::Lost
     }
 
     // ── small things ────────────────────────────────────────────────────────────────────────────────────────

@@ -526,7 +526,7 @@ impl Session {
                 let Some(line) = &mut self.line else { return };
                 (line.timeout, line.kept_at, line.keep_at) = (timeout, asked_at, keep_at);
                 match self.role {
-                    Role::Leading(_) => self.prolong(now),
+                    Role::Leading(_) => self.extend_lease(now),
                     Role::Waiting => {
                         if let Some(token) = self.first.take() {
                             self.become_leader(now, token);
@@ -550,7 +550,7 @@ impl Session {
         Some(line.kept_at.after(self.config.drift_max.shorten(line.timeout)))
     }
 
-    fn prolong(&mut self, now: Instant) {
+    fn extend_lease(&mut self, now: Instant) {
         let Some(until) = self.valid_until() else { return };
         let Role::Leading(lead) = &mut self.role else { return };
         let is_cut = until < lead.valid_until;

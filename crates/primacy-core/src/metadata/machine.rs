@@ -27,7 +27,7 @@ use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Unrea
 use super::requests::OPEN_MAX;
 use super::state::{Answers, State};
 use super::voters::Voters;
-use crate::election::quorum::{self, HardState, Past as HardPast, Quorum, TERM_MAX};
+use crate::election::quorum::{self, DiskState, HardState, Quorum, TERM_MAX};
 
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::{
@@ -577,8 +577,8 @@ impl<S: Keeps> Metadata<S> {
     /// has heard them all, it counts by that one as it has counted by its own before.
     fn may_be_newer(&self, voters: &Voters) -> bool {
         match self.quorum.past() {
-            HardPast::Whole | HardPast::Recovered => self.replica.may_be_newer(voters),
-            HardPast::Lost => voters.number > self.replica.voters().number,
+            DiskState::Intact | DiskState::Recovered => self.replica.may_be_newer(voters),
+            DiskState::Lost => voters.number > self.replica.voters().number,
         }
     }
 
@@ -649,7 +649,7 @@ impl<S: Keeps> Metadata<S> {
     fn take_election(&mut self, now: Instant) {
         self.replica.bind(self.quorum.term());
         self.take_outputs(now);
-        self.replica.set_disk_is_known(self.quorum.past() != HardPast::Lost);
+        self.replica.set_disk_is_known(self.quorum.past() != DiskState::Lost);
         if core::mem::take(&mut self.nobody_works) {
             self.quorum.handle(now, Input::Command(Command::Drained));
             self.take_outputs(now);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use primacy_core::election::quorum::{
-    Answer, Body, Config, HardState, Leave, Message, Past, Quorum as Machine, Refusal, Safety,
+    Answer, Body, Config, DiskState, HardState, Leave, Message, Quorum as Machine, Refusal, Safety,
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
@@ -228,7 +228,7 @@ impl Algorithm for Quorum {
     }
 
     fn has_recovered(kept: &HardState) -> bool {
-        kept.past == Past::Recovered
+        kept.past == DiskState::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {

@@ -1,6 +1,6 @@
 //! The ranked election in the world.
 
-use primacy_core::election::quorum::{HardState, Past};
+use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
 use primacy_core::{Duration, FencingToken, Identity, NodeId, Term};
 
@@ -160,7 +160,7 @@ impl Algorithm for Ranked {
     }
 
     fn has_recovered(kept: &HardState) -> bool {
-        kept.past == Past::Recovered
+        kept.past == DiskState::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use primacy_core::election::quorum::{Past, Quorum};
+use primacy_core::election::quorum::{DiskState, Quorum};
 use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::Outcome;
 use primacy_core::metadata::log::{Stored, Write};
@@ -155,7 +155,7 @@ impl Entry {
                 let _ = map.state.set(machine.state().share());
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut world = MetadataWorld::new(peers, log, durability, map);
-                if machine.election().past() == Past::Lost {
+                if machine.election().past() == DiskState::Lost {
                     // The list that it has was told to it since, and it has to hear also those who are not on that one.
                     world.reached.nodes = configured.members.clone();
                 }
@@ -242,7 +242,7 @@ impl MetadataWorld {
         let mut nodes = replica.reach();
         // Those who vote no more are told so before they are left: until that is committed. And who has lost its disk has to hear of
         // all that it has known for voters.
-        if replica.committed() < voters.number || machine.election().past() == Past::Lost {
+        if replica.committed() < voters.number || machine.election().past() == DiskState::Lost {
             for (node, address) in &reached.nodes {
                 nodes.entry(*node).or_insert_with(|| Arc::clone(address));
             }

@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use primacy_core::election::quorum::{HardState, Past};
+use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
@@ -74,7 +74,7 @@ pub(crate) struct Remains {
     /// How long it may have promised its support.
     pub(crate) promise: Duration,
     /// True if its votes are lost.
-    pub(crate) past: Past,
+    pub(crate) past: DiskState,
     /// True if the log may lack what its node has held.
     pub(crate) log_lost: bool,
 }
@@ -455,7 +455,7 @@ impl Record {
             term: Term(u64::MAX),
             voted_for: Some(voted_for),
             promise: Duration::from_nanos(u64::MAX),
-            past: Past::Recovered,
+            past: DiskState::Recovered,
         };
         let log = Some(Durability::Memory);
         let last = LeaderSequence { term: Term(u64::MAX), counter: u64::MAX };
@@ -493,9 +493,9 @@ impl Record {
             promise_nanos: self.hard_state.promise.as_nanos(),
             peer_disks: self.peer_disks.iter().map(peer_disk).collect(),
             past: match self.hard_state.past {
-                Past::Whole => format::Past::Whole,
-                Past::Lost => format::Past::Lost,
-                Past::Recovered => format::Past::Recovered,
+                DiskState::Intact => format::Past::Whole,
+                DiskState::Lost => format::Past::Lost,
+                DiskState::Recovered => format::Past::Recovered,
             }
             .into(),
             voters: self.voters.as_deref().map(format::Voters::from),
@@ -537,9 +537,9 @@ impl Record {
             node(&vote.node).map(|node| Identity::new(node, incarnation))
         });
         let past = match format::Past::try_from(record.past).map_err(|_| wrong("what it says of its past"))? {
-            format::Past::Whole => Past::Whole,
-            format::Past::Lost => Past::Lost,
-            format::Past::Recovered => Past::Recovered,
+            format::Past::Whole => DiskState::Intact,
+            format::Past::Lost => DiskState::Lost,
+            format::Past::Recovered => DiskState::Recovered,
         };
         let peer_disk = |peer: format::PeerDisk| {
             let former = peer.former.into_iter().map(disk).collect::<Result<_, SlotError>>()?;

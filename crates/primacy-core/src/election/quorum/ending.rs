@@ -104,7 +104,7 @@ impl Quorum {
         if term > self.hard.term && self.hears().is_none() && !matches!(self.role, Role::Leader(_)) {
             // It has not heard of that leadership; it can only follow it in a term above.
             self.fail_round(now);
-            self.take_over(term);
+            self.adopt_term(term);
         }
         if !matches!(self.role, Role::Follower { leader: None }) {
             return; // Another leads already, or this node stands.

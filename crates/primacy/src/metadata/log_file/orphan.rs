@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use primacy_core::election::quorum::Past;
+use primacy_core::election::quorum::DiskState;
 use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, NodeId, Term};
@@ -91,7 +91,7 @@ impl Orphan {
             "there is a log and no state file beside it: the votes of this node are lost, and it takes no part until all others have \
              readmitted it (`primacy readmit`)"
         );
-        Ok(Remains { term: self.term, promise: Duration::ZERO, past: Past::Lost, log_lost: true })
+        Ok(Remains { term: self.term, promise: Duration::ZERO, past: DiskState::Lost, log_lost: true })
     }
 
     fn is_of_the_only_voter(&self, node: NodeId) -> bool {
@@ -137,8 +137,12 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
         }
         let lock = disk::lock(&log.join("lock"), &log)?;
         // It voted for itself alone, and told nobody of a term before the record with which that begins was on the disk.
-        let remains =
-            Remains { term: orphan.term, promise: LOST_PROMISE_MAX, past: Past::Recovered, log_lost: false };
+        let remains = Remains {
+            term: orphan.term,
+            promise: LOST_PROMISE_MAX,
+            past: DiskState::Recovered,
+            log_lost: false,
+        };
         drop(StateFile::open_or_make(dir, election, node, Some(remains))?);
         drop(lock);
         return Ok(Repair::StateMade);

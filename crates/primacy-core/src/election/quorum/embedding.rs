@@ -1,10 +1,10 @@
-//! What a machine needs that joins an election with something of its own, as that of [metadata](crate::metadata::machine) does: one
+//! The API for embedding the election in a larger machine, as that of [metadata](crate::metadata::machine) is: one
 //! term binds both, and the voters may change.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Past, Quorum, Role, TERM_MAX};
+use super::{DiskState, Quorum, Role, TERM_MAX};
 use crate::id::NodeId;
 use crate::majority;
 use crate::protocol::Reason;
@@ -20,7 +20,7 @@ impl Quorum {
 
     /// Whether its state is all that there ever was.
     #[must_use]
-    pub const fn past(&self) -> Past {
+    pub const fn past(&self) -> DiskState {
         self.hard.past
     }
 
@@ -39,7 +39,7 @@ impl Quorum {
         }
         self.step_down(Reason::HigherTerm(term));
         self.role = Role::Follower { leader: None };
-        self.take_over(term);
+        self.adopt_term(term);
         self.stand_after_random_wait(self.promise_end(now));
         self.tell_leader();
     }
