@@ -8,10 +8,14 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-core", &[]),
     ("primacy-stores", &["primacy-core"]),
     ("primacy", &["primacy-core", "primacy-stores"]),
+    ("primacy-fence-redis", &["primacy"]),
     ("primacy-sim", &["primacy-core"]),
     ("primacy-cli", &["primacy-core", "primacy-stores", "primacy"]),
     ("primacy-lab", &["primacy-core", "primacy", "primacy-sim", "primacy-conformance", "primacy-testbed"]),
-    ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
+    (
+        "primacy-conformance",
+        &["primacy-core", "primacy-stores", "primacy", "primacy-fence-redis", "primacy-sim"],
+    ),
     ("primacy-fuzz", &["primacy-core"]),
     ("primacy-testbed", &["primacy-core", "primacy-stores", "primacy", "primacy-conformance"]),
 ];

@@ -13,7 +13,7 @@
 //! | `postgres` (feature `postgres`) | tables of a PostgreSQL database | in the database, which checks every writer itself |
 //! | `object` (feature `object`) | an object of an object store | in the object |
 //! | `kubernetes` (feature `kubernetes`) | objects of Kubernetes | in an annotation of each object |
-//! | `redis` (feature `redis`) | what programs write to a Redis server through it | under a key of that server |
+//! | the crate `primacy-fence-redis` | what programs write to a Redis server through it | under a key of that server |
 //! | `sqlite` (feature `sqlite`) | tables of an SQLite database | in the database, which checks every writer itself |
 //! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
 //! | `zookeeper` (feature `zookeeper`) | znodes in ZooKeeper | in a znode, in the transaction that writes |
@@ -37,8 +37,6 @@ pub mod kubernetes;
 pub mod object;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "redis")]
-pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "zookeeper")]
@@ -62,7 +60,8 @@ pub fn stale_writes_refused() -> u64 {
     STALE_WRITES_REFUSED.load(Ordering::Relaxed)
 }
 
-/// Counts one.
-fn count_refused() {
+/// Counts a write that a fence has refused; for fences that are crates of their own.
+#[doc(hidden)]
+pub fn count_refused() {
     STALE_WRITES_REFUSED.fetch_add(1, Ordering::Relaxed);
 }

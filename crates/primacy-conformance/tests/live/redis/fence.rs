@@ -1,8 +1,8 @@
 //! The guard: a leader that has been replaced writes no more.
 
-use primacy::fence::redis::{GuardError, RedisFence};
 use primacy_core::FencingToken;
 use primacy_core::fence::FenceError;
+use primacy_fence_redis::{GuardError, RedisFence};
 use primacy_stores::open;
 
 use super::{record, server};

@@ -2,10 +2,10 @@
 //! server runs as a whole.
 //!
 //! ```no_run
-//! # async fn write(mut connection: primacy::fence::redis::redis::aio::MultiplexedConnection)
-//! # -> Result<(), primacy::fence::redis::GuardError> {
+//! # async fn write(mut connection: primacy_fence_redis::redis::aio::MultiplexedConnection)
+//! # -> Result<(), primacy_fence_redis::GuardError> {
 //! use primacy::fence::FencingToken;
-//! use primacy::fence::redis::{RedisFence, redis};
+//! use primacy_fence_redis::{RedisFence, redis};
 //!
 //! let fence = RedisFence::of_election("primacy", "orders");
 //! let mut write = redis::cmd("HSET");
@@ -17,10 +17,10 @@
 //! Redis cannot refuse a writer that does not ask: the guard holds among programs that write through it, or through a script
 //! that begins with [`GUARD`]. What gets around it is listed in `docs/fencing.md`.
 //!
-//! This module takes connections of [`redis`], because they are the application's own; so a new major version of it is one of
-//! this module too.
+//! It takes connections of [`redis`], because they are the application's own; so a new major version of it is one of this crate
+//! too. The store in `primacy` has its own.
 
-use primacy_core::fence::{FenceError, FencingToken};
+use primacy::fence::{FenceError, FencingToken, count_refused};
 pub use redis;
 use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, RedisError, RedisResult, Value};
@@ -95,7 +95,7 @@ impl RedisFence {
     /// successor has written anything.
     #[must_use]
     pub fn of_election(prefix: &str, election: &str) -> Self {
-        Self::new(primacy_stores::redis::fence_key(prefix, election))
+        Self::new(primacy::stores::redis::fence_key(prefix, election))
     }
 
     /// Runs `commands` under `token`, one after the other, and nobody's in between; returns their answers.
@@ -146,7 +146,7 @@ impl RedisFence {
         };
         match error.code() {
             Some("STALETOKEN") => {
-                super::count_refused();
+                count_refused();
                 let highest = error.detail().and_then(|highest| highest.trim().parse().ok());
                 // A number that is none of ours is above all of them.
                 let highest = FencingToken(highest.unwrap_or(u64::MAX));
