@@ -2,14 +2,15 @@
 //! it ends its work first and then hands over.
 //!
 //! `docs/stores/kubernetes.md` has the manifests. Outside of a cluster it takes the kubeconfig:
-//! `cargo run --features kubernetes --example kubernetes_controller -- kubernetes://default`
+//! `cargo run -p primacy-kube --example kubernetes_controller -- kubernetes://default`
 
 use std::error::Error;
 use std::time::Duration;
 
-use primacy::fence::kubernetes::kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use primacy::fence::kubernetes::{GuardError, create, fenced, kube};
 use primacy::{Elector, FencingToken, Leadership, NodeId};
+use primacy_kube::fence::{GuardError, create, fenced};
+use primacy_kube::kube;
+use primacy_kube::kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 

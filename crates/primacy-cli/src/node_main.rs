@@ -298,7 +298,7 @@ const NETWORK_LIBRARIES: [&str; 9] = [
 
 /// Libraries of stores whose errors are a line for each request, too, and may have what a server has sent in them. Primacy's own
 /// errors say the same.
-const SILENT_LIBRARIES: &str = "async_nats=off,kube_client=off,";
+const SILENT_LIBRARIES: &str = "async_nats=off,";
 
 /// The part of the log that is shown: what is asked for, or warnings and worse.
 fn log_filter(asked: &str) -> Result<Targets, ParseError> {

@@ -517,6 +517,7 @@ def main():
     parser.add_argument("--namespace", action="append")
     parser.add_argument("--cert")
     parser.add_argument("--key")
+    parser.add_argument("--client-ca")
     parser.add_argument("--users")
     parser.add_argument("--manifest")
     parser.add_argument("--asked")
@@ -531,6 +532,9 @@ def main():
     if options.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.cert, options.key)
+        if options.client_ca:
+            context.load_verify_locations(options.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.serve_forever()
 

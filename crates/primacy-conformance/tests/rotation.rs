@@ -126,6 +126,59 @@ async fn an_api_server_is_shown_what_the_kubeconfig_and_the_files_that_it_names_
     fs::remove_file(token).unwrap();
 }
 
+#[tokio::test]
+async fn an_api_server_is_shown_each_kind_of_credentials_and_whom_to_act_as() {
+    let server = Server::start();
+    let file = place("kubeconfig-kinds");
+    let url = format!("kubernetes://?kubeconfig={}", file.display());
+    let open = async |user: &str, cluster: &str| {
+        let text = format!(
+            "clusters:\n- name: c\n  cluster:\n    server: http://{}/base/\n{cluster}\
+             users:\n- name: u\n  user:\n{user}\
+             contexts:\n- name: x\n  context:\n    cluster: c\n    user: u\n    namespace: jobs\n\
+             current-context: x\n",
+            server.address
+        );
+        replace(&file, &text);
+        primacy_stores::open(&url, "e").await.map(drop)
+    };
+    let provider = "    auth-provider: {name: oidc, config: {id-token: s3cret}}\n";
+    let acting = "    as: jane\n    as-groups: [a, b]\n    as-user-extra: {x/Y: [z]}\n    tokenFile:\n";
+    for (user, shown) in [
+        ("    username: a\n    password: b\n    token: c\n", &["authorization: Basic YTpi"][..]),
+        (provider, &["authorization: Bearer s3cret"]),
+        (
+            acting,
+            &[
+                "impersonate-user: jane",
+                "impersonate-group: a",
+                "impersonate-group: b",
+                "impersonate-extra-x%2fy: z",
+            ],
+        ),
+    ] {
+        open(user, "").await.unwrap();
+        let seen = server.shown();
+        assert!(
+            seen.starts_with("GET /base/apis/coordination.k8s.io/v1/namespaces/jobs/leases/e "),
+            "{seen}"
+        );
+        assert!(shown.iter().all(|line| seen.contains(line)), "{seen}");
+    }
+    let gcp = "    auth-provider: {name: gcp, config: {access-token: s3cret}}\n";
+    for (user, cluster, says) in [
+        (gcp, "", "exec"),
+        ("    token: \"s3cret\\u0001\"\n", "", "letters"),
+        ("    token: a\n", "    proxy-url: http://u:s3cret@proxy:1\n", "proxy proxy:1"),
+        ("    client-key-data: s3cret\n", "", "Base64"),
+    ] {
+        let refused = open(user, cluster).await.err().unwrap().to_string();
+        assert!(refused.contains(says) && !refused.contains("s3cret"), "{refused}");
+        assert_eq!(server.shown(), "");
+    }
+    fs::remove_file(file).unwrap();
+}
+
 /// A kubeconfig may name a program that is run, and the files that it names say who is trusted.
 #[tokio::test]
 async fn a_kubeconfig_that_others_can_change_is_not_used_nor_one_that_names_such_a_file() {

@@ -10,25 +10,26 @@
 //! it with 409 where they are not the present ones. `kubernetes/lease.rs` says how a Lease is a record, and how tokens grow
 //! when others hold it in between.
 //!
-//! [`KubernetesRegister::with_client`] takes a client of [`kube`], because an application's own credentials are in it; so a new
-//! major version of it is one of this module too. kube is built for one version of Kubernetes, which the *program* chooses by
-//! a feature of `k8s-openapi`, and no library.
+//! Requests go over a client of this module's own, or over the application's, as a [`Transport`]. The crate `primacy-kube` makes one of a
+//! `kube::Client`.
 
 mod api;
 mod clients;
 mod examine;
 mod exec;
+mod kubeconfig;
 mod lease;
 mod name;
+mod transport;
+mod trust;
 mod watch;
+mod yaml;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-pub use kube;
-use kube::Client;
 use primacy_core::election::lease::{Record, Version};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -37,6 +38,7 @@ use self::api::Api;
 use self::clients::Clients;
 pub(crate) use self::examine::examine;
 use self::lease::Lease;
+pub use self::transport::{Body, Bytes, Transport, TransportError};
 use self::watch::News;
 use crate::background::{self, Aborted};
 use crate::location::Location;
@@ -104,17 +106,14 @@ async fn connect(source: Source) -> Result<Connected, OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     let made = background::run(async move {
         let clients = source.clients()?;
-        let namespace = clients.current().client.default_namespace().to_owned();
+        let namespace = clients.current().namespace;
         Ok(Connected { clients, namespace })
     });
     let late = || OpenError::Unavailable {
         why: format!("the configuration of Kubernetes was not there within {OPEN_TIMEOUT:?}"),
     };
     let made = timeout(OPEN_TIMEOUT, made).await.map_err(|_| late())?;
-    // rustls ends a task where a program has two providers of cryptography and has chosen none.
-    made.map_err(|why| {
-        refused(format!("{why}; if rustls has no provider, install one when the program starts"))
-    })?
+    made.map_err(refused)?
 }
 
 impl Source {
@@ -142,16 +141,19 @@ impl Source {
 impl KubernetesRegister {
     /// Opens `election` in a Lease of `namespace`, with the application's own client.
     ///
-    /// The client's connections live in the runtime in which it was made, which must outlive this handle. A client may send a
-    /// request again by itself, as kube's do unless `Config::default_retry` is off: so a write that was
-    /// not done is always [`SetError::Unknown`] here, for that may be about a repetition.
+    /// A client may send a request again by itself: so a write that was not done is always [`SetError::Unknown`] here, for that may be
+    /// about a repetition.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if the server does not accept the credentials or the role allows too little,
     /// [`OpenError::Unavailable`] if it was not reached.
-    pub async fn with_client(client: Client, namespace: &str, election: &str) -> Result<Self, OpenError> {
+    pub async fn with_transport(
+        transport: Arc<dyn Transport>,
+        namespace: &str,
+        election: &str,
+    ) -> Result<Self, OpenError> {
         open::check_election(election)?;
-        Self::open(Clients::Given(client), namespace, election, None).await
+        Self::open(Clients::Given(transport), namespace, election, None).await
     }
 
     async fn open(

@@ -53,19 +53,6 @@ pub(crate) fn of_local(why: String, error: &io::Error) -> OpenError {
     if is_passing(error) { OpenError::Shortage { why } } else { OpenError::Unavailable { why } }
 }
 
-/// The same of an error that has the system's somewhere behind it.
-#[cfg(feature = "kubernetes")]
-pub(crate) fn of_error(why: String, error: &(dyn std::error::Error + 'static)) -> OpenError {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return of_file(why, error);
-        }
-        cause = error.source();
-    }
-    OpenError::Refused { why }
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::io::Errno;

@@ -72,7 +72,7 @@ impl Files {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -120,7 +120,7 @@ impl Credentials {
 }
 
 /// The files and directories in which systems keep the authorities that they trust, as rustls-native-certs looks for them.
-fn system_authorities() -> impl Iterator<Item = PathBuf> {
+pub(crate) fn system_authorities() -> impl Iterator<Item = PathBuf> {
     const USUAL: [&str; 7] = [
         "/etc/ssl/certs/ca-certificates.crt",
         "/etc/pki/tls/certs/ca-bundle.crt",

@@ -113,7 +113,6 @@ const DUTIES: &[Duty] = &[
             ("crates/primacy/src/codec/", "the messages"),
             ("crates/primacy/src/disk/state_file.rs", "the durable state has a format of its own"),
             ("crates/primacy/src/disk/format.rs", "the durable state has a format of its own"),
-            ("crates/primacy/src/fence/kubernetes.rs", "the objects are the application's"),
             ("crates/primacy/src/witness/spec.rs", "text for a guardian of the same build"),
             ("crates/primacy/src/metadata/", "the log has a format of its own"),
             ("crates/primacy/src/led_document", "the document is the application's, with a field of its own"),

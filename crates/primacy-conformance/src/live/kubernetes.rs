@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use primacy_stores::kubernetes::kube::client::Body;
-use primacy_stores::kubernetes::kube::{Client, Config};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use primacy_stores::kubernetes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Ground, Server, free_port, program};
@@ -102,28 +104,18 @@ impl ApiServer {
         format!("kubernetes://default?kubeconfig={}", path.display())
     }
 
-    /// A client of its own, that sends nothing twice.
-    ///
-    /// # Panics
-    /// If there can be none.
-    #[must_use]
-    pub fn client(&self) -> Client {
-        let mut config = Config::new(self.address().parse().expect("an address"));
-        config.default_retry = false;
-        Client::try_from(config).expect("a client")
-    }
-
     /// Asks it as any client could; the code of the answer, and the answer.
     ///
     /// # Panics
     /// If there is none.
     pub async fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request =
-            http::Request::builder().method(method).uri(path).body(Body::from(body)).expect("a request");
-        let response = self.client().send(request).await.expect("an answer");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let uri = format!("{}{path}", self.address());
+        let request = http::Request::builder().method(method).uri(uri).body(Full::<Bytes>::from(body));
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let response = client.request(request.expect("a request")).await.expect("an answer");
         let code = response.status().as_u16();
-        let body = response.into_body().collect_bytes().await.expect("a whole answer");
+        let body = response.into_body().collect().await.expect("a whole answer").to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 

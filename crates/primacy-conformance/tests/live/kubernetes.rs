@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::kubernetes::{ApiServer, lease_path};
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
+use primacy_kube::kube;
 use primacy_stores::{Pending, Register, kubernetes, open};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -122,6 +123,13 @@ pub(crate) async fn check() -> Vec<Column> {
 /// A server, if there can be one; none, and said so, if there cannot.
 async fn server() -> Option<ApiServer> {
     run_or_say(ApiServer::start().await)
+}
+
+/// A client of the application's own, which may send a request again by itself.
+fn kube_client(server: &ApiServer, repeats: bool) -> kube::Client {
+    let mut config = kube::Config::new(server.address().parse().expect("an address"));
+    config.default_retry = repeats;
+    kube::Client::try_from(config).expect("a client")
 }
 
 fn run_or_say<T>(started: Result<T, String>) -> Option<T> {

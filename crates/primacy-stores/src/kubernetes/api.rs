@@ -6,16 +6,15 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use hyper_util::client::legacy;
-use kube::client::Body;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::clients::{Access, Clients};
 use super::lease::Lease;
+use super::transport::{Body, TransportError};
 use crate::open::OpenError;
-use crate::register::{ReadError, SetError};
+use crate::register::{Pending, ReadError, SetError};
 
 /// How long a request may take: many times what the API server needs, and short beside a lease. What comes of it after that is
 /// not waited for; a write names its version, however late it comes.
@@ -103,7 +102,7 @@ impl Api {
         let path = format!("{leases}?watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
         let access = self.access().await?;
         within(async {
-            let response = self.send(&access, Method::GET, &path, Vec::new()).await?;
+            let response = send(access, Method::GET, &path, Vec::new()).await?;
             if response.status().is_success() {
                 Ok(response.into_body())
             } else {
@@ -156,7 +155,7 @@ impl Api {
     async fn ask_for(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
         let access = self.access().await?;
         within(async {
-            let response = self.send(&access, method, path, body).await?;
+            let response = send(access, method, path, body).await?;
             if !response.status().is_success() {
                 return Err(refused(response).await);
             }
@@ -174,32 +173,34 @@ impl Api {
         };
         Ok((access, shown))
     }
+}
 
-    async fn send(
-        &self,
-        (access, shown): &(Access, Option<HeaderValue>),
-        method: Method,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<Response<Body>, Failure> {
-        let mut request = Request::builder().method(method).uri(path);
-        request = request.header("Content-Type", "application/json").header("Accept", "application/json");
-        if let Some(shown) = shown {
-            request = request.header(AUTHORIZATION, shown);
-        }
-        let request = request.body(Body::from(body)).map_err(|error| Failure::Unsent(error.to_string()))?;
-        let response = access.client.send(request).await.map_err(|error| {
-            let why = chain(&error);
-            if is_unsent(&error) { Failure::Unsent(why) } else { Failure::Unanswered(why) }
+/// Sends a request, with what the client shows besides.
+fn send(
+    (access, shown): (Access, Option<HeaderValue>),
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Pending<'static, Result<Response<Body>, Failure>> {
+    let mut request = Request::builder().method(method).uri(path);
+    request = request.header("Content-Type", "application/json").header("Accept", "application/json");
+    if let Some(shown) = &shown {
+        request = request.header(AUTHORIZATION, shown);
+    }
+    let request = request.body(body).map_err(|error| Failure::Unsent(error.to_string()));
+    Box::pin(async move {
+        let response = access.transport.send(request?).await.map_err(|error| match error {
+            TransportError::NotSent { why } => Failure::Unsent(why),
+            TransportError::NoAnswer { why } => Failure::Unanswered(why),
         })?;
         if let (Some(program), Some(shown), StatusCode::UNAUTHORIZED) =
-            (&access.program, shown, response.status())
+            (&access.program, &shown, response.status())
         {
             // The next request shows another one.
             program.forget(shown).await;
         }
         Ok(response)
-    }
+    })
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -224,34 +225,6 @@ async fn whole(response: Response<Body>) -> Result<Vec<u8>, Failure> {
     let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| Failure::Unanswered(format!("the answer was cut off: {error}")))?;
     Ok(body.to_bytes().to_vec())
-}
-
-/// Whether no connection was made, or no credentials could be had.
-fn is_unsent(error: &kube::Error) -> bool {
-    if matches!(error, kube::Error::Auth(_)) {
-        return true;
-    }
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let inner = error.to_string();
-        if !text.contains(&inner) {
-            text = format!("{text}: {inner}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl Status {

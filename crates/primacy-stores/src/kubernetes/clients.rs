@@ -1,38 +1,52 @@
 //! Clients of an API server: the application's own, or one that is made of a kubeconfig and the files that it names, and made anew when
 //! one of them has changed. Tokens of a program that it names are fetched in `exec.rs`.
 
-use std::path::{Path, PathBuf};
+use std::env;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use http::{HeaderValue, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::pki_types::ServerName;
 
 use super::Source;
-use super::api::REQUEST_TIMEOUT;
 use super::exec::Program;
+use super::kubeconfig::{self, AuthProvider, Cluster, Kubeconfig, Selected, User};
+use super::transport::{Http, Transport};
+use super::trust::Trust;
 use crate::open::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
+use crate::tls;
 
-/// The files that a pod has.
-const OF_POD: [&str; 2] = [
-    "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
-    "/var/run/secrets/kubernetes.io/serviceaccount/token",
-];
+/// Where a pod has its account.
+const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The longest file of a pod's that is read, in bytes.
+const OF_POD_MAX: u64 = 1 << 20;
+
+/// What stands in the name of a header as it is.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The client that sends a request.
 #[derive(Clone)]
 pub(super) enum Clients {
     /// One of the application's.
-    Given(Client),
+    Given(Arc<dyn Transport>),
     FromFiles(Arc<FromFiles<Access>>),
 }
 
 /// A client, and what fetches its token where the kubeconfig names a program for that.
 #[derive(Clone)]
 pub(super) struct Access {
-    pub(super) client: Client,
+    pub(super) transport: Arc<dyn Transport>,
+    /// The namespace where a URL names none.
+    pub(super) namespace: String,
     pub(super) program: Option<Arc<Program>>,
 }
 
@@ -40,7 +54,9 @@ impl Clients {
     /// Returns the client as it is now; to be called on the stores' thread, on which its connections are.
     pub(super) fn current(&self) -> Access {
         match self {
-            Self::Given(client) => Access { client: client.clone(), program: None },
+            Self::Given(transport) => {
+                Access { transport: Arc::clone(transport), namespace: String::new(), program: None }
+            }
             Self::FromFiles(access) => access.current(),
         }
     }
@@ -55,73 +71,176 @@ impl Source {
     }
 
     fn access(&self, sources: &mut Sources) -> Result<Access, OpenError> {
-        let mut config = self.config(sources)?;
-        let program = Program::take(&mut config.auth_info, sources)?.map(Arc::new);
-        // A repetition of what was done would be refused, as if it had not been.
-        config.default_retry = false;
-        config.connect_timeout = Some(REQUEST_TIMEOUT);
-        config.write_timeout = Some(REQUEST_TIMEOUT);
-        let client = Client::try_from(config);
-        let client = client.map_err(|error| {
-            passing::of_error(format!("the configuration cannot be used: {error}"), &error)
-        })?;
-        Ok(Access { client, program })
-    }
-
-    fn config(&self, sources: &mut Sources) -> Result<Config, OpenError> {
-        let mut add = |path: &Path| {
+        let paths = self.kubeconfig.clone().map_or_else(kubeconfig::usual_paths, |path| vec![path]);
+        for path in &paths {
             let cannot = |error| passing::of_file(format!("{} is not used: {error}", path.display()), &error);
-            sources.add_trusted(path).map_err(cannot)
-        };
-        for path in self.kubeconfig.clone().map_or_else(usual_kubeconfigs, |path| vec![path]) {
-            add(&path)?;
+            sources.add_trusted(path).map_err(cannot)?;
         }
-        let read = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        };
-        if let Ok(kubeconfig) = &read {
-            for path in named_files(kubeconfig) {
-                add(Path::new(path))?;
-            }
+        let found = Kubeconfig::read(&paths, sources).and_then(|read| read.select(self.context.as_deref()));
+        let is_named = self.kubeconfig.is_some() || self.context.is_some();
+        match found {
+            Ok(selected) => of_kubeconfig(selected, sources),
+            Err(error) if is_named || error.is_passing() => Err(error),
+            Err(error) => of_pod(sources).map_err(|of_pod| {
+                let why = format!(
+                    "there is neither a kubeconfig nor the configuration that a pod has: {error}; {of_pod}"
+                );
+                if of_pod.is_passing() { OpenError::Shortage { why } } else { refused(why) }
+            }),
         }
-        if self.kubeconfig.is_none() && self.context.is_none() {
-            for path in OF_POD {
-                sources.add(Path::new(path));
-            }
-            return at_once(Config::infer())?.map_err(|error| {
-                let why =
-                    format!("there is neither a kubeconfig nor the configuration that a pod has: {error}");
-                passing::of_error(why, &error)
-            });
-        }
-        let kubeconfig = read
-            .map_err(|error| passing::of_error(format!("the kubeconfig cannot be read: {error}"), &error))?;
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = at_once(Config::from_custom_kubeconfig(kubeconfig, &options))?;
-        config.map_err(|error| passing::of_error(format!("the kubeconfig cannot be used: {error}"), &error))
     }
 }
 
-/// The library's functions are async, and wait for nothing.
-fn at_once<T>(work: impl Future<Output = T>) -> Result<T, OpenError> {
-    let waits =
-        || OpenError::Refused { why: "a kubeconfig that has to be waited for is not known".to_owned() };
-    work.now_or_never().ok_or_else(waits)
+fn of_kubeconfig(selected: Selected, sources: &mut Sources) -> Result<Access, OpenError> {
+    let Selected { cluster, mut user, namespace } = selected;
+    let proxy = Some(cluster.proxy_url.clone()).filter(|proxy| !proxy.is_empty()).or_else(usual_proxy);
+    if let Some(proxy) = proxy {
+        let proxy = proxy.rsplit_once('@').map_or(proxy.as_str(), |(_, host)| host);
+        return Err(refused(format!(
+            "the API server is to be reached through the proxy {proxy} (proxy-url of the kubeconfig, or HTTPS_PROXY), which this store \
+             does not use; name a server that is reached without one"
+        )));
+    }
+    let mut trust = Trust { is_blind: cluster.insecure_skip_tls_verify, ..Trust::default() };
+    let mut load = |data: &str, path: &str| of_data_or_file(data, path, sources);
+    trust.authorities = load(&cluster.certificate_authority_data, &cluster.certificate_authority)?;
+    let certificate = load(&user.client_certificate_data, &user.client_certificate)?;
+    let key = load(&user.client_key_data, &user.client_key)?;
+    trust.identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) => return Err(refused("client-certificate of the kubeconfig needs client-key")),
+        (None, Some(_)) => return Err(refused("client-key of the kubeconfig needs client-certificate")),
+    };
+    let authority = trust.authorities.as_ref().map(|pem| BASE64.encode(pem));
+    let program = Program::take(&mut user, || cluster.for_program(authority.as_deref()), sources)?;
+    let headers = headers(&user, sources)?;
+    Ok(Access {
+        transport: transport(&cluster, &trust, headers, sources)?,
+        namespace,
+        program: program.map(Arc::new),
+    })
 }
 
-/// Returns where kubeconfigs are looked for.
-fn usual_kubeconfigs() -> Vec<PathBuf> {
-    match std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
-        Some(paths) => std::env::split_paths(&paths).collect(),
-        None => std::env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
+/// The configuration that a pod has. Its files are the kubelet's affair.
+fn of_pod(sources: &mut Sources) -> Result<Access, OpenError> {
+    let variable =
+        |name: &str| env::var(name).map_err(|_| refused(format!("{name} is not in the environment")));
+    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let mut load = |name: &str| {
+        let path = Path::new(OF_POD).join(name);
+        sources.add(&path);
+        let mut text = String::new();
+        let read = File::open(&path).and_then(|file| file.take(OF_POD_MAX).read_to_string(&mut text));
+        let read = read.map_err(|error| passing::of_file(format!("{}: {error}", path.display()), &error));
+        read.map(|_| text)
+    };
+    let (namespace, authorities, token) = (load("namespace")?, load("ca.crt")?, load("token")?);
+    let cluster = Cluster::at(format!("https://{host}:{port}"));
+    let trust = Trust { authorities: Some(authorities.into_bytes()), ..Trust::default() };
+    let headers = headers(&User { token: Some(token), ..User::default() }, sources)?;
+    let transport = transport(&cluster, &trust, headers, sources)?;
+    Ok(Access { transport, namespace: namespace.trim().to_owned(), program: None })
+}
+
+fn transport(
+    cluster: &Cluster,
+    trust: &Trust,
+    headers: HeaderMap,
+    sources: &mut Sources,
+) -> Result<Arc<dyn Transport>, OpenError> {
+    let unusable = |why: String| refused(format!("the configuration cannot be used: {why}"));
+    let server = server(&cluster.server).map_err(unusable)?;
+    if trust.authorities.is_none() {
+        tls::system_authorities().for_each(|path| sources.add(&path));
+    }
+    let tls = trust.client().map_err(unusable)?;
+    let name =
+        Some(cluster.tls_server_name.clone()).filter(|name| !name.is_empty()).map(ServerName::try_from);
+    let name = name.transpose().map_err(|error| unusable(format!("tls-server-name: {error}")))?;
+    Ok(Arc::new(Http::new(server, tls, name, headers)))
+}
+
+fn server(text: &str) -> Result<Uri, String> {
+    let fault = |why: &str| format!("server {text:?} is no address such as https://HOST:PORT: {why}");
+    let server = text.parse::<Uri>().map_err(|error| fault(&error.to_string()))?;
+    if server.authority().is_none() || !matches!(server.scheme_str(), Some("https" | "http")) {
+        return Err(fault("it begins with https:// or http://"));
+    }
+    Ok(server)
+}
+
+/// The content that a kubeconfig has itself, or else that of the file that it names.
+fn of_data_or_file(data: &str, path: &str, sources: &mut Sources) -> Result<Option<Vec<u8>>, OpenError> {
+    match (data, path) {
+        ("", "") => Ok(None),
+        ("", path) => kubeconfig::read(Path::new(path), sources).map(|text| Some(text.into_bytes())),
+        (data, _) => match BASE64.decode(data) {
+            Ok(content) => Ok(Some(content)),
+            Err(error) => Err(refused(format!("a field …-data of the kubeconfig is not in Base64: {error}"))),
+        },
     }
 }
 
-/// Returns the files that are named for any cluster or user.
-fn named_files(kubeconfig: &Kubeconfig) -> impl Iterator<Item = &String> {
-    let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
-    let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
-    let of_users = users.flat_map(|user| [&user.client_certificate, &user.client_key, &user.token_file]);
-    clusters.map(|cluster| &cluster.certificate_authority).chain(of_users).flatten()
+/// The credentials, where they are fixed, and the account to act as.
+fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
+    let mut headers = HeaderMap::new();
+    let value = |name: &str, text: &str| {
+        let value = HeaderValue::from_str(text);
+        value.map_err(|_| refused(format!("{name} of the kubeconfig has letters that a header cannot have")))
+    };
+    let shown = match (&user.auth_provider, &user.username, &user.password, &user.token, &user.token_file) {
+        (Some(provider), ..) => Some(format!("Bearer {}", of_provider(provider)?)),
+        (_, Some(name), Some(password), ..) => {
+            Some(format!("Basic {}", BASE64.encode(format!("{name}:{password}"))))
+        }
+        (.., Some(token), _) => Some(format!("Bearer {}", token.trim())),
+        (.., Some(path)) => Some(format!("Bearer {}", kubeconfig::read(Path::new(path), sources)?.trim())),
+        (_, _, _, None, None) => None,
+    };
+    if let Some(shown) = shown {
+        let mut shown = value("the token", &shown)?;
+        shown.set_sensitive(true);
+        headers.insert(AUTHORIZATION, shown);
+    }
+    let acts = [("impersonate-user", "as", &user.act_as), ("impersonate-uid", "as-uid", &user.as_uid)];
+    for (header, name, text) in acts {
+        if let Some(text) = text {
+            headers.insert(header, value(name, text)?);
+        }
+    }
+    for group in &user.as_groups {
+        headers.append("impersonate-group", value("as-groups", group)?);
+    }
+    for (key, values) in &user.as_user_extra {
+        let name =
+            format!("impersonate-extra-{}", utf8_percent_encode(&key.to_lowercase(), KEPT)).to_lowercase();
+        let name =
+            HeaderName::try_from(name).map_err(|_| refused("as-user-extra of the kubeconfig has no name"))?;
+        for text in values {
+            headers.append(name.clone(), value("as-user-extra", text)?);
+        }
+    }
+    Ok(headers)
+}
+
+/// The token that a kubeconfig holds for a provider. It is not renewed.
+fn of_provider(AuthProvider { name, config }: &AuthProvider) -> Result<&str, OpenError> {
+    match (name.as_str(), config.get("id-token")) {
+        ("oidc" | "gcp", Some(token)) => Ok(token),
+        _ => Err(refused(format!(
+            "auth-provider {name:?} of the kubeconfig holds no id-token that could be shown; name a program in exec instead"
+        ))),
+    }
+}
+
+fn usual_proxy() -> Option<String> {
+    ["HTTPS_PROXY", "https_proxy"]
+        .into_iter()
+        .find_map(|name| env::var(name).ok().filter(|proxy| !proxy.is_empty()))
+}
+
+fn refused(why: impl Into<String>) -> OpenError {
+    OpenError::Refused { why: why.into() }
 }

@@ -1,9 +1,8 @@
 //! The program that a kubeconfig names to fetch a token (`exec`), as client-go runs such programs:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //!
-//! kube would run it by itself: whoever owns it, for as long as it takes, and with all of its output in memory. Here it must be this user's
-//! or root's, has a limit on its time and output, and runs in a task of its own: requests use the earlier token while it is good, and one
-//! that gives up waiting leaves the result to the next. It is killed when nothing of the store is left that could use its token.
+//! It must be this user's or root's, has a limit on its time and output, and runs in a task of its own: requests use the earlier token while
+//! it is good, and one that gives up waiting leaves the result to the next. It is killed when nothing of the store is left that could use its token.
 //! Processes that it leaves behind when it ends are not killed, as client-go kills none: from then on the number of its process group
 //! may be another's.
 
@@ -22,18 +21,18 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::{Either, select};
 use http::HeaderValue;
 use jiff::Timestamp;
-use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 #[cfg(target_os = "linux")]
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::kubeconfig::{Exec, User};
 use crate::attempts;
 use crate::background::{self, Aborted};
 use crate::open::OpenError;
@@ -120,12 +119,16 @@ struct Status {
 }
 
 impl Program {
-    /// Takes the program out of what a kubeconfig says of a user, so that kube runs none. `None` if it names none, or something else goes
-    /// before.
+    /// Takes the program out of what a kubeconfig says of a user; `cluster` is what it is told of the cluster, if it asks for that. `None` if
+    /// there is none, or something else goes before.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if others could change the program, or it is not there.
-    pub(super) fn take(user: &mut AuthInfo, sources: &mut Sources) -> Result<Option<Self>, OpenError> {
+    pub(super) fn take(
+        user: &mut User,
+        cluster: impl FnOnce() -> Value,
+        sources: &mut Sources,
+    ) -> Result<Option<Self>, OpenError> {
         let refused = |why: String| OpenError::Refused { why };
         if user.auth_provider.as_ref().is_some_and(|provider| provider.config.contains_key("cmd-path")) {
             let why = "the kubeconfig names a program in auth-provider, which Kubernetes 1.26 has removed; name it in exec";
@@ -136,13 +139,13 @@ impl Program {
         if has_login || user.auth_provider.is_some() || user.token.is_some() || user.token_file.is_some() {
             return Ok(None);
         }
-        if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
+        if exec.interactive_mode == "Always" {
             let why = "the program in exec of the kubeconfig has interactiveMode Always, and there is nobody to talk to";
             return Err(refused(why.to_owned()));
         }
-        let command = exec.command.as_deref().unwrap_or_default();
+        let command = exec.command.as_str();
         let Some(path) = find(command) else {
-            let hint = exec.install_hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+            let hint = exec.install_hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
             let why =
                 format!("the program {command:?} in exec of the kubeconfig is in no directory of PATH{hint}");
             return Err(refused(why));
@@ -150,9 +153,8 @@ impl Program {
         sources.add(&path);
         let unused = |error| passing::of_file(format!("{} is not run: {error}", path.display()), &error);
         ownership::check_program(&path).map_err(unused)?;
-        let environment = environment(&exec)
-            .map_err(|error| refused(format!("exec of the kubeconfig cannot be used: {error}")))?;
-        let call = Call { path, arguments: exec.args.unwrap_or_default(), environment };
+        let environment = environment(&exec, cluster);
+        let call = Call { path, arguments: exec.args, environment };
         Ok(Some(Self { call: Arc::new(call), state: Mutex::default() }))
     }
 
@@ -323,18 +325,14 @@ impl Token {
 }
 
 /// Returns what the program is told by its environment.
-fn environment(exec: &ExecConfig) -> Result<Vec<(String, String)>, serde_json::Error> {
+fn environment(exec: &Exec, cluster: impl FnOnce() -> Value) -> Vec<(String, String)> {
     let mut spec = json!({ "interactive": false });
     if exec.provide_cluster_info {
-        spec["cluster"] = serde_json::to_value(&exec.cluster)?;
+        spec["cluster"] = cluster();
     }
     let info = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
-    let named = exec
-        .env
-        .iter()
-        .flatten()
-        .filter_map(|setting| Some((setting.get("name")?.clone(), setting.get("value")?.clone())));
-    Ok(named.chain([("KUBERNETES_EXEC_INFO".to_owned(), info.to_string())]).collect())
+    let named = exec.env.iter().map(|setting| (setting.name.clone(), setting.value.clone()));
+    named.chain([("KUBERNETES_EXEC_INFO".to_owned(), info.to_string())]).collect()
 }
 
 /// Finds a program where a shell would, but for directories of PATH that depend on where this process is.

@@ -12,7 +12,7 @@
 //! | `http` (feature `tower`) | HTTP services: a layer over a held fence | in a file of its own |
 //! | `postgres` (feature `postgres`) | tables of a PostgreSQL database | in the database, which checks every writer itself |
 //! | `object` (feature `object`) | an object of an object store | in the object |
-//! | `kubernetes` (feature `kubernetes`) | objects of Kubernetes | in an annotation of each object |
+//! | the crate `primacy-kube` | objects of Kubernetes | in an annotation of each object |
 //! | the crate `primacy-fence-redis` | what programs write to a Redis server through it | under a key of that server |
 //! | `sqlite` (feature `sqlite`) | tables of an SQLite database | in the database, which checks every writer itself |
 //! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
@@ -31,8 +31,6 @@ pub mod held;
 #[cfg(feature = "tower")]
 pub mod http;
 mod inherited_lock;
-#[cfg(feature = "kubernetes")]
-pub mod kubernetes;
 #[cfg(feature = "object")]
 pub mod object;
 #[cfg(feature = "postgres")]

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use primacy::{Elector, Reason};
 use primacy_conformance::live::Ground;
 use primacy_conformance::live::kubernetes::{ApiServer, lease_path};
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use primacy_stores::kubernetes::KubernetesRegister;
-use primacy_stores::kubernetes::kube::{Client, Config};
 use primacy_stores::{OpenError, ReadError, Register, SetError, open};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{PATIENCE, run_or_say, server};
+use super::{PATIENCE, kube_client, run_or_say, server};
 
 fn record(token: u64) -> Record {
     Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
@@ -66,8 +66,7 @@ async fn each_answer_is_told_as_what_the_caller_may_believe() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_repeats_its_requests_does_not_call_its_own_write_a_conflict() {
     let Some(server) = server().await else { return };
-    let client = Client::try_from(Config::new(server.address().parse().unwrap())).unwrap();
-    let register = KubernetesRegister::with_client(client, "default", "repeats").await.unwrap();
+    let register = primacy_kube::register(kube_client(&server, true), "default", "repeats").await.unwrap();
     let version = set(&register, None, 1).await.unwrap();
     server.order("fault", &json!({"status": 504, "after": true, "verbs": ["update"]})).await;
     let told = set(&register, Some(&version), 2).await.unwrap_err();
@@ -217,6 +216,50 @@ async fn over_tls_the_server_is_known_by_its_authority() {
     set(&*register, None, 1).await.unwrap();
     let refused = open(&server.url(), "tls").await.unwrap_err();
     assert!(refused.to_string().contains("certificate"), "{refused}");
+    // What a kubeconfig may say of it besides.
+    let data = BASE64.encode(std::fs::read(&cert).unwrap());
+    let inline = server.url_as("inline", &json!({}), &json!({"certificate-authority-data": data}));
+    assert_eq!(token(&*open(&inline, "tls").await.unwrap()).await, 1);
+    let blind = server.url_as("blind", &json!({}), &json!({"insecure-skip-tls-verify": true}));
+    assert_eq!(token(&*open(&blind, "tls").await.unwrap()).await, 1);
+    let by_number = format!("https://127.0.0.1:{}", server.port());
+    let other = json!({"server": by_number, "certificate-authority": cert});
+    let refused = open(&server.url_as("other", &json!({}), &other), "tls").await.unwrap_err();
+    assert!(refused.to_string().contains("not valid for name"), "{refused}");
+    let named = json!({"server": by_number, "certificate-authority": cert, "tls-server-name": "localhost"});
+    assert_eq!(token(&*open(&server.url_as("named", &json!({}), &named), "tls").await.unwrap()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_a_client_is_known_by_its_certificate() {
+    let ground = Ground::new("kubernetes-clients");
+    let [signed, client] =
+        ["localhost", "client"].map(|name| rcgen::generate_simple_self_signed([name.to_owned()]).unwrap());
+    let [cert, key, shown, private] =
+        ["cert.pem", "key.pem", "client.pem", "client-key.pem"].map(|name| ground.at(name));
+    std::fs::write(&cert, signed.cert.pem()).unwrap();
+    std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&shown, client.cert.pem()).unwrap();
+    std::fs::write(&private, client.signing_key.serialize_pem()).unwrap();
+    let [cert, key, shown, private] = [&cert, &key, &shown, &private].map(|path| path.to_str().unwrap());
+    let options = ["--cert", cert, "--key", key, "--client-ca", shown];
+    let Some(server) = run_or_say(ApiServer::start_with(ground, &options, "https").await) else { return };
+    let cluster = json!({"certificate-authority": cert});
+    let data = |path: &str| BASE64.encode(std::fs::read(path).unwrap());
+    let files = json!({"client-certificate": shown, "client-key": private});
+    let inline = json!({"client-certificate-data": data(shown), "client-key-data": data(private)});
+    for (name, user) in [("files", files), ("inline", inline)] {
+        let register = open(&server.url_as(name, &user, &cluster), name).await.unwrap();
+        set(&*register, None, 1).await.unwrap();
+    }
+    for (name, user, says) in [
+        ("none", json!({}), "certificate"),
+        ("half", json!({"client-certificate": shown}), "needs client-key"),
+        ("wrong", json!({"client-certificate": shown, "client-key": key}), "of no use"),
+    ] {
+        let refused = open(&server.url_as(name, &user, &cluster), "e").await.unwrap_err().to_string();
+        assert!(refused.to_lowercase().contains(says), "{name}: {refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

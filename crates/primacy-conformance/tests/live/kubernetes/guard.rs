@@ -1,21 +1,21 @@
 //! The guarded writer: what a leader of the past sends too late is refused.
 
 use primacy::FencingToken;
-use primacy::fence::kubernetes::{GuardError, create, fenced, highest};
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_core::fence::FenceError;
-use primacy_stores::kubernetes::kube::Api;
-use primacy_stores::kubernetes::kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use primacy_kube::fence::{GuardError, create, fenced, highest};
+use primacy_kube::kube::Api;
+use primacy_kube::kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::server;
+use super::{kube_client, server};
 
 const OLD: FencingToken = FencingToken(1_800_000_000_007);
 const NEW: FencingToken = FencingToken(1_800_000_000_008);
 
 fn config_maps(server: &ApiServer) -> (Api<DynamicObject>, ApiResource) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-    (Api::default_namespaced_with(server.client(), &kind), kind)
+    (Api::default_namespaced_with(kube_client(server, false), &kind), kind)
 }
 
 fn put(value: &str) -> impl FnMut(&mut DynamicObject) -> Result<(), GuardError> {

@@ -24,8 +24,7 @@ use std::fmt::Debug;
 
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
-use primacy_core::fence::{Fence, FenceError, FencingToken};
-pub use primacy_stores::kubernetes::kube;
+use primacy::fence::{self, Fence, FenceError, FencingToken};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -105,7 +104,7 @@ where
     for _ in 0..ATTEMPTS_MAX {
         let mut object = api.get(name).await?;
         let admitted = Fence::new(token_in(&object, &annotation)?).admit(token);
-        admitted.inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
+        admitted.inspect_err(|FenceError::Stale { .. }| fence::count_refused())?;
         let version = object.resource_version();
         change(&mut object)?;
         object.annotations_mut().insert(annotation.clone(), token.to_string());

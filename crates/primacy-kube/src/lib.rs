@@ -1,0 +1,54 @@
+//! [`kube`] and Primacy: an election in a Lease through the application's own [`kube::Client`], and [fenced writes](fence) to objects of
+//! Kubernetes.
+//!
+//! The credentials are the application's. Without a client of its own, a program opens `kubernetes://NAMESPACE` and needs none of this: the
+//! store has a small client for the one Lease.
+//!
+//! A new major version of kube is one of this crate too. kube is built for one version of Kubernetes, which the program chooses by a feature
+//! of `k8s-openapi`: here [`v1_33`](https://docs.rs/k8s-openapi), unless the program turns the default features off.
+
+pub mod fence;
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+pub use kube;
+use kube::Client;
+use primacy::stores::kubernetes::{Body, KubernetesRegister, Transport, TransportError};
+use primacy::stores::{OpenError, Pending};
+
+/// Opens `election` in a Lease of `namespace`, for `Elector::builder().register(…)`.
+///
+/// The client's connections live in the runtime in which it was made, which must outlive the register. kube's clients send a request again by
+/// themselves unless `Config::default_retry` is off: so a write that was not done is always `SetError::Unknown` here, for that may be about a
+/// repetition.
+///
+/// # Errors
+/// [`OpenError::Refused`] if the server does not accept the credentials or the role allows too little,
+/// [`OpenError::Unavailable`] if it was not reached.
+pub async fn register(
+    client: Client,
+    namespace: &str,
+    election: &str,
+) -> Result<KubernetesRegister, OpenError> {
+    KubernetesRegister::with_transport(Arc::new(KubeTransport(client)), namespace, election).await
+}
+
+struct KubeTransport(Client);
+
+impl Transport for KubeTransport {
+    fn send(&self, request: Request<Vec<u8>>) -> Pending<'static, Result<Response<Body>, TransportError>> {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let response = client.send(request.map(kube::client::Body::from)).await;
+            let response = response.map_err(|error| {
+                if let kube::Error::Auth(error) = &error {
+                    return TransportError::NotSent { why: error.to_string() };
+                }
+                TransportError::of(&error)
+            })?;
+            Ok(response.map(|body| body.map_err(|error| TransportError::of(&error)).boxed_unsync()))
+        })
+    }
+}
