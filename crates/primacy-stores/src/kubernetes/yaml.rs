@@ -1,15 +1,18 @@
 //! YAML, in which kubeconfigs are written, as values of JSON. JSON itself is YAML.
 //!
 //! A plain scalar is a text unless it is a boolean or null, so a name of digits stays as it is written; entries that are null are left out. The
-//! parser bounds the depth; aliases are bounded by the number of values that they may make.
+//! parser bounds the depth; aliases are bounded by the size of what they repeat.
 
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Value};
 
-/// The most values of one text, with those that aliases repeat.
-const VALUES_MAX: usize = 100_000;
+/// The most bytes that the values of one text take, with those that aliases repeat.
+const SIZE_MAX: usize = 16 << 20;
+
+/// The bytes that a value takes beside its text.
+const VALUE_SIZE: usize = 64;
 
 /// The deepest nesting of values.
 const DEPTH_MAX: usize = 64;
@@ -25,7 +28,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
     let mut options = Options::default();
     options.set_emit_comments(false);
     let parser = Parser::new_from_str_with_options(text, options);
-    let mut reader = Reader { parser, anchors: BTreeMap::new(), left: VALUES_MAX };
+    let mut reader = Reader { parser, anchors: BTreeMap::new(), left: SIZE_MAX };
     let mut documents = Vec::new();
     loop {
         let event = reader.next()?;
@@ -42,7 +45,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
 
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    /// The values that have an anchor, and how many values each of them is.
+    /// The values that have an anchor, and the size of each.
     anchors: BTreeMap<usize, (Value, usize)>,
     left: usize,
 }
@@ -62,9 +65,10 @@ impl<'a> Reader<'a> {
     /// Reads the value that begins with `event`.
     fn value(&mut self, event: Event<'a>, depth: usize, is_typed: bool) -> Result<Value, String> {
         let left = self.left;
-        self.spend(1)?;
+        self.spend(VALUE_SIZE)?;
         let inner = depth.checked_sub(1).ok_or("it is nested too deeply")?;
         let (value, anchor) = if let Event::Scalar(text, style, anchor, tag) = event {
+            self.spend(text.len())?;
             let is_plain = style == ScalarStyle::Plain && tag.is_none();
             (if is_plain { plain(&text, is_typed) } else { text.into_owned().into() }, anchor)
         } else if let Event::SequenceStart(_, anchor, _) = event {
@@ -104,6 +108,7 @@ impl<'a> Reader<'a> {
             }
             let Event::Scalar(key, ..) = event else { return Err("a key is no text".to_owned()) };
             let key = key.into_owned();
+            self.spend(key.len())?;
             let event = self.next()?;
             match (key.as_str(), self.value(event, depth, is_typed || key == TYPED)?) {
                 ("<<", Value::Object(others)) => merged.push(others),
@@ -124,8 +129,8 @@ impl<'a> Reader<'a> {
         Ok(entries.into())
     }
 
-    fn spend(&mut self, count: usize) -> Result<(), String> {
-        self.left = self.left.checked_sub(count).ok_or("it has too many values")?;
+    fn spend(&mut self, size: usize) -> Result<(), String> {
+        self.left = self.left.checked_sub(size).ok_or("it has too many values, or too long ones")?;
         Ok(())
     }
 }
@@ -170,6 +175,7 @@ mod tests {
         for (before, next) in ('a'..'h').zip('b'..='h') {
             laughs.push_str(&format!("{next}: &{next} [{}]\n", vec![format!("*{before}"); 10].join(", ")));
         }
+        let long = format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), vec!["*a"; 100].join(", "));
         for text in [
             "token: [s3cret",
             "token: \"s3cret",
@@ -182,6 +188,7 @@ mod tests {
             "\u{0}s3cret",
             &deep,
             &laughs,
+            &long,
         ] {
             let shown = text.chars().take(30).collect::<String>();
             let refused = documents(text).expect_err(&shown);
