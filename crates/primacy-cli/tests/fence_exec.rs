@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::fs;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use primacy::fence::{DurableFence, FencingToken, HeldFence};
 use primacy_testbed::{Place, stderr, stdout, strings, wait_until};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// `primacy fence exec` of a command under this token.
@@ -274,6 +278,32 @@ fn a_command_can_neither_write_to_the_fence_nor_end_the_lock_of_fence_exec() {
             fs::remove_file(place.path(file)).unwrap();
         }
     }
+}
+
+/// By `SCM_RIGHTS`, to this process, which is no descendant.
+#[test]
+fn a_descriptor_that_the_command_hands_on_does_not_keep_the_fence_held() {
+    let place = Place::new("exec-handed-on");
+    let listener = UnixListener::bind(place.path("socket")).unwrap();
+    let hand_on = "import os, socket\n\
+                   there = [int(n) for n in os.listdir('/proc/self/fd') if os.path.lexists(f'/proc/self/fd/{n}')]\n\
+                   fence = [n for n in there if os.readlink(f'/proc/self/fd/{n}').endswith('e.fence')]\n\
+                   to = socket.socket(socket.AF_UNIX); to.connect('socket')\n\
+                   socket.send_fds(to, [b'x'], fence[:1])";
+    let child = start(&place, &exec("7", &[], &strings(&["python3", "-c", hand_on])));
+    let (stream, _) = listener.accept().unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut handed = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut handed, RecvFlags::empty()).unwrap();
+    let Some(RecvAncillaryMessage::ScmRights(mut descriptors)) = handed.drain().next() else {
+        panic!("no descriptor")
+    };
+    let _kept = descriptors.next().unwrap();
+    let first = child.wait_with_output().unwrap();
+    assert!(first.status.success(), "{}", stderr(&first));
+    let second = place.output(&script("8", &["--no-wait"], "true"));
+    assert!(second.status.success(), "{}", stderr(&second));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::file::{DurableFence, DurableFenceError};
 use super::inherited_lock;
 
 /// A [`DurableFence`] that is locked until this value, and every descriptor that was
-/// [duplicated](Self::duplicate_lock) from it, is gone.
+/// [duplicated](Self::duplicate_lock) from it, is gone, or [released](Self::release_duplicate).
 #[derive(Debug)]
 pub struct HeldFence(DurableFence);
 
@@ -111,6 +111,16 @@ impl HeldFence {
         let file = self.0.file();
         let made = inherited_lock::make(&file);
         made.map(OwnedFd::from).map_err(|error| self.0.failed("held for a child process", error))
+    }
+
+    /// Ends the lock of a [duplicate](Self::duplicate_lock), also for processes that the child has handed the descriptor to. For when the
+    /// child and its descendants are gone; this value holds the fence until it is dropped.
+    ///
+    /// # Errors
+    /// [`DurableFenceError::Io`]
+    pub fn release_duplicate(&self, lock: OwnedFd) -> Result<(), DurableFenceError> {
+        let released = inherited_lock::release(&File::from(lock));
+        released.map_err(|error| self.0.failed("released by a child process", error))
     }
 
     #[cfg(feature = "tower")]

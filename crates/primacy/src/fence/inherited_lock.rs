@@ -23,6 +23,12 @@ pub(super) fn make(held: &File) -> io::Result<File> {
     }
 }
 
+/// Ends the lock of a file from [`make`], for all processes that share it.
+#[cfg(target_os = "linux")]
+pub(super) fn release(inherited: &File) -> io::Result<()> {
+    Ok(set(inherited, libc::F_OFD_SETLK, libc::F_UNLCK)?)
+}
+
 /// Waits until no process has an inherited lock, or fails with [`io::ErrorKind::WouldBlock`]. The caller has the `flock` of `file`, which is
 /// open for writing.
 #[cfg(target_os = "linux")]
@@ -58,6 +64,12 @@ fn set(file: &File, command: libc::c_int, kind: libc::c_int) -> rustix::io::Resu
 #[cfg(not(target_os = "linux"))]
 pub(super) fn make(held: &File) -> io::Result<File> {
     held.try_clone()
+}
+
+/// It is the holder's lock, which ends with the holder and the descriptors.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn release(_inherited: &File) -> io::Result<()> {
+    Ok(())
 }
 
 /// There is no lock of another kind to wait for.
@@ -98,6 +110,15 @@ mod tests {
         assert!(is_in_use());
         drop(held);
         assert!(!is_in_use(), "it has given up its own");
+
+        let held = HeldFence::open(&path, "e").unwrap();
+        let lock = held.duplicate_lock().unwrap();
+        let passed_on = lock.try_clone().unwrap();
+        held.release_duplicate(lock).unwrap();
+        assert!(is_in_use());
+        drop(held);
+        assert!(!is_in_use(), "whatever process has been handed it");
+        drop(passed_on);
         std::fs::remove_file(path).unwrap();
     }
 }

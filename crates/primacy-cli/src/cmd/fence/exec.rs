@@ -8,13 +8,13 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
 use clap::Parser;
 use primacy::FencingToken;
-use primacy::fence::HeldFence;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, set_child_subreaper};
 use rustix::termios::tcgetpgrp;
@@ -73,7 +73,8 @@ Signals: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to
 the command. While another command is waited for, they end the waiting.
 
 What can outlast the lock: a process that the kernel cannot kill, or that has
-become another user; where this process is killed, a descendant that has closed
+become another user (one that was handed the command's descriptor of the state
+file can also take its lock again, and keep others out); where this process is killed, a descendant that has closed
 the files which it was started with, or has unlocked the state file; and work that
 others do for the command (docker run, systemd-run, ssh, kubectl exec).
 
@@ -106,9 +107,12 @@ pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
     fence.admit(token).map_err(|error| failure(&error, Exit::NotElected))?;
     // The parent-death signal follows the thread, so the command is started by this one, which stays.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let exit = runtime.block_on(run(&program, &args.environment(token), &fence));
+    let lock = fence.duplicate_lock().map_err(|error| failure(&error, Exit::NotElected))?;
+    let exit = runtime.block_on(run(&program, &args.environment(token), lock.try_clone()?));
     // In every case before the lock is let go, though what remains of the command has its own descriptor.
     end_descendants(None, None, |_, _| {});
+    // A process that the command has handed its descriptor to would keep the fence held.
+    fence.release_duplicate(lock).map_err(|error| failure(&error, Exit::NotElected))?;
     exit
 }
 
@@ -138,13 +142,13 @@ impl Exec {
 async fn run(
     program: &Program,
     environment: &[(&'static str, String); 2],
-    fence: &HeldFence,
+    lock: OwnedFd,
 ) -> Result<Exit, Failure> {
     // Orphans of the command are handed to this process, so that it knows when none is left.
     set_child_subreaper(Some(getpid()))?;
     let mut child_ended = signal(SignalKind::child())?;
     let mut passed_on = PassedOn::listen()?;
-    let main = start(program, environment, fence)?;
+    let main = start(program, environment, lock)?;
     loop {
         let mut ended = None;
         reap(|pid, end| {
@@ -167,7 +171,7 @@ async fn run(
 fn start(
     program: &Program,
     environment: &[(&'static str, String); 2],
-    fence: &HeldFence,
+    lock: OwnedFd,
 ) -> Result<Pid, Failure> {
     let mut command = Command::new(&program.file);
     if let Some((name, args)) = program.args.split_first() {
@@ -175,7 +179,6 @@ fn start(
     }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     bind_to_parent(&mut command, Signal::KILL);
-    let lock = fence.duplicate_lock().map_err(|error| failure(&error, Exit::NotElected))?;
     hand_on(&mut command, lock);
     let child = command.spawn().map_err(|error| {
         // It was there and executable a moment ago, so anything else is the system's.
