@@ -139,6 +139,7 @@ fn of_pod(sources: &mut Sources) -> Result<Access, OpenError> {
     let (namespace, authorities, token) = (load("namespace")?, load("ca.crt")?, load("token")?);
     let cluster = Cluster::at(format!("https://{host}:{port}"));
     let trust = Trust { authorities: Some(authorities.into_bytes()), ..Trust::default() };
+    bearer(&format!("{OF_POD}/token"), &token)?;
     let headers = headers(&User { token: Some(token), ..User::default() }, sources)?;
     let transport = transport(&cluster, &trust, headers, sources)?;
     Ok(Access { transport, namespace: namespace.trim().to_owned(), program: None })
@@ -190,13 +191,14 @@ fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
         let value = HeaderValue::from_str(text);
         value.map_err(|_| refused(format!("{name} of the kubeconfig has letters that a header cannot have")))
     };
-    let shown = match (&user.auth_provider, &user.username, &user.password, &user.token, &user.token_file) {
+    let token = user.token.as_ref().filter(|token| !token.is_empty());
+    let shown = match (&user.auth_provider, &user.username, &user.password, token, &user.token_file) {
         (Some(provider), ..) => Some(format!("Bearer {}", of_provider(provider)?)),
         (_, Some(name), Some(password), ..) => {
             Some(format!("Basic {}", BASE64.encode(format!("{name}:{password}"))))
         }
-        (.., Some(token), _) => Some(format!("Bearer {}", token.trim())),
-        (.., Some(path)) => Some(format!("Bearer {}", kubeconfig::read(Path::new(path), sources)?.trim())),
+        (.., Some(token), _) => Some(bearer("the token", token)?),
+        (.., Some(path)) => Some(bearer(path, &kubeconfig::read(Path::new(path), sources)?)?),
         (_, _, _, None, None) => None,
     };
     if let Some(shown) = shown {
@@ -225,6 +227,14 @@ fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
     Ok(headers)
 }
 
+/// The credentials of a token from `source`. Without one, a server would take each request for that of a stranger.
+fn bearer(source: &str, token: &str) -> Result<String, OpenError> {
+    match token.trim() {
+        "" => Err(refused(format!("{source} is empty, and should hold a token"))),
+        token => Ok(format!("Bearer {token}")),
+    }
+}
+
 /// The token that a kubeconfig holds for a provider. It is not renewed.
 fn of_provider(AuthProvider { name, config }: &AuthProvider) -> Result<&str, OpenError> {
     match (name.as_str(), config.get("id-token")) {
@@ -243,4 +253,27 @@ fn usual_proxy() -> Option<String> {
 
 fn refused(why: impl Into<String>) -> OpenError {
     OpenError::Refused { why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_line_and_not_empty() {
+        let path = env::temp_dir().join(format!("primacy-kubernetes-token-{}", std::process::id()));
+        let shown = |token: &str| {
+            std::fs::write(&path, token).unwrap();
+            let user = User { token_file: path.to_str().map(str::to_owned), ..User::default() };
+            headers(&user, &mut Sources::default()).map(|headers| headers[AUTHORIZATION].clone())
+        };
+        assert_eq!(shown("good\n").unwrap(), "Bearer good");
+        for (token, why) in
+            [("", "is empty"), ("\n", "is empty"), ("s3cret\nother", "letters"), ("s3cret\u{1}", "letters")]
+        {
+            let refused = shown(token).expect_err(token).to_string();
+            assert!(refused.contains(why) && !refused.contains("s3cret"), "{token:?}: {refused}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
 }
