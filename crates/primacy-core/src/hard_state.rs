@@ -19,11 +19,11 @@ pub struct HardState {
     pub voted_for: Option<Identity>,
     /// The longest duration for which it may have promised its support.
     pub promise: Duration,
-    /// Whether it has all that the node ever wrote.
+    /// The state of the disk that it was read from.
     pub past: DiskState,
 }
 
-/// Whether a durable state has all that its node ever wrote.
+/// The completeness of a durable state: whether it has all that its node ever wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiskState {
     /// As far as the node knows, it has.

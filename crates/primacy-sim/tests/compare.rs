@@ -11,7 +11,7 @@ use primacy_sim::compare::{Contender, Row, Scenario, Setup, Timers, run, table};
 
 const SEEDS: u64 = 3;
 
-/// Those of `primacy run`; that they are, the lab's test of `docs/guide/choosing.md` shows.
+/// The timers of `primacy run`, as the lab's test of `docs/guide/choosing.md` shows.
 fn setup(nodes: usize) -> Setup {
     let ms = Duration::from_millis;
     let peers = Timers {

@@ -17,14 +17,14 @@ pub use security::{CertificateStatus, Security, TlsError, TlsFiles};
 /// The longest frame without its length, but for those of metadata. The longest that is sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
 
-/// How long things may take in a mesh, and how large they may grow.
+/// Bounds of time and size in a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// For a connection to be made.
     pub connect_timeout: Duration,
     /// For a handshake to end, on either side.
     pub handshake_timeout: Duration,
-    /// How long what was sent may stay unacknowledged before the connection counts as broken. Without it, TCP
+    /// The time that sent bytes may stay unacknowledged before the connection counts as broken. Without it, TCP
     /// would retry ever more seldom, and a link would come back minutes after its network.
     pub stall_timeout: Duration,
     /// After how much silence the kernel asks whether the other side is still there; in whole seconds.

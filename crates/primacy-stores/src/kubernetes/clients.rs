@@ -30,7 +30,7 @@ const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The longest file of a pod's that is read, in bytes.
 const OF_POD_MAX: u64 = 1 << 20;
 
-/// What stands in the name of a header as it is.
+/// The characters that are not escaped in the name of a header.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The client that sends a request.

@@ -17,7 +17,7 @@ use crate::replaced_files::Sources;
 /// The extension of a cluster that is for the program that fetches a token.
 const FOR_PROGRAM: &str = "client.authentication.k8s.io/exec";
 
-/// What the files say.
+/// The content of the files.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Kubeconfig {
@@ -251,7 +251,7 @@ impl Cluster {
         Self { server, ..Self::default() }
     }
 
-    /// What a program is told of the cluster; `authority` is the content of the file that is named.
+    /// The cluster as a program is told of it; `authority` is the content of the file that is named.
     pub(super) fn for_program(&self, authority: Option<&str>) -> Value {
         let mut told = json!({ "server": self.server });
         let mut tell = |name: &str, value: Value| told[name] = value;

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use crate::tls::provider;
 
-/// Who is trusted, and what is shown, in PEM.
+/// The authorities to trust and the identity to show, in PEM.
 #[derive(Default)]
 pub(super) struct Trust {
     /// The authorities; those of the system if none are named.
@@ -25,7 +25,7 @@ impl Trust {
     /// The settings of a connection. Always with ring, whatever other provider the program has.
     ///
     /// # Errors
-    /// What of the content is of no use.
+    /// The part of the content that is of no use.
     pub(super) fn client(&self) -> Result<ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         match &self.authorities {

@@ -8,7 +8,7 @@ pub const MAY_BE_SUPERUSER: &str = "(EXISTS (SELECT FROM pg_catalog.pg_roles AS 
 /// A condition of SQL: whether the role whose oid is the expression `role` is a superuser or the login of the session, or, unless that login
 /// may be a superuser, the role that the session acts as, the owner of the database, or a role that this one is a member of.
 ///
-/// What an owner puts on a table (a trigger, a check, a default) runs in the session that writes to it, and may act as its login. A superuser, who
+/// A trigger, a check or a default that an owner puts on a table runs in the session that writes to it, and may act as its login. A superuser, who
 /// is a member of every role, must not trust each of them for that, nor the owner of each database.
 #[must_use]
 pub fn is_trusted(role: &str) -> String {

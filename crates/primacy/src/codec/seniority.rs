@@ -419,7 +419,7 @@ pub(super) fn highest_term(message: &Message) -> Term {
     }
 }
 
-/// How long the longest view of these members is on the wire, where each tells as much as this one.
+/// The length on the wire of the longest view of these members, if each tells as much as this one.
 pub(crate) fn length_of_view(
     peers: &BTreeSet<NodeId>,
     attributes: &Arc<Attributes>,
