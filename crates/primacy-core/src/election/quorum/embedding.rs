@@ -18,7 +18,7 @@ impl Quorum {
         self.hard.term
     }
 
-    /// Whether its state is all that there ever was.
+    /// The state of the disk that it was started with.
     #[must_use]
     pub const fn past(&self) -> DiskState {
         self.hard.past
