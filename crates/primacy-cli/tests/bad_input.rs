@@ -176,8 +176,7 @@ fn a_state_file_of_another_node_is_refused() {
 fn a_state_that_may_not_be_read_is_refused() {
     let place = Place::new("bad-permissions");
     // What root may not read would not be noticed as root; so another user runs it, from where that one may.
-    let program = place.path("primacy");
-    fs::copy(primacy_testbed::primacy(), &program).unwrap();
+    let program = place.copy_program(primacy_testbed::primacy(), "primacy");
     fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o755)).unwrap();
     let dir = place.path("locked");
     fs::create_dir(&dir).unwrap();

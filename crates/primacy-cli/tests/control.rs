@@ -131,8 +131,7 @@ fn a_node_of_another_user_is_not_believed() {
         assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
         return;
     }
-    let program = place.path("primacy");
-    fs::copy(primacy_testbed::primacy(), &program).unwrap();
+    let program = place.copy_program(primacy_testbed::primacy(), "primacy");
     mode(&place, ".", 0o755);
     fs::create_dir(place.path("a")).unwrap();
     mode(&place, "a", 0o755);

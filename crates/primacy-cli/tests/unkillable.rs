@@ -18,8 +18,7 @@ const USER: u32 = 65_534;
 fn start(place: &Place, more: &[&str]) -> Vec<Node> {
     let peers = peers(&NAMES);
     // It is still alive when it has become root, and then it cannot be killed.
-    let program = place.path("become-root");
-    fs::copy("/usr/bin/setpriv", &program).unwrap();
+    let program = place.copy_program("/usr/bin/setpriv", "become-root");
     fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
     let user = USER.to_string();
     let within = strings(&["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]);

@@ -151,6 +151,14 @@ impl Place {
         command
     }
 
+    /// Copies a program to this place, by a process of its own: a descriptor that this one writes by could be inherited by another test's
+    /// child, and a program that is open for writing cannot be run ("Text file busy").
+    pub fn copy_program(&self, from: &str, name: &str) -> PathBuf {
+        let program = self.path(name);
+        assert!(Command::new("cp").arg(from).arg(&program).status().unwrap().success(), "copy {from}");
+        program
+    }
+
     pub fn prepare(&self, command: &mut Command) {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env(TEST_MARK, &self.mark).env("XDG_STATE_HOME", self.path("state")).current_dir(&self.dir);
