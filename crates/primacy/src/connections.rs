@@ -35,7 +35,7 @@ pub struct Limits {
     pub backoff_max: Duration,
     /// The same for a guardian that has a death to tell: every millisecond of it may be one without a leader.
     pub testifying_backoff_max: Duration,
-    /// How long to wait when the system cannot hand over a connection, for want of descriptors for example.
+    /// The wait after the system could not hand over a connection, for want of descriptors for example.
     /// The connection stays where it is, so the next attempt would fail at once.
     pub accept_pause: Duration,
     /// The shortest time between two lines of the log about refusals of one kind, of one peer or of strangers. The
@@ -43,16 +43,16 @@ pub struct Limits {
     pub refusal_log_pause: Duration,
     /// After how long a refusal is told again whose text names the time, and so is another one each time.
     pub refusal_log_again: Duration,
-    /// How many accepted connections may be in their handshake at a time. When there are more, those that have
+    /// The most accepted connections in their handshake at a time. When there are more, those that have
     /// shown least of themselves have to go, the oldest first.
     pub strangers_max: usize,
-    /// How often the files of certificates are looked at, and the certificates that connections were made with are
+    /// The interval at which the files of certificates are looked at, and the certificates that connections were made with are
     /// judged again.
     pub certificate_check: Duration,
-    /// How long a connection may go on whose certificate would not be accepted any more. It is long enough to
+    /// The time that a connection may go on whose certificate would not be accepted any more. It is long enough to
     /// replace the files of one node after the other.
     pub certificate_grace: Duration,
-    /// How many bytes may wait for one peer; what comes after them is dropped.
+    /// The most bytes that may wait for one peer; what comes after them is dropped.
     pub buffer_max: usize,
 }
 
@@ -66,7 +66,7 @@ pub enum TransportError {
          otherwise, say --insecure-cleartext"
     )]
     NotLoopback {
-        /// What has this address.
+        /// The owner of this address.
         what: String,
         /// The address.
         address: String,
@@ -84,7 +84,7 @@ pub enum TransportError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's reason.
         source: io::Error,
     },
     /// A peer's address cannot be understood.
@@ -92,7 +92,7 @@ pub enum TransportError {
     Address {
         /// The peer.
         node: NodeId,
-        /// What was given as its address.
+        /// The text that was given as its address.
         address: String,
     },
     /// A node is listed among its own peers.
@@ -107,10 +107,10 @@ pub enum TransportError {
         /// The node.
         node: NodeId,
     },
-    /// What this node says of itself does not fit into a frame.
+    /// The greeting of this node does not fit into a frame.
     #[error("the names of the cluster, the election and the voters are too long together: {length} bytes")]
     TooLong {
-        /// How long it is.
+        /// Its length.
         length: usize,
     },
     /// The certificates cannot be used.

@@ -6,7 +6,7 @@ use primacy_core::{Duration, Identity, Instant, NodeId};
 
 use crate::handshake::RefusalKind;
 
-/// What has been counted since the start.
+/// Counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages that were handed to the kernel or to the buffer before it.
@@ -43,7 +43,7 @@ pub struct Counters {
     pub accepts_failed: u64,
     /// Whom this node has refused, by reason.
     pub refused: BTreeMap<RefusalKind, u64>,
-    /// Who has refused this node, by reason.
+    /// The peers that have refused this node, by reason.
     pub refused_by_peers: BTreeMap<RefusalKind, u64>,
 }
 

@@ -43,7 +43,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's reason.
         why: String,
     },
     /// A file does not hold what it should.
