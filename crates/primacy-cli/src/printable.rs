@@ -39,7 +39,7 @@ pub(crate) fn indented(text: &str) -> String {
 
 /// A line of JSON in which the same letters are written as JSON's escapes, and whose texts are without logins.
 pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
-    if !line.contains("://") && !line.contains(is_obeyed) {
+    if !line.contains(['@', '/']) && !line.contains(is_obeyed) {
         return Cow::Borrowed(line);
     }
     let mut shown = String::with_capacity(line.len());

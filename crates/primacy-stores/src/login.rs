@@ -48,10 +48,11 @@ fn is_user_alone(scheme: &str, login: &str) -> bool {
 }
 
 /// A text without the logins of the URLs in it; the plain name of a user stays where it is no secret. Where a URL ends is not known, so
-/// all up to the last `@` before a space or the end of the line is left out.
+/// all up to the last `@` before a space or the end of the line is left out. A word without a scheme, as `USER:PASSWORD@HOST`, is
+/// treated alike.
 #[must_use]
 pub fn without_logins(text: &str) -> Cow<'_, str> {
-    if !text.contains("://") || !text.contains(['@', '=']) {
+    if !text.contains(['@', '=']) || !text.contains(':') {
         return Cow::Borrowed(text);
     }
     let is_shown = |before: &str, login: &str| {
@@ -61,7 +62,13 @@ pub fn without_logins(text: &str) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len());
     for word in text.split_inclusive(char::is_whitespace) {
         let Some((before, rest)) = word.split_once("://") else {
-            shown.push_str(word);
+            match word.rsplit_once('@') {
+                Some((login, rest)) if login.contains(':') && !login.ends_with(PLACEHOLDERS[0]) => {
+                    shown.push_str("***@");
+                    shown.push_str(rest);
+                }
+                Some(_) | None => shown.push_str(word),
+            }
             continue;
         };
         let (login, rest) = match rest.rsplit_once('@') {
@@ -167,5 +174,7 @@ mod tests {
         assert_eq!(without_logins(fix), fix, "a command that can be copied");
         let text = "x://a?password=b c 'y://u:p@h' d\nz";
         assert_eq!(without_logins(text), "x://a?password=*** c 'y://***@h' d\nz");
+        let refused = "invalid value 'app:QX@Z@h:1' for '--peers <LIST>': a@b";
+        assert_eq!(without_logins(refused), "invalid value ***@h:1' for '--peers <LIST>': a@b");
     }
 }

@@ -102,7 +102,8 @@ pub enum TlsError {
     },
     /// The certificate is another node's.
     #[error(
-        "the certificate {path} is for {names}, and this node is {node}; issue it with subjectAltName = DNS:{node}"
+        "the certificate {path} is for {names}, and this node is {node}; issue it with subjectAltName = DNS:{node}, or \
+         DNS:{node}.primacy.CLUSTER where certificates name the cluster"
     )]
     OtherName {
         /// The file.

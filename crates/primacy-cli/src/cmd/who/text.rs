@@ -151,7 +151,7 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         let (theirs, mine) = (milliseconds(theirs), milliseconds(who.lease_ms));
         format!("  the lease of {node} is {theirs}, and that of {} {mine}: give all nodes the same", who.node)
     }));
-    lines.extend(peers.certificate.as_ref().map(certificate));
+    lines.extend(peers.certificate.iter().flat_map(certificate));
     for peer in &peers.others {
         let connected = connected(peer.outbound.is_some(), peer.inbound.is_some());
         let guardian = guardian(peer.inbound.is_some(), peer.guardian.is_some());
@@ -209,15 +209,15 @@ const fn guardian(inbound: bool, guardian: bool) -> &'static str {
     }
 }
 
-fn certificate(certificate: &Certificate) -> String {
+fn certificate(certificate: &Certificate) -> impl Iterator<Item = String> {
     let Certificate { valid_until, valid_for_seconds, replaced, trouble, .. } = certificate;
     let still = match valid_for_seconds / SECONDS_PER_DAY {
         0 if *valid_for_seconds == 0 => "it has expired".to_owned(),
         0 => format!("{} more", milliseconds(valid_for_seconds.saturating_mul(1_000))),
         days => format!("{days} days more"),
     };
-    let trouble = trouble.as_ref().map(|trouble| format!("\n    {trouble}")).unwrap_or_default();
-    format!("  certificate valid until {valid_until} ({still}), replaced {replaced} times{trouble}")
+    let line = format!("  certificate valid until {valid_until} ({still}), replaced {replaced} times");
+    std::iter::once(line).chain(trouble.as_ref().map(|trouble| format!("    {trouble}")))
 }
 
 fn counted(what: &str, counts: &BTreeMap<String, u64>) -> Option<String> {
@@ -264,6 +264,20 @@ mod tests {
         );
         // It would turn the rest of the line around.
         assert!(shown("a\u{202e}b".as_bytes()).ends_with(": 0x61e280ae62"));
+    }
+
+    #[test]
+    fn a_certificate_that_was_not_replaced_has_a_line_of_its_own() {
+        let lines: Vec<String> = certificate(&Certificate {
+            valid_until: "2030-01-01T00:00:00Z".to_owned(),
+            valid_for_seconds: 2 * SECONDS_PER_DAY,
+            replaced: 1,
+            replacements_refused: 1,
+            trouble: Some("b.pem is for c".to_owned()),
+        })
+        .collect();
+        let first = "  certificate valid until 2030-01-01T00:00:00Z (2 days more), replaced 1 times";
+        assert_eq!(lines, [first, "    b.pem is for c"]);
     }
 
     #[test]
