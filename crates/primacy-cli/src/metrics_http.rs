@@ -217,7 +217,7 @@ async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<
 /// Whether leaders of this election have a token.
 fn is_fenced(status: &Status) -> bool {
     match &status.view {
-        View::Peers(view) => view.by.is_fenced(),
+        View::Peers(view) => view.kind.is_fenced(),
         View::Store(_) | View::Sessions(_) => true,
     }
 }

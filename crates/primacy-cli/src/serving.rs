@@ -64,19 +64,19 @@ impl Drop for Serves {
 /// Takes the address, and reads the files.
 pub(crate) fn check(entry: &Entry) -> Result<Option<Checked>, Failure> {
     let serving = &entry.serving;
-    let Some(address) = serving.serve else { return Ok(None) };
+    let Some(address) = serving.etcd_api else { return Ok(None) };
     let wrong = |why: String| Failure::new(Exit::Config, why);
-    if !address.ip().is_loopback() && serving.serve_certificate.is_none() && !entry.may_send_cleartext() {
+    if !address.ip().is_loopback() && serving.etcd_api_certificate.is_none() && !entry.may_send_cleartext() {
         return Err(wrong(format!(
-            "`serve` {address} is not on this machine alone, and what clients say there, their passwords too, would be in \
-             cleartext: give `serve-certificate` and `serve-key`, or say `insecure-cleartext`"
+            "`etcd-api` {address} is not on this machine alone, and what clients say there, their passwords too, would be in \
+             cleartext: give `etcd-api-certificate` and `etcd-api-key`, or say `insecure-cleartext`"
         )));
     }
-    let users = serving.serve_users.as_deref().map(open_users).transpose().map_err(wrong)?;
-    let tls = match (&serving.serve_certificate, &serving.serve_key) {
+    let users = serving.etcd_api_users.as_deref().map(open_users).transpose().map_err(wrong)?;
+    let tls = match (&serving.etcd_api_certificate, &serving.etcd_api_key) {
         (Some(certificate), Some(key)) => {
             let (certificate, key) = (certificate.clone(), key.clone());
-            let files = ServerFiles { certificate, key, ca: serving.serve_ca.clone() };
+            let files = ServerFiles { certificate, key, ca: serving.etcd_api_ca.clone() };
             Some(Arc::new(ServerTls::open(files, &[GRPC]).map_err(|error| wrong(error.to_string()))?))
         }
         (None, _) | (_, None) => None,
@@ -86,7 +86,7 @@ pub(crate) fn check(entry: &Entry) -> Result<Option<Checked>, Failure> {
         .map_err(|error| wrong(format!("clients cannot be served at {address}: {error}")))?;
     let whereabouts = Whereabouts {
         listens: listener.local_addr()?,
-        advertised: serving.serve_advertise.clone(),
+        advertised: serving.etcd_api_advertise.clone(),
         clients_by_tls: tls.is_some(),
         nodes_by_tls: entry.tls_certificate.is_some(),
     };

@@ -38,25 +38,26 @@ fn check(place: &Place, command: &mut Command, code: i32, says: &[&str]) {
 #[test]
 fn urls_that_are_none() {
     let place = Place::new("bad-urls");
-    refused(&place, &["--on", "nonsense"], 64, &["no scheme", "sqlite:PATH"]);
-    refused(&place, &["--on", "mysql://host/db"], 64, &["no store `mysql:`", "sqlite:PATH"]);
-    refused(&place, &["--on", "sqlite:"], 64, &["needs a path"]);
-    refused(&place, &["--on", "sqlite://host/file.db"], 64, &["names a host"]);
-    refused(&place, &["--on", "sqlite:/no/such/directory/x.db"], 69, &["/no/such/directory"]);
+    refused(&place, &["--store", "nonsense"], 64, &["no scheme", "sqlite:PATH"]);
+    refused(&place, &["--store", "mysql://host/db"], 64, &["no store `mysql:`", "sqlite:PATH"]);
+    refused(&place, &["--store", "sqlite:"], 64, &["needs a path"]);
+    refused(&place, &["--store", "sqlite://host/file.db"], 64, &["names a host"]);
+    refused(&place, &["--store", "sqlite:/no/such/directory/x.db"], 69, &["/no/such/directory"]);
     refused(
         &place,
-        &["--on", "postgres://host:99999/db"],
+        &["--store", "postgres://host:99999/db"],
         64,
         &["a port is", "postgres://USER:PASSWORD@HOST/DATABASE"],
     );
-    refused(&place, &["--on", "env:NO_SUCH_VARIABLE"], 64, &["NO_SUCH_VARIABLE"]);
+    refused(&place, &["--store", "env:NO_SUCH_VARIABLE"], 64, &["NO_SUCH_VARIABLE"]);
 }
 
 #[test]
 fn a_password_on_the_command_line_is_refused_and_not_repeated() {
     let place = Place::new("bad-password");
-    refused(&place, &["--on", "etcd://user:hunter2@host"], 64, &["--on env:"]);
-    let output = place.output(&["run", "--election", "e", "--on", "etcd://user:hunter2@host", "--", "true"]);
+    refused(&place, &["--store", "etcd://user:hunter2@host"], 64, &["--store env:"]);
+    let output =
+        place.output(&["run", "--election", "e", "--store", "etcd://user:hunter2@host", "--", "true"]);
     assert!(!stderr(&output).contains("hunter2"), "{}", stderr(&output));
 }
 
@@ -65,7 +66,7 @@ fn options_that_are_wrong_or_contradict_each_other() {
     let place = Place::new("bad-options");
     refused(&place, &["--no-such-option"], 64, &["--no-such-option"]);
     refused(&place, &["--lease", "10"], 64, &["250ms, 10s"]);
-    refused(&place, &["--on", "sqlite:x.db", "--peers", "a=127.0.0.1:1"], 64, &["cannot be used with"]);
+    refused(&place, &["--store", "sqlite:x.db", "--peers", "a=127.0.0.1:1"], 64, &["cannot be used with"]);
     refused(&place, &["--wait", "1s", "--no-wait"], 64, &["cannot be used with"]);
     refused(&place, &["--peers", "a=127.0.0.1:7400"], 64, &["--node"]);
     refused(&place, &["--peers", "a", "--node", "a"], 64, &["name=host:port"]);
@@ -208,7 +209,7 @@ fn a_port_in_use_is_named() {
 fn a_second_process_of_the_same_node_is_refused_and_the_first_goes_on() {
     let place = Place::new("bad-second");
     let (peers, dir) = (peers(&["a"]), place.text("a"));
-    let in_store = ["--node", "me", "--on", "sqlite:e.db"];
+    let in_store = ["--node", "me", "--store", "sqlite:e.db"];
     for options in [alone(&peers, &dir), in_store.to_vec()] {
         let mut args = strings(&["run", "--json", "--election", "e"]);
         args.extend(strings(&options));
@@ -249,7 +250,7 @@ fn a_file_that_is_no_database_is_left_as_it_is() {
     let file = place.path("notes.txt");
     fs::write(&file, "somebody's notes, longer than nothing\n".repeat(40)).unwrap();
     let before = fs::read(&file).unwrap();
-    refused(&place, &["--on", "sqlite:notes.txt"], 74, &["notes.txt"]);
+    refused(&place, &["--store", "sqlite:notes.txt"], 74, &["notes.txt"]);
     assert_eq!(fs::read(&file).unwrap(), before);
 }
 
@@ -281,7 +282,7 @@ fn a_full_disk_means_no_vote_and_no_lead() {
 #[test]
 fn a_store_within_one_process_is_refused() {
     let place = Place::new("bad-memory");
-    refused(&place, &["--on", "memory:x"], 64, &["within one process", "sqlite:PATH"]);
+    refused(&place, &["--store", "memory:x"], 64, &["within one process", "sqlite:PATH"]);
 }
 
 #[test]
@@ -295,23 +296,24 @@ fn leases_that_no_machine_keeps_are_refused_with_all_else_that_is_wrong() {
 fn an_error_that_nobody_can_read_still_has_its_exit_code() {
     let place = Place::new("bad-stderr");
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = place.command(&strings(&["run", "--election", "e", "--on", "bogus:x", "--", "true"]));
+    let mut command =
+        place.command(&strings(&["run", "--election", "e", "--store", "bogus:x", "--", "true"]));
     assert_eq!(command.stderr(full).status().unwrap().code(), Some(64));
 }
 
 #[test]
 fn what_cannot_be_printed_is_no_success() {
     let place = Place::new("bad-stdout");
-    let output = place.output(&["init", "--election", "e", "--on", "sqlite:e.db"]);
+    let output = place.output(&["init", "--election", "e", "--store", "sqlite:e.db"]);
     assert!(output.status.success(), "{}", stderr(&output));
     for words in [
         "--help",
         "run --help",
         "completions bash",
-        "config print --election e --on sqlite:e.db",
+        "config print --election e --store sqlite:e.db",
         "fence print --election e --table t",
-        "init --election e --on sqlite:e.db",
-        "who --election e --on sqlite:e.db --json",
+        "init --election e --store sqlite:e.db",
+        "who --election e --store sqlite:e.db --json",
     ] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let args: Vec<&str> = words.split(' ').collect();
@@ -345,8 +347,8 @@ fn a_wrong_command_line_is_told_in_json_where_the_verb_speaks_it() {
 #[test]
 fn a_record_of_another_brings_no_lines_of_its_own() {
     let place = Place::new("bad-record");
-    let who = ["who", "--election", "n", "--on", "file:fs"];
-    assert!(place.output(&["init", "--election", "n", "--on", "file:fs"]).status.success());
+    let who = ["who", "--election", "n", "--store", "file:fs"];
+    assert!(place.output(&["init", "--election", "n", "--store", "file:fs"]).status.success());
     let record = place.path("fs/n.election/record");
     let text = fs::read_to_string(&record).unwrap();
     let mut kept: serde_json::Value = serde_json::from_str(text.split_once('\n').unwrap().1).unwrap();

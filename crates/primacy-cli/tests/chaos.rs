@@ -245,6 +245,6 @@ fn among_peers_a_hundred_faults_never_make_two_leaders() {
 #[test]
 fn over_sqlite_a_hundred_faults_never_make_two_leaders() {
     chaos(Troupe::new("chaos-sqlite", Duration::ZERO, |place, _| {
-        strings(&["--on", &format!("sqlite:{}", place.text("election.db")), "--lease", "1s"])
+        strings(&["--store", &format!("sqlite:{}", place.text("election.db")), "--lease", "1s"])
     }));
 }

@@ -35,7 +35,8 @@ fn alone(place: &Place, dir: &str) -> Node {
 
 /// A candidate over a store, with its control socket in the default directory.
 fn over_store(place: &Place, name: &str, url: &str) -> Node {
-    let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--on", url]);
+    let mut args =
+        strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--store", url]);
     args.extend(strings(&["--node", name, "--", "sleep", "1000"]));
     Node::start(place, name, &args)
 }
@@ -251,7 +252,8 @@ fn sockets_of_the_dead_are_replaced_and_of_the_living_are_not() {
 fn a_socket_that_is_removed_is_made_anew_and_the_node_ends_with_its_directory() {
     let place = Place::new("control-removed");
     let (on, dir) = (format!("sqlite:{}", place.text("e.db")), place.text("store"));
-    let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--on", &on]);
+    let mut args =
+        strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--store", &on]);
     args.extend(strings(&["--node", "a", "--state-dir", &dir, "--", "sleep", "1000"]));
     let mut over_store = Node::start(&place, "store", &args);
     over_store.told.wait_for_event("started");
@@ -297,9 +299,9 @@ fn refusals_have_their_exit_codes() {
     verb(&["who", "--node", "b"], 69, &["the node b does not run here"]);
     verb(&["who", "--node", "a b"], 64, &["--node"]);
     ends(&place, &["who", "--election", "../e"], 64, &["letters, digits"]);
-    ends(&place, &["who", "--election", "other", "--state-dir", &dir], 69, &["\"other\"", "--on"]);
+    ends(&place, &["who", "--election", "other", "--state-dir", &dir], 69, &["\"other\"", "--store"]);
     ends(&place, &["who", "--election", "e", "--state-dir", "/no/such"], 69, &["/no/such"]);
-    ends(&place, &["who", "--election", "e", "--verify"], 64, &["--on"]);
+    ends(&place, &["who", "--election", "e", "--verify"], 64, &["--store"]);
 
     // The variables stand for the options, and one that is set to nothing does not.
     let with = |variables: &[(&str, &str)], args: &[&str]| {
@@ -313,7 +315,7 @@ fn refusals_have_their_exit_codes() {
     assert!(stderr(&nameless).contains("--election <NAME>"), "{}", stderr(&nameless));
     let elsewhere = with(&[("PRIMACY_STATE_DIR", "")], &["who", "--election", "e"]);
     assert_eq!(elsewhere.status.code(), Some(69), "{}", stderr(&elsewhere));
-    let store = ["who", "--election", "e", "--on", "sqlite:none.db"];
+    let store = ["who", "--election", "e", "--store", "sqlite:none.db"];
     let store = with(&[("PRIMACY_STATE_DIR", &dir)], &store);
     assert_eq!(store.status.code(), Some(69), "the store is asked: {}", stderr(&store));
     assert!(stderr(&store).contains("none.db"), "{}", stderr(&store));
@@ -451,13 +453,13 @@ fn a_watch_over_a_store_begins_with_who_leads_and_says_when_the_store_fails_and_
     let url = "sqlite:e.db";
     let a = over_store(&place, "a", url);
     a.told.wait_for_event("started");
-    let args = strings(&["watch", "--json", "--election", "e", "--on", url]);
+    let args = strings(&["watch", "--json", "--election", "e", "--store", url]);
     let mut watch = Node::start(&place, "watch", &args);
     watch.told.wait_for("a line", |_| Some(()));
     let first = watch.told.events()[0].clone();
     assert_eq!((first["event"].as_str(), first["leader"]["node"].as_str()), (Some("leader"), Some("a")));
     // One that has told of a change has opened the store for good.
-    ends(&place, &["resign", "--election", "e", "--on", url], 0, &["a has given up the lead"]);
+    ends(&place, &["resign", "--election", "e", "--store", url], 0, &["a has given up the lead"]);
     watch.told.wait_for("its next lead", |told| {
         (told["leader"]["node"] == "a" && told["leader"]["token"] != first["leader"]["token"]).then_some(())
     });
@@ -478,7 +480,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
     let url = "sqlite:e.db";
     let on = |verb: &[&'static str]| {
         let mut args = verb.to_vec();
-        args.extend(["--election", "e", "--on", url]);
+        args.extend(["--election", "e", "--store", url]);
         args
     };
     for verb in [["who"], ["watch"], ["resign"]] {
@@ -486,7 +488,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
         assert!(!place.path("e.db").exists(), "one who looks makes nothing");
     }
     ends(&place, &on(&["init", "--lease", "0s"]), 64, &["--lease is zero"]);
-    ends(&place, &["init", "--election", "../e", "--on", url], 64, &["letters, digits"]);
+    ends(&place, &["init", "--election", "../e", "--store", url], 64, &["letters, digits"]);
     assert!(!place.path("e.db").exists());
     ends(&place, &on(&["init"]), 0, &["the record is made"]);
     ends(&place, &on(&["init"]), 0, &["there is a record already", "held by nobody"]);

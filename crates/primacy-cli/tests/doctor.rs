@@ -30,7 +30,7 @@ fn a_lease_that_is_too_short_for_the_machines_pauses_is_found() {
     let place = Place::new("doctor-pauses");
     let url = format!("sqlite:{}", place.text("election.db"));
     let mut command =
-        place.command(&["doctor", "--json", "--on", &url, "--watch", "5s", "--lease", SHORT_LEASE]);
+        place.command(&["doctor", "--json", "--store", &url, "--watch", "5s", "--lease", SHORT_LEASE]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     wait_until("the beginning of the watch", || is_watching(child.id()));
@@ -220,7 +220,7 @@ fn drill(place: &Place, functions: &str, more: &[&str]) -> (Found, Vec<u64>) {
     let job = place.text("job.sh");
     std::fs::write(&job, [functions, JOB].concat()).unwrap();
     let url = format!("sqlite:{}", place.text("election.db"));
-    let mut args = strings(&["doctor", "--json", "--on", &url, "--lease", DRILL_LEASE, "--drill"]);
+    let mut args = strings(&["doctor", "--json", "--store", &url, "--lease", DRILL_LEASE, "--drill"]);
     args.extend(strings(more));
     args.extend(strings(&["--", "bash", &job]));
     let found = Found::of(&place.output(&args));
@@ -286,7 +286,7 @@ fn what_is_no_resource_is_a_wrong_command_line() {
         (&["--resource", "http://h/", "--resource-method", "A B"], "resource-method"),
         (&["--watch", "1ms"], "--watch"),
     ] {
-        let output = place.output(&[&["doctor", "--on", &url][..], more].concat());
+        let output = place.output(&[&["doctor", "--store", &url][..], more].concat());
         assert_eq!(output.status.code(), Some(64), "{more:?}");
         assert!(stderr(&output).contains(part) && !stderr(&output).contains("secret"), "{}", stderr(&output));
     }

@@ -97,8 +97,8 @@ fn certificates_are_replaced_without_a_restart_and_a_broken_file_changes_nothing
     for file in ["door", "client"] {
         authority.issue(&place, file, "localhost", NOW);
     }
-    let door = ["--serve", "0", "--serve-certificate", "door.pem", "--serve-key", "door.key"];
-    let more = ["--serve-ca", "ca.pem", "--metrics", "0"];
+    let door = ["--etcd-api", "0", "--etcd-api-certificate", "door.pem", "--etcd-api-key", "door.key"];
+    let more = ["--etcd-api-ca", "ca.pem", "--metrics", "0"];
     let node = start(&place, &peers(&["a"]), &strings(&[&door[..], &more].concat()));
     let address = address(&node);
     let metrics = node.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned();
@@ -158,7 +158,7 @@ fn a_key_that_others_can_read_opens_no_door() {
     let place = Place::new("door-exposed");
     Authority::new().issue(&place, "door", "localhost", NOW);
     fs::set_permissions(place.path("door.key"), fs::Permissions::from_mode(0o644)).unwrap();
-    let door = ["--serve", "0", "--serve-certificate", "door.pem", "--serve-key", "door.key"];
+    let door = ["--etcd-api", "0", "--etcd-api-certificate", "door.pem", "--etcd-api-key", "door.key"];
     let node = ["node", "--election", "e", "--node", "a", "--peers", "a=127.0.0.1:1"];
     let output = place.output(&[&node[..], &door].concat());
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
@@ -178,7 +178,7 @@ async fn members(node: &Node) -> Vec<api::Member> {
 async fn a_door_at_all_addresses_tells_one_that_clients_can_reach() {
     let place = Place::new("door-everywhere");
     let list = peers(&["a"]);
-    let node = start(&place, &list, &strings(&["--serve", "0.0.0.0:0", "--insecure-cleartext"]));
+    let node = start(&place, &list, &strings(&["--etcd-api", "0.0.0.0:0", "--insecure-cleartext"]));
     let listens = address(&node);
     let port = listens.strip_prefix("0.0.0.0:").unwrap();
     let told = members(&node).await.remove(0);
@@ -193,7 +193,7 @@ async fn what_is_advertised_is_told_and_that_nodes_speak_tls() {
     let authority = Authority::new();
     replace(&place, "ca.pem", &authority.pem);
     authority.issue(&place, "a", "a", NOW);
-    let more = strings(&["--serve", "0", "--serve-advertise", "door.example.com:2379"]);
+    let more = strings(&["--etcd-api", "0", "--etcd-api-advertise", "door.example.com:2379"]);
     let node = start(&place, &list, &[more, options(&place, "a")].concat());
     let told = members(&node).await.remove(0);
     assert_eq!(told.client_urls, ["http://door.example.com:2379"]);
@@ -208,6 +208,6 @@ fn what_nobody_can_reach_is_not_advertised() {
         let output = place.output(&[&node[..], more].concat());
         assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));
     };
-    refused(&["--serve", "0", "--serve-advertise", "0.0.0.0:2379"], "write a host that clients know");
-    refused(&["--serve-advertise", "a.example.com:2379"], "needs --serve ADDR");
+    refused(&["--etcd-api", "0", "--etcd-api-advertise", "0.0.0.0:2379"], "write a host that clients know");
+    refused(&["--etcd-api-advertise", "a.example.com:2379"], "needs --etcd-api ADDR");
 }

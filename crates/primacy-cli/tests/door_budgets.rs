@@ -145,12 +145,12 @@ impl Served {
 
     fn start_within(test: &str, within: &[&str], users: bool) -> Self {
         let place = Place::new(test);
-        let mut args = strings(&["node", "--json", "--election", "e", "--node", "a", "--serve", "0"]);
+        let mut args = strings(&["node", "--json", "--election", "e", "--node", "a", "--etcd-api", "0"]);
         args.extend(strings(&["--peers", &peers(&["a"]), "--state-dir", "a"]));
         if users {
             fs::write(place.path("users"), "u:right\n").unwrap();
             fs::set_permissions(place.path("users"), fs::Permissions::from_mode(0o600)).unwrap();
-            args.extend(strings(&["--serve-users", "users"]));
+            args.extend(strings(&["--etcd-api-users", "users"]));
         }
         let node = Node::start_within(&place, &strings(within), "a", &args);
         let address = node.told.wait_for_event("serving_clients")["address"].as_str().unwrap().to_owned();

@@ -22,7 +22,7 @@ impl Nodes {
         let peers = peers(&NAMES);
         let start = |name: &&str| {
             let mut args = strings(&["run", "--json", "--restart", "--election", "others", "--node", name]);
-            args.extend(strings(&["--peers", &peers, "--state-dir", &place.text(name), "--by", by]));
+            args.extend(strings(&["--peers", &peers, "--state-dir", &place.text(name), "--algorithm", by]));
             args.extend_from_slice(more);
             // What it was told of its leadership, as its name in the list of processes is of no use.
             let job = r#"echo "$PRIMACY_TERM ${PRIMACY_TOKEN-none}" >> "$0"; exec sleep 1000"#;
@@ -96,7 +96,7 @@ fn a_ranked_leader_has_a_token_and_is_replaced() {
     let second = nodes.take_over();
     assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
     let who = nodes.who(second);
-    assert_eq!(who["peers"]["by"], "ranked");
+    assert_eq!(who["peers"]["algorithm"], "ranked");
     assert_eq!(who["peers"]["safety"], "fenced");
     assert!(who["leader"]["token"].is_number(), "{who}");
 }
@@ -220,17 +220,20 @@ fn what_does_not_go_together_is_refused_with_what_would() {
     };
     let among = ["--peers", "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3"];
     let with = |more: &[&'static str]| [&among[..], more].concat();
-    refused(&with(&["--by", "bully"]), &["two nodes can lead at once", "--confirm", "--allow-advisory"]);
-    refused(&with(&["--by", "ranked", "--confirm", "quorum"]), &["have a token already"]);
-    refused(&with(&["--by", "ranked", "--safety", "lease"]), &["--safety lease", "choose quorum"]);
-    refused(&with(&["--by", "ring", "--allow-advisory", "--priority", "3"]), &["--priority"]);
+    refused(
+        &with(&["--algorithm", "bully"]),
+        &["two nodes can lead at once", "--confirm", "--allow-advisory"],
+    );
+    refused(&with(&["--algorithm", "ranked", "--confirm", "quorum"]), &["have a token already"]);
+    refused(&with(&["--algorithm", "ranked", "--safety", "lease"]), &["--safety lease", "choose quorum"]);
+    refused(&with(&["--algorithm", "ring", "--allow-advisory", "--priority", "3"]), &["--priority"]);
     let keeps = ["--metadata", "fsync"];
     for (more, said) in
-        [(["--by", "ranked"], "the election is ranked"), (["--safety", "fenced"], "safety = fenced")]
+        [(["--algorithm", "ranked"], "the election is ranked"), (["--safety", "fenced"], "safety = fenced")]
     {
-        refused(&with(&[&more[..], &keeps].concat()), &[said, "leave --metadata and --serve out"]);
+        refused(&with(&[&more[..], &keeps].concat()), &[said, "leave --metadata and --etcd-api out"]);
     }
-    let output = place.output(&[&["run", "--by", "raft"], &among[..]].concat());
+    let output = place.output(&[&["run", "--algorithm", "raft"], &among[..]].concat());
     assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
     assert!(stderr(&output).contains("there are quorum, ranked, bully"), "{}", stderr(&output));
 }
@@ -265,7 +268,7 @@ fn a_cluster_whose_first_seed_is_gone_is_founded_by_another_one_that_is_named_fi
         let state = place.text("b");
         let mut args = strings(&["run", "--json", "--election", "e", "--node", "b", "--peers", &peers]);
         args.extend(strings(&[
-            "--by",
+            "--algorithm",
             "seniority",
             "--allow-advisory",
             "--seeds",
@@ -297,7 +300,7 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
         (output.status.code(), stderr(&output))
     };
     let by_seniority = |more: &[&'static str]| {
-        let (code, said) = check(&[&["--by", "seniority", "--allow-advisory"], more].concat());
+        let (code, said) = check(&[&["--algorithm", "seniority", "--allow-advisory"], more].concat());
         // What no setting can be is a wrong command line.
         assert!(matches!(code, Some(64 | 78)), "{more:?}: {code:?} {said}");
         said
@@ -337,7 +340,7 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
     }
     let both = by_seniority(&["--seeds", "z", "--minimum-members", "4"]);
     assert!(both.contains("the seed z") && both.contains("at most all peers"), "{both}");
-    assert_eq!(check(&["--by", "seniority", "--confirm", "quorum", "--witness"]).0, Some(0));
+    assert_eq!(check(&["--algorithm", "seniority", "--confirm", "quorum", "--witness"]).0, Some(0));
 
     for (key, value) in [
         ("seeds", "a"),
@@ -351,7 +354,7 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
     ] {
         let (code, said) = check(&[&format!("--{key}"), value]);
         assert_eq!(code, Some(78), "{said}");
-        let says = format!("--{key} has no meaning by quorum; leave it out, or choose --by seniority");
+        let says = format!("--{key} has no meaning by quorum; leave it out, or choose --algorithm seniority");
         assert!(said.contains(&says), "{said}");
     }
 }
@@ -364,7 +367,7 @@ fn the_leader_is_found_among_the_nodes_of_one_state_directory() {
     let (peers, state) = (peers(&NAMES), place.text("state"));
     let node = |name: &&str| {
         let mut args = strings(&["node", "--json", "--election", "e", "--node", name, "--peers", &peers]);
-        args.extend(strings(&["--state-dir", &state, "--by", "bully", "--allow-advisory"]));
+        args.extend(strings(&["--state-dir", &state, "--algorithm", "bully", "--allow-advisory"]));
         Node::start(&place, name, &args)
     };
     let _nodes: Vec<Node> = NAMES.iter().map(node).collect();
@@ -418,7 +421,7 @@ fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
             let peers = if name == "c" { &other_peers } else { &peers };
             let mut args = strings(&["run", "--json", "--election", by, "--node", name, "--peers", peers]);
             let state = place.text(&format!("{by}-{name}"));
-            args.extend(strings(&["--by", by, "--state-dir", &state]));
+            args.extend(strings(&["--algorithm", by, "--state-dir", &state]));
             args.extend_from_slice(more);
             args.extend(strings(&["--", "sleep", "1000"]));
             Node::start(&place, &format!("{by}-{name}"), &args)
@@ -452,7 +455,12 @@ fn of_three_that_begin_the_one_that_is_at_odds_ends() {
     let peers = peers(&NAMES);
     let node = |name: &str, store: &str| {
         let mut args = strings(&["run", "--json", "--election", "e", "--node", name, "--peers", &peers]);
-        args.extend(strings(&["--by", "bully", "--confirm", &format!("sqlite:{}", place.text(store))]));
+        args.extend(strings(&[
+            "--algorithm",
+            "bully",
+            "--confirm",
+            &format!("sqlite:{}", place.text(store)),
+        ]));
         args.extend(strings(&["--state-dir", &place.text(name), "--", "sleep", "1000"]));
         Node::start(&place, name, &args)
     };
@@ -523,7 +531,7 @@ fn nodes_of_different_elections_refuse_each_other() {
         args.extend(strings(&[
             "--state-dir",
             &place.text(name),
-            "--by",
+            "--algorithm",
             by,
             "--safety",
             "fenced",

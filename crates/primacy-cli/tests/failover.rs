@@ -149,7 +149,7 @@ fn nobody_is_let_in_before_a_job_that_dies_slowly_is_dead() {
 #[test]
 fn over_sqlite_too_a_killed_supervisor_is_replaced_at_once() {
     let mut nodes = Nodes::start("failover-sqlite", 0, |place, _| {
-        strings(&["--on", &format!("sqlite:{}", place.text("election.db"))])
+        strings(&["--store", &format!("sqlite:{}", place.text("election.db"))])
     });
     let watch = Watch::new(nodes.ledger.path());
     let mut crashes = Vec::new();

@@ -32,8 +32,8 @@ fn said(output: &Output) -> String {
 
 /// Each verb that takes a URL; `URL` stands for it.
 const VERBS: [&[&str]; 12] = [
-    &["config", "check", "--election", "e", "--on", "URL"],
-    &["config", "print", "--election", "e", "--on", "URL"],
+    &["config", "check", "--election", "e", "--store", "URL"],
+    &["config", "print", "--election", "e", "--store", "URL"],
     &["config", "check", "--election", "e", "--node", "a", "--peers", "URL"],
     &[
         "config",
@@ -44,19 +44,19 @@ const VERBS: [&[&str]; 12] = [
         "a",
         "--peers",
         "a=h:1",
-        "--by",
+        "--algorithm",
         "bully",
         "--confirm",
         "URL",
     ],
-    &["run", "--election", "e", "--on", "URL", "--", "true"],
-    &["node", "--election", "e", "--on", "URL"],
-    &["init", "--election", "e", "--on", "URL"],
-    &["who", "--election", "e", "--on", "URL"],
-    &["resign", "--election", "e", "--on", "URL"],
-    &["doctor", "--election", "e", "--on", "URL"],
+    &["run", "--election", "e", "--store", "URL", "--", "true"],
+    &["node", "--election", "e", "--store", "URL"],
+    &["init", "--election", "e", "--store", "URL"],
+    &["who", "--election", "e", "--store", "URL"],
+    &["resign", "--election", "e", "--store", "URL"],
+    &["doctor", "--election", "e", "--store", "URL"],
     &["doctor", "--resource", "URL#t"],
-    &["fence", "install", "--on", "URL", "--election", "e", "--table", "t"],
+    &["fence", "install", "--store", "URL", "--election", "e", "--table", "t"],
 ];
 
 #[test]
@@ -88,15 +88,15 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
                 assert!(!said.contains(part), "of {url}, {how} it is said: {said}");
             }
         };
-        fs::write(place.path("node.toml"), format!("election = \"e\"\non = {url:?}\n")).unwrap();
+        fs::write(place.path("node.toml"), format!("electistore = \"e\"\non = {url:?}\n")).unwrap();
         let output = place.output(&["config", "check", "--config", "node.toml"]);
         assert!(!output.status.success(), "{round} {url}: {}", said(&output));
         hidden(&said(&output), "in a file");
-        let environment = |verb: &[&str]| place.command(verb).env("PRIMACY_ON", &url).output().unwrap();
+        let environment = |verb: &[&str]| place.command(verb).env("PRIMACY_STORE", &url).output().unwrap();
         for verb in [["config", "print", "--election", "e"], ["config", "check", "--election", "e"]] {
             hidden(&said(&environment(&verb)), "in a variable");
         }
-        let who = ["who", "--election", "e", "--on", "env:PRIMACY_ON"];
+        let who = ["who", "--election", "e", "--store", "env:PRIMACY_STORE"];
         hidden(&said(&environment(&who)), "in a variable");
         let output = place.command(&["config", "check"]).env("PRIMACY_PEERS", &url).output().unwrap();
         hidden(&said(&output), "in the wrong variable");
@@ -108,7 +108,7 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
 fn a_services_key_and_login_are_taken_from_the_environment_only_and_not_printed() {
     let place = Place::new("logins-service");
     let on = format!("sqlite:{}", place.text("election.db"));
-    let doctor = ["doctor", "--election", "e", "--watch", "1s", "--on", &on, "--resource"];
+    let doctor = ["doctor", "--election", "e", "--watch", "1s", "--store", &on, "--resource"];
     for (url, shown) in [
         ("http://QXZ7:9XQ3@127.0.0.1:1/x", "GET /x with"),
         ("http://127.0.0.1:1/x?key=QXZ79XQ3", "GET /x with"),
@@ -131,7 +131,7 @@ fn a_services_key_and_login_are_taken_from_the_environment_only_and_not_printed(
 fn no_part_of_a_login_is_in_the_log_of_a_node_that_waits_for_its_store() {
     for json in [&["--json"][..], &[]] {
         let mut place = Place::new("logins-log");
-        place.set("PRIMACY_ON", "etcd://QXZ7:9XQ3@127.0.0.1:1/x");
+        place.set("PRIMACY_STORE", "etcd://QXZ7:9XQ3@127.0.0.1:1/x");
         let args = [&["node", "--election", "e", "--node", "a"], json].concat();
         let within = strings(&["env", "PRIMACY_LOG=trace"]);
         let node = Node::start_within(&place, &within, "a", &strings(&args));
@@ -148,7 +148,7 @@ fn the_mark_of_a_job_does_not_depend_on_the_url_alone() {
     let place = Place::new("logins-mark");
     let url = format!("sqlite:{}", place.text("election.db"));
     let mark = |dir: &str| {
-        let args = ["run", "--election", "e", "--node", "a", "--on", &url, "--state-dir", dir, "--"];
+        let args = ["run", "--election", "e", "--node", "a", "--store", &url, "--state-dir", dir, "--"];
         let output = place.output(&[&args[..], &["sh", "-c", "echo $PRIMACY_JOB"]].concat());
         let mark = stdout(&output).trim().to_owned();
         assert!(mark.starts_with("e/a/"), "{mark} {}", stderr(&output));
@@ -168,7 +168,7 @@ fn the_text_of_a_check_a_hook_and_a_stop_command_is_in_no_command_line() {
         .iter()
         .map(|name| format!("{name} = \"echo QXZ > {name}; until test -e go-{name}; do sleep 0.1; done\"\n"))
         .collect();
-    fs::write(place.path("node.toml"), format!("election = \"e\"\nlease = \"8s\"\n{texts}")).unwrap();
+    fs::write(place.path("node.toml"), format!("electistore = \"e\"\nlease = \"8s\"\n{texts}")).unwrap();
     let args = ["run", "--json", "--config", "node.toml", "--node", "a", "--peers", &peers(&["a"])];
     let node = Node::start(&place, "a", &strings(&[&args[..], &["--", "sleep", "1000"]].concat()));
     let mut is_ending = false;

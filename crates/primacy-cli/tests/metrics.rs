@@ -43,7 +43,8 @@ fn node_with(place: &Place, name: &str, peers: &str, more: &[&str]) -> Node {
 fn a_leader_of_too_few_members_is_not_to_be_asked() {
     let place = Place::new("metrics-minimum");
     let peers = peers(&["a", "b"]);
-    let options = ["--by", "seniority", "--allow-advisory", "--seeds", "b,a", "--minimum-members", "2"];
+    let options =
+        ["--algorithm", "seniority", "--allow-advisory", "--seeds", "b,a", "--minimum-members", "2"];
     let b = node_with(&place, "b", &peers, &options);
     b.told.wait_for_event("elected");
     let leader = || get(&address(&b), "GET", "/leader");
@@ -66,7 +67,7 @@ fn a_confirmed_leader_outside_a_cluster_is_to_be_asked() {
     ] {
         let place = Place::new(test);
         let peers = peers(&["a", "b", "c"]);
-        let options = ["--by", "seniority", "--confirm", "quorum", "--seeds", "a"];
+        let options = ["--algorithm", "seniority", "--confirm", "quorum", "--seeds", "a"];
         let b = node_with(&place, "b", &peers, &[&options, minimum].concat());
         let c = node_with(&place, "c", &peers, &[&options[..], &["--witness"]].concat());
         b.told.wait_for_event("elected");
@@ -242,7 +243,7 @@ async fn a_leader_tells_how_far_others_are_behind_and_what_clients_asked() {
     let names = ["a", "b", "c"];
     let peers = peers(&names);
     let nodes: Vec<Node> =
-        names.iter().map(|name| node_with(&place, name, &peers, &["--serve", "0"])).collect();
+        names.iter().map(|name| node_with(&place, name, &peers, &["--etcd-api", "0"])).collect();
     wait_until("the election", || nodes.iter().any(Node::leads));
     let leader = nodes.iter().find(|node| node.leads()).unwrap();
     let others: Vec<&Node> = nodes.iter().filter(|node| node.name != leader.name).collect();

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// `primacy run` of these words over one store.
 fn run(place: &Place, name: &str, options: &[&str], command: &[&str]) -> Vec<String> {
     let on = format!("sqlite:{}", place.text("e.db"));
-    let mut args = strings(&["run", "--json", "--election", "e", "--on", &on, "--lease", "2s"]);
+    let mut args = strings(&["run", "--json", "--election", "e", "--store", &on, "--lease", "2s"]);
     args.extend(strings(&["--node", name]));
     args.extend(strings(options));
     args.push("--".to_owned());

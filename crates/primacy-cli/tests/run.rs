@@ -43,8 +43,8 @@ fn a_lead_whose_record_was_deleted_leaves_its_job_no_time_to_drain() {
     let place = Place::new("run-deleted");
     let store = format!("file:{}", place.text("store"));
     // A new store is not used for a lease, unless a person says that it is new.
-    assert!(place.output(&["init", "--on", &store, "--election", "e"]).status.success());
-    let options = ["--json", "--on", &store, "--lease", "30s", "--drain", "10s", "--node", "a"];
+    assert!(place.output(&["init", "--store", &store, "--election", "e"]).status.success());
+    let options = ["--json", "--store", &store, "--lease", "30s", "--drain", "10s", "--node", "a"];
     let node = Node::start(&place, "a", &script("e", &options, "trap '' TERM; while :; do sleep 1; done"));
     node.told.wait_for_event("started");
     fs::remove_file(place.path("store/e.election/record")).unwrap();
@@ -84,7 +84,7 @@ fn a_hook_that_fails_costs_the_lead_and_with_restart_the_node_stands_again() {
 fn a_default_directory_that_is_not_there_keeps_nobody_from_an_election_over_a_store() {
     let place = Place::new("run-no-dir");
     fs::write(place.path("file"), "").unwrap();
-    let options = ["--node", "a", "--on", "sqlite:e.db"];
+    let options = ["--node", "a", "--store", "sqlite:e.db"];
     let mut command = place.command(&script("e", &options, "touch ran"));
     let output = command.env("XDG_STATE_HOME", place.path("file")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -47,7 +47,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let ground = Ground::new("door-users");
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\nberta:with:colon\n");
-    let door = door::open(&["--serve-users", users.to_str().unwrap()]).await;
+    let door = door::open(&["--etcd-api-users", users.to_str().unwrap()]).await;
     let mut asked = Asked::new(&door.endpoint(0)).await;
     let ask = async |asked: &Asked| asked.ask::<_, api::PutResponse>(method::PUT, &put("k", b"v")).await;
     let empty = (Code::InvalidArgument, "etcdserver: user name is empty".to_owned());
@@ -107,7 +107,7 @@ async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
     let ground = Ground::new("door-user-removed");
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\nberta:secret-of-berta\n");
-    let door = door::open(&["--serve-users", users.to_str().unwrap()]).await;
+    let door = door::open(&["--etcd-api-users", users.to_str().unwrap()]).await;
     let logged_in = async |name: &str| {
         let mut asked = Asked::new(&door.endpoint(0)).await;
         let login = api::AuthenticateRequest { name: name.to_owned(), password: format!("secret-of-{name}") };
@@ -192,12 +192,12 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
                 "a",
                 "--peers",
                 "a=127.0.0.1:1",
-                "--serve",
+                "--etcd-api",
                 "127.0.0.1:0",
             ])
             .arg("--state-dir")
             .arg(ground.at("state"))
-            .arg("--serve-users")
+            .arg("--etcd-api-users")
             .arg(&file)
             .output();
         let output = output.unwrap();
@@ -447,7 +447,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
     let (ours, theirs) = (Tls::issue(&ground, "ours"), Tls::issue(&ground, "theirs"));
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\n");
-    let arguments = ["--serve-users", users.to_str().unwrap()];
+    let arguments = ["--etcd-api-users", users.to_str().unwrap()];
     let mut door = door::open_with(Some(ours.clone()), &arguments).await;
     let endpoints = [0, 1, 2].map(|member| door.endpoint(member));
     let client = |login: &str, tls: &Tls, hosts: &str| {

@@ -13,7 +13,7 @@ const DISK: u32 = 1 << 10;
 
 fn start(place: &Place, within: &[String], store: &str) -> Node {
     let mut args = strings(&["run", "--json", "--election", "e", "--node", "a", "--lease", "2s"]);
-    args.extend(strings(&["--state-dir", &place.text("state"), "--on", store, "--", "sleep", "1000"]));
+    args.extend(strings(&["--state-dir", &place.text("state"), "--store", store, "--", "sleep", "1000"]));
     let node = Node::start_within(place, within, "a", &args);
     node.told.wait_for_event("started");
     node
@@ -57,8 +57,8 @@ fn a_command_that_can_have_too_few_descriptors_says_so() {
     let store = "file:store";
     let run = ["run", "--election", "e", "--node", "a", "--state-dir", "state"];
     let commands = [
-        [&run[..], &["--on", store, "--", "true"]].concat(),
-        vec!["node", "--election", "e", "--node", "a", "--state-dir", "state", "--on", store],
+        [&run[..], &["--store", store, "--", "true"]].concat(),
+        vec!["node", "--election", "e", "--node", "a", "--state-dir", "state", "--store", store],
         vec!["fence", "exec", "--state", "fence", "--election", "e", "--token", "1", "--", "true"],
         vec![
             "fence",
@@ -72,8 +72,8 @@ fn a_command_that_can_have_too_few_descriptors_says_so() {
             "--election",
             "e",
         ],
-        vec!["who", "--election", "e", "--on", store],
-        vec!["doctor", "--on", store],
+        vec!["who", "--election", "e", "--store", store],
+        vec!["doctor", "--store", store],
     ];
     for command in &commands {
         for limit in ["5", "6", "7", "8", "10", "16"] {
@@ -94,7 +94,8 @@ fn a_command_that_can_have_too_few_descriptors_says_so() {
 fn a_node_that_waits_for_its_store_says_so_to_who_asks() {
     let place = Place::new("shortage-waits");
     let store = format!("etcd://127.0.0.1:{}/x", free_port());
-    let args = ["node", "--json", "--election", "e", "--node", "a", "--state-dir", "state", "--on", &store];
+    let args =
+        ["node", "--json", "--election", "e", "--node", "a", "--state-dir", "state", "--store", &store];
     let node = Node::start(&place, "a", &strings(&args));
     node.told.wait_for_event("warning");
     let who = |more: &[&str]| {

@@ -37,7 +37,7 @@ impl Split {
         let start = |name: &&str| {
             let mut args = strings(&["run", "--json", "--restart", "--election", "split", "--node", name]);
             args.extend(strings(&["--peers", &network.peers(), "--insecure-cleartext", "--lease", LEASE]));
-            args.extend(strings(&["--state-dir", &place.text(name), "--by", "seniority"]));
+            args.extend(strings(&["--state-dir", &place.text(name), "--algorithm", "seniority"]));
             args.extend(more(&place));
             args.push("--".into());
             args.extend(job(&place));

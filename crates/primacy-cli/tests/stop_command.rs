@@ -255,7 +255,7 @@ fn the_next_start_runs_the_command_where_supervisor_and_guardian_were_killed_tog
 fn a_job_whose_stop_command_cannot_be_put_on_record_is_not_started() {
     let mut places = vec![("stop-record-peers", format!("--peers={}", peers(&["a"])))];
     if cfg!(feature = "sqlite") {
-        places.push(("stop-record-store", "--on=sqlite:e.db".to_owned()));
+        places.push(("stop-record-store", "--store=sqlite:e.db".to_owned()));
     }
     for (name, election) in places {
         let place = Place::new(name);
@@ -350,11 +350,11 @@ fn an_operator_who_asks_over_the_store_is_told_what_keeps_the_lead() {
     let mut place = Place::new("stop-store");
     let (url, state) = (format!("sqlite:{}", place.text("election.db")), place.text("state"));
     place.set("PRIMACY_STATE_DIR", &state);
-    let args = ["run", "--json", "--restart", "--election", "e", "--node", "a", "--on", &url];
+    let args = ["run", "--json", "--restart", "--election", "e", "--node", "a", "--store", &url];
     let job = ["--stop-command", FAILS_AT_FIRST, "--", "sh", "-c", JOB];
     let node = Node::start(&place, "a", &strings(&[&args[..], &job].concat()));
     node.told.wait_for_event("started");
-    let asked = place.output(&["resign", "--election", "e", "--on", &url, "--wait", "4s"]);
+    let asked = place.output(&["resign", "--election", "e", "--store", &url, "--wait", "4s"]);
     assert_eq!(asked.status.code(), Some(75), "{}", stderr(&asked));
     let told = stderr(&asked);
     assert!(told.contains("it is still leading: its --stop-command has failed"), "{told}");

@@ -189,7 +189,7 @@ fn with_json_every_line_is_json_whatever_happens() {
     for (options, code) in [
         (&["--", "/nonexistent"][..], 127),
         (&["--lease", "1s", "--drain", "2s", "--", "true"], 78),
-        (&["--on", "sqlite:/nonexistent/directory/e.db", "--", "true"], 69),
+        (&["--store", "sqlite:/nonexistent/directory/e.db", "--", "true"], 69),
         (&["--witness", "--", "true"], 64),
         (&["--on-elected", "false", "--", "true"], 1),
         (&["--", "sh", "-c", "exit 3"], 3),

@@ -191,7 +191,7 @@ async fn what_can_be_no_voter_is_refused_and_nothing_is_changed() {
     for (words, code, says) in cases {
         keepers.verb("b", &[&["voters"], words].concat()).is(code, &[says]);
     }
-    let store = ["voters", "add", &d, "--on", "sqlite:x.db"];
+    let store = ["voters", "add", &d, "--store", "sqlite:x.db"];
     let said = keepers.place.output(&[&store[..], &["--election", "e"]].concat());
     assert_eq!(said.status.code(), Some(64), "{}", primacy_testbed::stderr(&said));
     for name in ["a", "b", "c"] {

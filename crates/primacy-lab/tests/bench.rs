@@ -124,7 +124,7 @@ fn one_trial(name: &str, args: &[&str]) -> Value {
     let fixed = ["bench", "failover", "--trials", "1", "--host-trials", "0", "--json", "--state-dir"];
     let mut command = place.lab(&[&fixed[..], &[dir.to_str().unwrap()], args].concat());
     // A setting of whoever measures is none of those that are measured.
-    let output = command.env("PRIMACY_ON", "sqlite:/no/such.db").output().unwrap();
+    let output = command.env("PRIMACY_STORE", "sqlite:/no/such.db").output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
     assert!(told["trials"] == 1 && told["ms"]["median"].as_f64().unwrap() > 0.0, "{args:?}: {told}");
@@ -166,7 +166,7 @@ fn over_a_store_each_goal_stands_beside_what_was_measured() {
     std::fs::create_dir_all(&dir).unwrap();
     let (faulted, mended) = (dir.join("faulted"), dir.join("mended"));
     let url = format!("sqlite:{}", dir.join("elections.db").display());
-    let over_it = |name: &str, args: &[&str]| one_trial(name, &[&["--on", &url][..], args].concat());
+    let over_it = |name: &str, args: &[&str]| one_trial(name, &[&["--store", &url][..], args].concat());
     let told = over_it("bench-store-resign", &["--class", "resign"]);
     assert_eq!(told["goal"]["text"], "3 round trips + 5 ms", "{told}");
     // Whether it was met is this machine's affair; that it says so is not.
@@ -196,8 +196,17 @@ fn a_store_that_cannot_be_struck_ends_the_bench() {
     let (place, dir) = (Place::new("bench-unstruck"), on_disk("bench-unstruck"));
     let url = format!("sqlite:{}", dir.join("elections.db").display());
     std::fs::create_dir_all(&dir).unwrap();
-    let args =
-        ["bench", "failover", "--class", "store", "--fault-command", "exit 3", "--on", &url, "--state-dir"];
+    let args = [
+        "bench",
+        "failover",
+        "--class",
+        "store",
+        "--fault-command",
+        "exit 3",
+        "--store",
+        &url,
+        "--state-dir",
+    ];
     let output = place.lab(&[&args[..], &[dir.to_str().unwrap()]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("--fault-command has failed"), "{}", stderr(&output));

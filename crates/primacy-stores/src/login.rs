@@ -170,7 +170,7 @@ mod tests {
             }
         }
         assert_eq!(without_logins("write x://USER:PASSWORD@HOST"), "write x://USER:PASSWORD@HOST");
-        let fix = "fence install --on 'postgres://app@h/db' --table t";
+        let fix = "fence install --store 'postgres://app@h/db' --table t";
         assert_eq!(without_logins(fix), fix, "a command that can be copied");
         let text = "x://a?password=b c 'y://u:p@h' d\nz";
         assert_eq!(without_logins(text), "x://a?password=*** c 'y://***@h' d\nz");

@@ -28,7 +28,7 @@ impl Found {
         // Some have a password, which has no place on a command line.
         place.set("DOCTOR_STORE", url);
         let mut args =
-            strings(&["doctor", "--json", "--on", "env:DOCTOR_STORE", "--watch", "1s", "--lease", LEASE]);
+            strings(&["doctor", "--json", "--store", "env:DOCTOR_STORE", "--watch", "1s", "--lease", LEASE]);
         args.extend(strings(more));
         Self::of(&place.output(&args))
     }

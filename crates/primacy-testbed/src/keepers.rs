@@ -109,7 +109,7 @@ impl Keepers {
         let (peers, dir) = (peers.join(","), self.dir(name));
         let dir = dir.to_str().unwrap();
         let args = ["node", "--json", "--election", ELECTION, "--node", name, "--peers", &peers];
-        let keeps = ["--state-dir", dir, "--metadata", self.metadata, "--serve", "0"];
+        let keeps = ["--state-dir", dir, "--metadata", self.metadata, "--etcd-api", "0"];
         let args = strings(&[&args[..], &keeps, options].concat());
         self.nodes.insert(name.to_owned(), Node::start_within(&self.place, within, name, &args));
     }

@@ -106,7 +106,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     let voters = peers.iter().map(|(node, _)| node);
     let (mut state, mut stored) = state_dir::open_state(state_dir, &config.election, config.node, voters)?;
     let voters = Voters::new(peers.iter().map(|(node, _)| node));
-    if config.metadata.is_none() && config.by.needs_majority() {
+    if config.metadata.is_none() && config.kind.needs_majority() {
         state_dir::check_voters(&stored, &voters)?;
     }
     if config.metadata.is_some() {
@@ -129,8 +129,8 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         safety: config.safety,
         priority: config.priority,
         witness: config.witness,
-        by: config.by,
-        split_brain: (config.by.algorithm == Algorithm::Seniority)
+        kind: config.kind,
+        split_brain: (config.kind.algorithm == Algorithm::Seniority)
             .then_some(config.seniority.split_brain.policy()),
         store: None,
         metadata: config.metadata,
@@ -190,7 +190,7 @@ impl Entry {
         desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        match config.by.algorithm {
+        match config.kind.algorithm {
             Algorithm::Quorum => self.live_as::<Quorum>(config, desk, ready).await,
             Algorithm::Ranked => self.live_as::<Ranked>(config, desk, ready).await,
             Algorithm::Bully => self.live_confirmed::<Bully>(config, register, desk, ready).await,
@@ -198,7 +198,7 @@ impl Entry {
             Algorithm::RingBidirectional => {
                 self.live_confirmed::<RingBidirectional>(config, register, desk, ready).await;
             }
-            Algorithm::Seniority => match (config.by.confirmation, register) {
+            Algorithm::Seniority => match (config.kind.confirmation, register) {
                 // The store decides about splits, and confirms nobody.
                 (None, Some(register)) => {
                     self.live_with_store(config, register, desk, ready, Seniority::begin).await
@@ -217,7 +217,7 @@ impl Entry {
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         let Some(register) = register else {
-            return match config.by.confirmation {
+            return match config.kind.confirmation {
                 Some(_) => self.live_as::<Confirmed<N, Quorum>>(config, desk, ready).await,
                 None => self.live_as::<N>(config, desk, ready).await,
             };
@@ -443,7 +443,7 @@ impl PeersWorld {
     /// that has known a leader goes on, or that has a peer which agrees, and leaves it to the newcomer.
     fn may_go_on(&mut self, led: bool) -> Result<(), Halt> {
         let why = self.odds.news.borrow().clone();
-        let (Some(why), false) = (why, self.odds.settled || self.me.by.needs_majority()) else {
+        let (Some(why), false) = (why, self.odds.settled || self.me.kind.needs_majority()) else {
             return Ok(());
         };
         let now = clock::now();
@@ -458,7 +458,7 @@ impl PeersWorld {
     fn view_with(&self, election: ElectionView) -> View {
         let (peers, (voters, _)) = (self.mesh.peers(), self.mesh.voters());
         View::Peers(Box::new(PeersView {
-            by: self.me.by,
+            kind: self.me.kind,
             election,
             connected: peers.iter().filter(|peer| peer.inbound.is_some()).map(|peer| peer.node).collect(),
             voters,

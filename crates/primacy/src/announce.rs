@@ -85,7 +85,7 @@ pub enum AnnounceError {
 /// use primacy::{Algorithm, Elector};
 ///
 /// let peers = "a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400".parse()?;
-/// let builder = Elector::builder().election("shards").node("a".parse()?).by(Algorithm::Ranked);
+/// let builder = Elector::builder().election("shards").node("a".parse()?).algorithm(Algorithm::Ranked);
 /// let elector = builder.insecure_cleartext(true).peers(peers).await?;
 ///
 /// // On every node, for as long as it lives:

@@ -24,7 +24,7 @@ use prost::Message as _;
 
 pub(crate) use self::seniority::length_of_view;
 use crate::connections::FRAME_LENGTH_MAX;
-use crate::handshake::{By, Confirmation, DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
+use crate::handshake::{Confirmation, DiskId, ElectionKind, Hello, RefusalKind, Role, TlsProblem, Voters};
 use crate::versions::{SPOKEN, Versions};
 
 /// The longest frame of those who keep metadata together, between nodes that have let each other in: a record of the longest
@@ -491,8 +491,8 @@ impl From<&Hello> for wire::Hello {
             },
             priority: hello.priority,
             witness: hello.witness,
-            algorithm: number_of(&ALGORITHMS, &hello.by.algorithm),
-            confirmation: number_of(&CONFIRMATIONS, &hello.by.confirmation),
+            algorithm: number_of(&ALGORITHMS, &hello.kind.algorithm),
+            confirmation: number_of(&CONFIRMATIONS, &hello.kind.confirmation),
             split_brain: match hello.split_brain {
                 None => 0,
                 Some(Policy::KeepMajority) => 1,
@@ -608,7 +608,7 @@ impl wire::Hello {
             },
             priority: self.priority,
             witness: self.witness,
-            by: By {
+            kind: ElectionKind {
                 algorithm: numbered(&ALGORITHMS, self.algorithm, "hello.algorithm")?,
                 confirmation: numbered(&CONFIRMATIONS, self.confirmation, "hello.confirmation")?,
             },

@@ -26,7 +26,7 @@ use primacy_core::metadata::replica::Durability;
 use primacy_core::{self as core, Drift, LeaderSequence, NodeId};
 
 use crate::connections::{Limits, Security, TlsFiles};
-use crate::handshake::{By, Confirmation, Voters};
+use crate::handshake::{Confirmation, ElectionKind, Voters};
 use crate::seniority::{SeniorityError, SeniorityOptions};
 
 /// Where metadata is kept: after how long without an answer the log says something again.
@@ -192,20 +192,20 @@ pub enum ConfigError {
     },
     /// The election is advisory, and nobody has allowed that.
     #[error(
-        "by {by} two nodes can lead at once, in a partition for example, and neither has a token that a resource could \
+        "by {kind} two nodes can lead at once, in a partition for example, and neither has a token that a resource could \
          refuse; let a quorum or a store confirm it (--confirm), choose quorum, or allow it (--allow-advisory)"
     )]
     Advisory {
         /// The election.
-        by: By,
+        kind: ElectionKind,
     },
     /// The election is fenced by itself.
     #[error(
-        "leaders that are elected by {by} have a token already; leave out --confirm, or let another election nominate"
+        "leaders that are elected by {algorithm} have a token already; leave out --confirm, or let another election nominate"
     )]
     NeedsNoConfirmation {
         /// The election.
-        by: Algorithm,
+        algorithm: Algorithm,
     },
     /// What a member tells of itself is too much.
     #[error(transparent)]
@@ -214,10 +214,10 @@ pub enum ConfigError {
     #[error(transparent)]
     Seniority(#[from] SeniorityError),
     /// What is for a cluster with members is asked of another election.
-    #[error("options for seniority have no meaning by {by}; leave them out, or choose seniority")]
+    #[error("options for seniority have no meaning by {kind}; leave them out, or choose seniority")]
     OnlySeniority {
         /// The election.
-        by: By,
+        kind: ElectionKind,
     },
     /// What is for elections among peers is asked of one over a store.
     #[error(
@@ -229,21 +229,21 @@ pub enum ConfigError {
     },
     /// A witness votes, and here nobody does.
     #[error(
-        "a witness votes and never leads, and by {by} there are no votes; leave the node out, withdraw it with `primacy withdraw`, \
+        "a witness votes and never leads, and by {kind} there are no votes; leave the node out, withdraw it with `primacy withdraw`, \
          or let a quorum confirm the leader (--confirm quorum)"
     )]
     NothingToVote {
         /// The election.
-        by: By,
+        kind: ElectionKind,
     },
     /// Metadata is kept where a majority elects, and where its leader has a lease.
     #[error(
-        "metadata is kept together by a quorum whose leader has a lease, and here the election is {by}, with safety = {}; leave \
-         --metadata and --serve out, or --by and --safety", crate::handshake::safety_name(*safety)
+        "metadata is kept together by a quorum whose leader has a lease, and here the election is {kind}, with safety = {}; leave \
+         --metadata and --etcd-api out, or --algorithm and --safety", crate::handshake::safety_name(*safety)
     )]
     Metadata {
         /// The election.
-        by: By,
+        kind: ElectionKind,
         /// What it promises.
         safety: Safety,
     },
@@ -253,10 +253,10 @@ pub enum ConfigError {
     )]
     TwoStores,
     /// Something is asked for that only an election by a quorum has.
-    #[error("{what}: an election by {by} has none; leave it out, or choose quorum")]
+    #[error("{what}: an election by {kind} has none; leave it out, or choose quorum")]
     OnlyQuorum {
         /// The election.
-        by: By,
+        kind: ElectionKind,
         /// What.
         what: &'static str,
     },
@@ -480,7 +480,7 @@ pub(crate) struct Config {
     pub(crate) election: String,
     pub(crate) node: NodeId,
     pub(crate) address: String,
-    pub(crate) by: By,
+    pub(crate) kind: ElectionKind,
     pub(crate) safety: Safety,
     pub(crate) priority: u32,
     pub(crate) witness: bool,
@@ -550,32 +550,32 @@ pub fn check_cluster(name: &str) -> Result<(), ConfigError> {
 /// [`ConfigError::Advisory`] if it promises nothing and that was not allowed, and [`ConfigError::OnlyQuorum`] if something
 /// is asked of it that only a quorum has.
 pub(crate) fn promised(
-    by: By,
+    kind: ElectionKind,
     safety: Option<Safety>,
     priority: u32,
     allow_advisory: bool,
 ) -> Result<Safety, ConfigError> {
-    if by.algorithm.is_fenced() && by.confirmation.is_some() {
-        return Err(ConfigError::NeedsNoConfirmation { by: by.algorithm });
+    if kind.algorithm.is_fenced() && kind.confirmation.is_some() {
+        return Err(ConfigError::NeedsNoConfirmation { algorithm: kind.algorithm });
     }
-    if !by.is_fenced() && !allow_advisory {
-        return Err(ConfigError::Advisory { by });
+    if !kind.is_fenced() && !allow_advisory {
+        return Err(ConfigError::Advisory { kind });
     }
-    let quorum = by.algorithm == Algorithm::Quorum || by.confirmation == Some(Confirmation::Quorum);
+    let quorum = kind.algorithm == Algorithm::Quorum || kind.confirmation == Some(Confirmation::Quorum);
     if quorum {
         return Ok(safety.unwrap_or_default());
     }
-    let only_quorum = |what| Err(ConfigError::OnlyQuorum { by, what });
+    let only_quorum = |what| Err(ConfigError::OnlyQuorum { kind, what });
     if priority != 0 {
         return only_quorum("priorities (--priority)");
     }
-    let promise = match by.confirmation {
+    let promise = match kind.confirmation {
         Some(_) => Safety::Lease,
         None => Safety::Fenced,
     };
     match safety {
         Some(Safety::Lease) if promise != Safety::Lease => only_quorum("a lease of its own (--safety lease)"),
-        Some(Safety::Fenced) if !by.algorithm.is_fenced() => {
+        Some(Safety::Fenced) if !kind.algorithm.is_fenced() => {
             only_quorum("a choice of safety (--safety fenced)")
         }
         Some(_) | None => Ok(promise),

@@ -24,7 +24,7 @@ use crate::connections::TlsFiles;
 use crate::disk;
 use crate::driver::{Desk, Order, drive};
 use crate::error::{CampaignError, ConnectError};
-use crate::handshake::{By, Confirmation};
+use crate::handshake::{Confirmation, ElectionKind};
 use crate::leadership::Leadership;
 use crate::measures::Measures;
 #[cfg(feature = "metrics")]
@@ -69,7 +69,7 @@ pub struct Elector {
 struct About {
     election: String,
     identity: Identity,
-    by: By,
+    kind: ElectionKind,
     witness: bool,
     timers: Timers,
     /// How many members there must be, by seniority.
@@ -113,7 +113,7 @@ pub struct Builder {
     election: Option<String>,
     node: Option<NodeId>,
     address: String,
-    by: Option<Algorithm>,
+    algorithm: Option<Algorithm>,
     confirm: Option<Confirm>,
     seniority: Option<SeniorityOptions>,
     allow_advisory: bool,
@@ -146,7 +146,7 @@ impl Elector {
     /// # Errors
     /// [`CampaignError`]; waiting for another leader to go is no error.
     pub async fn campaign(&self) -> Result<Leadership, CampaignError> {
-        if !self.about.by.is_fenced() {
+        if !self.about.kind.is_fenced() {
             return Err(CampaignError::Advisory);
         }
         self.campaign_any().await?.fenced().map_err(|_| CampaignError::Advisory)
@@ -210,8 +210,8 @@ impl Elector {
 
     /// How the leader is found; over a store, as by a quorum: with a token.
     #[must_use]
-    pub fn by(&self) -> By {
-        self.about.by
+    pub fn kind(&self) -> ElectionKind {
+        self.about.kind
     }
 
     /// This node, in this life.
@@ -340,8 +340,8 @@ impl Builder {
     /// Among peers: how the leader is found; by a quorum if nothing is said. All nodes must agree.
     ///
     /// One that is advisory must be [allowed](Self::allow_advisory).
-    pub const fn by(mut self, algorithm: Algorithm) -> Self {
-        self.by = Some(algorithm);
+    pub const fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = Some(algorithm);
         self
     }
 
@@ -549,15 +549,15 @@ impl Builder {
         };
         let address = self.address.clone();
         let Self { priority, witness, .. } = *self;
-        let (by, safety) = match venue {
+        let (kind, safety) = match venue {
             Venue::Peers => self.promised()?,
             Venue::Store => (self.over_a_store()?, Safety::Lease),
         };
-        let seniority = self.membership(by)?;
+        let seniority = self.membership(kind)?;
         let SeniorityOptions { zone, labels, .. } = seniority.clone();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let attributes = Arc::new(Attributes::new(address.clone(), zone, version, labels)?);
-        if by.algorithm == Algorithm::Seniority {
+        if kind.algorithm == Algorithm::Seniority {
             seniority.check(node, &attributes, &nomination_timers)?;
         }
         let cluster = self.cluster.clone().unwrap_or_else(|| election.clone());
@@ -567,7 +567,7 @@ impl Builder {
             election,
             node,
             address,
-            by,
+            kind,
             safety,
             priority,
             witness,
@@ -582,28 +582,28 @@ impl Builder {
     }
 
     /// Among peers: how the leader is found, and what that promises.
-    fn promised(&self) -> Result<(By, Safety), ConfigError> {
+    fn promised(&self) -> Result<(ElectionKind, Safety), ConfigError> {
         let confirmation = self.confirm.as_ref().map(|confirm| match confirm {
             Confirm::Quorum => Confirmation::Quorum,
             Confirm::Store(_) => Confirmation::Store,
         });
-        let by = By { algorithm: self.by.unwrap_or_default(), confirmation };
-        let safety = config::promised(by, self.safety, self.priority, self.allow_advisory)?;
-        if self.witness && !by.needs_majority() {
-            return Err(ConfigError::NothingToVote { by });
+        let kind = ElectionKind { algorithm: self.algorithm.unwrap_or_default(), confirmation };
+        let safety = config::promised(kind, self.safety, self.priority, self.allow_advisory)?;
+        if self.witness && !kind.needs_majority() {
+            return Err(ConfigError::NothingToVote { kind });
         }
         // Reads and sessions rest on the leader's lease.
-        if self.metadata.is_some() && (by != By::default() || safety != Safety::Lease) {
-            return Err(ConfigError::Metadata { by, safety });
+        if self.metadata.is_some() && (kind != ElectionKind::default() || safety != Safety::Lease) {
+            return Err(ConfigError::Metadata { kind, safety });
         }
 
-        Ok((by, safety))
+        Ok((kind, safety))
     }
 
     /// Over a store, which has its own way to find the leader.
-    fn over_a_store(&self) -> Result<By, ConfigError> {
+    fn over_a_store(&self) -> Result<ElectionKind, ConfigError> {
         let among_peers = [
-            (self.by.is_some(), "an algorithm (by)"),
+            (self.algorithm.is_some(), "an algorithm (algorithm)"),
             (self.confirm.is_some(), "a confirmation (confirm)"),
             (self.seniority.is_some(), "options for seniority (seniority)"),
             (self.safety.is_some(), "a choice of safety (safety)"),
@@ -612,15 +612,15 @@ impl Builder {
         ];
         match among_peers.into_iter().find(|(given, _)| *given) {
             Some((_, what)) => Err(ConfigError::OnlyAmongPeers { what }),
-            None => Ok(By::default()),
+            None => Ok(ElectionKind::default()),
         }
     }
 
     /// How the cluster is held, by seniority.
-    fn membership(&self, by: By) -> Result<SeniorityOptions, ConfigError> {
+    fn membership(&self, kind: ElectionKind) -> Result<SeniorityOptions, ConfigError> {
         let Some(options) = &self.seniority else { return Ok(SeniorityOptions::default()) };
-        if by.algorithm != Algorithm::Seniority {
-            return Err(ConfigError::OnlySeniority { by });
+        if kind.algorithm != Algorithm::Seniority {
+            return Err(ConfigError::OnlySeniority { kind });
         }
         match (&options.split_brain, &self.confirm) {
             (SplitBrain::Lease(_), Some(_)) => Err(ConfigError::TwoStores),
@@ -677,7 +677,7 @@ where
     let about = Arc::new(About {
         election: config.election.clone(),
         identity,
-        by: config.by,
+        kind: config.kind,
         witness: config.witness,
         timers: config.timers.clone(),
         minimum_members: config.minimum_members(),

@@ -52,7 +52,7 @@ pub struct Hello {
     /// Whether it votes only and never stands.
     pub witness: bool,
     /// Which election it is.
-    pub by: By,
+    pub kind: ElectionKind,
     /// What becomes of parts of the cluster that have lost each other; in an election by seniority.
     pub split_brain: Option<Policy>,
     /// The store that they meet in besides, which confirms leaders or decides about splits.
@@ -63,7 +63,7 @@ pub struct Hello {
 
 /// How a leader is found among peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct By {
+pub struct ElectionKind {
     /// The election; of one that is confirmed, who nominates.
     pub algorithm: Algorithm,
     /// Who says whether the one that is nominated may lead.
@@ -79,7 +79,7 @@ pub enum Confirmation {
     Store,
 }
 
-impl By {
+impl ElectionKind {
     /// Whether its leaders have a token.
     #[must_use]
     pub const fn is_fenced(self) -> bool {
@@ -87,7 +87,7 @@ impl By {
     }
 }
 
-impl By {
+impl ElectionKind {
     /// Whether a leader can give its lead to whom it likes. Elsewhere the rule of the election says who is next.
     #[must_use]
     pub const fn can_transfer(self) -> bool {
@@ -101,7 +101,7 @@ impl By {
     }
 }
 
-impl fmt::Display for By {
+impl fmt::Display for ElectionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.algorithm.fmt(f)?;
         match self.confirmation {
@@ -210,9 +210,9 @@ pub enum Disagreement {
     /// They hold different elections.
     Algorithm {
         /// The refuser's.
-        mine: By,
+        mine: ElectionKind,
         /// The refused one's.
-        theirs: By,
+        theirs: ElectionKind,
     },
     /// They take the election to promise different things.
     Safety {
@@ -400,7 +400,7 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
         return Err(Box::new(mine.of_other_version(node, theirs.versions)));
     }
     // Where no vote counts, none can be forgotten.
-    let counts = mine.by.needs_majority() && mine.by == theirs.by;
+    let counts = mine.kind.needs_majority() && mine.kind == theirs.kind;
     let other_disk = known.disks.get(&node).filter(|seen| counts && seen.disk != theirs.disk);
     let other_disk = other_disk.map(|seen| {
         let former = seen.former.contains(&theirs.disk);
@@ -422,8 +422,8 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     } else if !mine.is_concerned_with(known.peers, theirs) {
         let number = mine.metadata.map(|_| mine.voters_number);
         Disagreement::NotAVoter { voters: mine.voters.clone(), number }
-    } else if mine.by != theirs.by {
-        Disagreement::Algorithm { mine: mine.by, theirs: theirs.by }
+    } else if mine.kind != theirs.kind {
+        Disagreement::Algorithm { mine: mine.kind, theirs: theirs.kind }
     } else if mine.safety != theirs.safety {
         Disagreement::Safety { mine: mine.safety, theirs: theirs.safety }
     } else if mine.split_brain != theirs.split_brain {
@@ -472,12 +472,13 @@ impl Hello {
     /// had lost its disk.
     #[must_use]
     pub fn is_known_otherwise_by(&self, theirs: &Self) -> bool {
-        let same = self.cluster == theirs.cluster && self.election == theirs.election && self.by == theirs.by;
+        let same =
+            self.cluster == theirs.cluster && self.election == theirs.election && self.kind == theirs.kind;
         let me = self.identity.node;
         let is_of_a_voter =
             theirs.role == Role::Node && theirs.identity.node != me && theirs.voters.contains(me);
         let differs = theirs.known_disk.is_some_and(|(node, known)| node == me && known != self.disk);
-        same && self.by.needs_majority() && is_of_a_voter && differs
+        same && self.kind.needs_majority() && is_of_a_voter && differs
     }
 
     /// What the guardian of this node says: the same, in its role.

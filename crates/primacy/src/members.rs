@@ -26,7 +26,7 @@ pub enum Membership {
 /// use primacy::{Algorithm, Elector, Membership};
 ///
 /// let peers = "a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400".parse()?;
-/// let builder = Elector::builder().election("shards").node("a".parse()?).by(Algorithm::Seniority).allow_advisory(true);
+/// let builder = Elector::builder().election("shards").node("a".parse()?).algorithm(Algorithm::Seniority).allow_advisory(true);
 /// let elector = builder.insecure_cleartext(true).peers(peers).await?;
 ///
 /// let mut members = elector.members();

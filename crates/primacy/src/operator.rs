@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::disk::DiskError;
 use crate::driver::{Asked, Desk, Order};
 use crate::elector::Elector;
-use crate::handshake::{By, DiskId};
+use crate::handshake::{DiskId, ElectionKind};
 use crate::status::Status;
 
 /// A question, and where its answer goes.
@@ -89,11 +89,11 @@ pub enum AskError {
     },
     /// Where the election itself chooses the leader, nobody is given the lead.
     #[error(
-        "by {by}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and withdraw the nodes that shall not lead"
+        "by {kind}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and withdraw the nodes that shall not lead"
     )]
     ByRule {
         /// The election.
-        by: By,
+        kind: ElectionKind,
     },
     /// Over a store the candidates do not know each other.
     #[error(

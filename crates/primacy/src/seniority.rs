@@ -39,7 +39,7 @@ const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
 ///     zone: "east".to_owned(),
 ///     ..SeniorityOptions::default()
 /// };
-/// let builder = Elector::builder().election("shards").by(Algorithm::Seniority).seniority(options);
+/// let builder = Elector::builder().election("shards").algorithm(Algorithm::Seniority).seniority(options);
 /// # let _ = builder;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -295,13 +295,13 @@ impl SeniorityOptions {
 impl Config {
     /// How many members there must be; `None` where there are none.
     pub(crate) fn minimum_members(&self) -> Option<usize> {
-        (self.by.algorithm == core::election::Algorithm::Seniority).then(|| self.seniority.minimum())
+        (self.kind.algorithm == core::election::Algorithm::Seniority).then(|| self.seniority.minimum())
     }
 
     /// All that is wrong with the cluster, as far as it can be known only with the peers.
     #[cfg(feature = "peers")]
     pub(crate) fn problems_among(&self, peers: &BTreeSet<NodeId>) -> Vec<SeniorityError> {
-        match self.by.algorithm {
+        match self.kind.algorithm {
             core::election::Algorithm::Seniority => self.seniority.problems_among(peers, &self.attributes),
             core::election::Algorithm::Quorum
             | core::election::Algorithm::Ranked

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::config::Timers;
 use crate::connections::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 use crate::driver::Desk;
-use crate::handshake::{By, DiskId, Voters};
+use crate::handshake::{DiskId, ElectionKind, Voters};
 use crate::operator::AskError;
 use crate::store_health::StoreTrouble;
 
@@ -89,7 +89,7 @@ pub enum View {
 #[derive(Clone, Debug)]
 pub struct PeersView {
     /// How the leader is found.
-    pub by: By,
+    pub kind: ElectionKind,
     /// The election's own state.
     pub election: ElectionView,
     /// The other nodes that are connected.
@@ -305,8 +305,8 @@ impl View {
     /// Whether `to` could be given the lead of `me`.
     pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::OverAStore) };
-        if !view.by.can_transfer() {
-            return Err(AskError::ByRule { by: view.by });
+        if !view.kind.can_transfer() {
+            return Err(AskError::ByRule { kind: view.kind });
         }
         if to == me {
             return Err(AskError::ToItself { to });

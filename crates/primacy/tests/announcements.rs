@@ -15,7 +15,7 @@ use support::{Dir, peers, soon};
 
 async fn ranked(node: &str, peers: &Peers, dir: &Path) -> Elector {
     let builder = Elector::builder().election("announced").node(NodeId::new(node).unwrap());
-    builder.by(Algorithm::Ranked).state_dir(dir).peers(peers.clone()).await.unwrap()
+    builder.algorithm(Algorithm::Ranked).state_dir(dir).peers(peers.clone()).await.unwrap()
 }
 
 /// One node's sight of what is announced, which must never go back.

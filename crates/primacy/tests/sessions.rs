@@ -193,7 +193,7 @@ async fn what_needs_a_record_says_that_this_store_has_none() {
     let url = "memory-sessions:record";
     assert_eq!(init(url, "test", LEASE).await.unwrap(), Init::NotNeeded);
     let builder = Elector::builder().election("test").node("a".parse().unwrap());
-    let builder = builder.by(primacy::Algorithm::Bully).confirm(Confirm::Store(url.to_owned()));
+    let builder = builder.algorithm(primacy::Algorithm::Bully).confirm(Confirm::Store(url.to_owned()));
     let dir = Dir::new("sessions");
     let peers = "a=127.0.0.1:1,b=127.0.0.1:2".parse().unwrap();
     let error = builder.state_dir(&*dir).peers(peers).await.unwrap_err();

@@ -30,7 +30,7 @@ pub(crate) struct Init {
 
     /// The store; env:NAME reads the URL from the environment
     #[arg(long, value_name = "URL")]
-    on: String,
+    store: String,
 
     /// The lease that the nodes are started with
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
@@ -58,7 +58,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
             "--lease is zero: name the lease that the nodes are started with",
         ));
     }
-    let url = between_processes(resolve_url("on", &args.on, &Sources::default())?)?;
+    let url = between_processes(resolve_url("store", &args.store, &Sources::default())?)?;
     let outcome = block_on(async { Ok(answered(primacy::init(&url, &args.election, args.lease)).await??) })?;
     let election = args.election.as_str();
     let told = match &outcome {

@@ -14,7 +14,7 @@ use crate::exit::{self, Exit, Failure};
 /// Have a damaged log made again from those of the others.
 ///
 /// For nodes that keep metadata together (`primacy node --metadata`, or
-/// --serve). A node whose log is damaged does not start. This puts the log out
+/// --etcd-api). A node whose log is damaged does not start. This puts the log out
 /// of the way, under another name, while the node is stopped; when it is
 /// started again it asks the others, and counts for no majority until it has
 /// all that it can have held. Name the node with --node. Where no other node

@@ -16,7 +16,7 @@ use crate::printable::{printable, printable_json};
 
 /// Have the leader give up its lead, in order: its work is drained, then another node is elected.
 ///
-/// Asks the node of the election that leads on this machine; or, with --on,
+/// Asks the node of the election that leads on this machine; or, with --store,
 /// leaves the request in the record of the store, where any node's is found.
 /// The node leads until nothing of its work is left: this waits for that,
 /// and says what keeps the lead, such as a process that cannot be killed.

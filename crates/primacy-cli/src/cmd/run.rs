@@ -30,7 +30,7 @@ use crate::supervisor::Wait;
 /// Where the election is held:
 ///   (nothing)     in a file of your state directory: the terminals of one
 ///                 machine compete
-///   --on URL      in a store, for example sqlite:/var/lib/app/election.db
+///   --store URL      in a store, for example sqlite:/var/lib/app/election.db
 ///   --peers LIST  among the nodes themselves, with no service beside them;
 ///                 more than half of them must be there
 #[derive(Debug, Parser)]

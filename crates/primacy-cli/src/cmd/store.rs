@@ -73,7 +73,7 @@ pub(super) fn trier() -> Result<Holder, String> {
     Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
 }
 
-/// `primacy who --on`
+/// `primacy who --store`
 pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Told<'a> {
@@ -135,7 +135,7 @@ async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failur
     Ok((verdict, Some(Record::new(&last, unchanged)), last.token != look.first.token))
 }
 
-/// `primacy watch --on`
+/// `primacy watch --store`
 pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failure> {
     block_on(async {
         // One who only looks makes no database.
@@ -216,7 +216,7 @@ pub(super) async fn answered<T>(answer: impl Future<Output = T>) -> Result<T, Fa
     timeout(LOOK_PATIENCE, answer).await.map_err(late)
 }
 
-/// `primacy resign --on`
+/// `primacy resign --store`
 pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> Result<Exit, Failure> {
     let election = target.election.as_str();
     let by = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;

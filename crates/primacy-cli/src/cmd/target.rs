@@ -37,7 +37,7 @@ pub(super) struct Target {
 
     /// Ask this store, and no node; env:NAME reads the URL from the environment
     #[arg(long, value_name = "URL", conflicts_with_all = ["node", "state_dir"])]
-    pub(super) on: Option<String>,
+    pub(super) store: Option<String>,
 
     /// Print JSON, one object a line
     #[arg(long)]
@@ -48,9 +48,9 @@ impl Target {
     /// The URL of the store, if that is what is asked.
     pub(super) fn url(&self) -> Result<Option<String>, Failure> {
         check_election(&self.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
-        self.on
+        self.store
             .as_deref()
-            .map(|url| between_processes(resolve_url("on", url, &Sources::default())?))
+            .map(|url| between_processes(resolve_url("store", url, &Sources::default())?))
             .transpose()
     }
 
@@ -157,7 +157,7 @@ impl Target {
 
 /// Where nodes keep their state unless a verb is told otherwise.
 pub(super) fn told_state_dir() -> Result<PathBuf, Failure> {
-    // Read here, since a variable that is there anyway contradicts no --on.
+    // Read here, since a variable that is there anyway contradicts no --store.
     let told = std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let default = || default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string()));
     told.map_or_else(default, Ok)

@@ -14,7 +14,7 @@ use crate::exit::{self, Exit, Failure};
 /// final: if NODE fails just then, another node is elected, and the exit
 /// code is 2. The same happens if NODE is withdrawn or unfit, which only NODE
 /// knows: ask it before, with `primacy who`. Over a store the candidates do not know each other; see
-/// `primacy resign --on`.
+/// `primacy resign --store`.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Transfer {
@@ -33,7 +33,7 @@ pub(crate) struct Transfer {
 pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
     let target = &args.target;
     let instead = "over a store the candidates do not know each other; withdraw those that shall not lead, and \
-                   `primacy resign --on URL`";
+                   `primacy resign --store URL`";
     target.no_store("transfer", instead)?;
     let node = target.the_leader()?;
     let what = What::Transfer { to: args.to.clone() };

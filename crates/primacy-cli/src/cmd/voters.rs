@@ -17,7 +17,7 @@ use crate::printable::one_line;
 /// Show who votes, or change it.
 ///
 /// For nodes that keep metadata together (`primacy node --metadata`, or
-/// --serve). A change is written as a record, like everything that they keep,
+/// --etcd-api). A change is written as a record, like everything that they keep,
 /// and is in force when a majority has it; one voter at a time.
 #[derive(Debug, Parser)]
 #[command(name = "voters", verbatim_doc_comment, after_help = exit::VERBS_HELP)]

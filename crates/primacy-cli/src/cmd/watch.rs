@@ -21,7 +21,7 @@ use crate::printable::one_line;
 /// were read, a line says that some are missing. It ends with exit code 69
 /// when the node ends; with --follow it waits for the node instead.
 ///
-/// With --on it watches the record in the store, and takes no part in the
+/// With --store it watches the record in the store, and takes no part in the
 /// election. When the store fails, and when it answers again, a line says so.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
@@ -30,7 +30,7 @@ pub(crate) struct Watch {
     target: Target,
 
     /// When the node ends, wait until it runs again; what happens in between is not shown, and a line says so
-    #[arg(long, conflicts_with = "on")]
+    #[arg(long, conflicts_with = "store")]
     follow: bool,
 }
 

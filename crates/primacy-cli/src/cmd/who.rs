@@ -14,7 +14,7 @@ use crate::exit::{self, Exit, Failure};
 /// Show who leads an election, or why nobody does, and what its nodes know of each other.
 ///
 /// Asks every node of the election that runs on this machine, and shows those
-/// that do not answer as such; or, with --on, asks the record in the store.
+/// that do not answer as such; or, with --store, asks the record in the store.
 /// What it shows may be over before you read it.
 #[derive(Debug, Parser)]
 #[command(name = "who", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
@@ -24,7 +24,7 @@ pub(crate) struct WhoArgs {
 
     /// Over a store: wait until the record is renewed or released, or has stood unchanged for so long that another may
     /// take it; one look cannot tell whether its holder is alive
-    #[arg(long, requires = "on")]
+    #[arg(long, requires = "store")]
     verify: bool,
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure>
     let none = || {
         let message = format!(
             "no node of the election {election:?} runs here, by the state directory {}; name another with --state-dir, \
-             or the store with --on",
+             or the store with --store",
             dir.display()
         );
         Failure::new(Exit::Unavailable, message)

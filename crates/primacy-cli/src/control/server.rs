@@ -414,7 +414,8 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
 }
 
 fn map(elector: &Elector) -> Result<&Map, Refused> {
-    let text = "the nodes of this election keep no metadata together: start them with --metadata or --serve";
+    let text =
+        "the nodes of this election keep no metadata together: start them with --metadata or --etcd-api";
     elector.map().ok_or_else(|| Refused::new(Kind::NoMetadata, text))
 }
 
@@ -433,8 +434,8 @@ async fn watch_changes(
     elector: &Elector,
     writing: &mut tokio::net::unix::OwnedWriteHalf,
 ) -> std::io::Result<()> {
-    let (mut observer, fenced) = (elector.observe(), elector.by().is_fenced());
-    let (mut members, has_members) = (elector.members(), elector.by().algorithm == Algorithm::Seniority);
+    let (mut observer, fenced) = (elector.observe(), elector.kind().is_fenced());
+    let (mut members, has_members) = (elector.members(), elector.kind().algorithm == Algorithm::Seniority);
     loop {
         let answer = tokio::select! {
             biased;

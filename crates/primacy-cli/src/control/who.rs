@@ -121,7 +121,7 @@ pub(crate) struct FirstEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Peers {
     /// How the leader is found.
-    pub(crate) by: String,
+    pub(crate) algorithm: String,
     /// Its durable term; of a ranked election the highest ballot that it has voted in, and 0 where nothing is durable.
     pub(crate) term: u64,
     /// Ranked: the ballot of the round that it is in.
@@ -326,7 +326,7 @@ impl Leader {
 impl From<&Status> for Who {
     fn from(status: &Status) -> Self {
         let at = status.at;
-        let fenced = !matches!(&status.view, View::Peers(view) if !view.by.is_fenced());
+        let fenced = !matches!(&status.view, View::Peers(view) if !view.kind.is_fenced());
         let (role, peers, record, queue) = match &status.view {
             View::Peers(view) => {
                 let record = match &view.election {
@@ -447,7 +447,7 @@ impl Peers {
             counts.iter().map(|(&kind, &count)| (kind.name().to_owned(), count)).collect()
         };
         Self {
-            by: view.by.to_string(),
+            algorithm: view.kind.to_string(),
             term: election.hard().map_or(0, |hard| hard.term.0),
             ballot: match election {
                 ElectionView::Ranked(ranked) => ranked.ballot.map(|ballot| ballot.0),
@@ -465,7 +465,7 @@ impl Peers {
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
             metadata: view.metadata.map(Metadata::from),
             safety: match view.safety {
-                _ if !view.by.is_fenced() => "advisory",
+                _ if !view.kind.is_fenced() => "advisory",
                 Safety::Lease => "lease",
                 Safety::Fenced => "fenced",
             }

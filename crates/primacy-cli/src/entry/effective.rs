@@ -100,7 +100,7 @@ impl Setting {
 /// Whether it is, or has, the URL of a store.
 fn may_be_secret(key: &str, text: &str) -> bool {
     match key {
-        "on" => true,
+        "store" => true,
         "confirm" => text != "quorum",
         "split-brain" => membership::names_store(text),
         _ => false,
@@ -121,9 +121,9 @@ fn without_secret(url: &str, source: &Source) -> String {
 fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
     let among_peers = entry.venue() == Venue::Peers;
     let health = entry.health.is_some();
-    let has_safety =
-        entry.by.unwrap_or_default() == Algorithm::Quorum || entry.confirm.as_deref() == Some("quorum");
-    let by_seniority = among_peers && entry.by == Some(Algorithm::Seniority);
+    let has_safety = entry.algorithm.unwrap_or_default() == Algorithm::Quorum
+        || entry.confirm.as_deref() == Some("quorum");
+    let by_seniority = among_peers && entry.algorithm == Some(Algorithm::Seniority);
     match key {
         "seeds" if by_seniority => entry.peers.as_ref().map(|peers| {
             let names: Vec<String> = peers.iter().take(SEEDS_MAX).map(|(node, _)| node.to_string()).collect();
@@ -137,7 +137,7 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
             Some(_) => written(timers.lease.min(PROMISE)),
         }),
         "minimum-members" => by_seniority.then(|| "1".to_owned()),
-        "by" => among_peers.then(|| Algorithm::default().to_string()),
+        "algorithm" => among_peers.then(|| Algorithm::default().to_string()),
         "allow-advisory" => among_peers.then(|| "false".to_owned()),
         // No other election has one of its own choice.
         "safety" => (among_peers && has_safety).then(|| "lease".to_owned()),
@@ -145,7 +145,7 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
         "witness" | "json" => Some("false".to_owned()),
         "cluster" => among_peers.then(|| entry.election.clone()).flatten(),
         "insecure-cleartext" => among_peers.then(|| "false".to_owned()),
-        "state-dir" if entry.on.is_none() => {
+        "state-dir" if entry.store.is_none() => {
             default_state_dir().ok().and_then(|dir| dir.to_str().map(ToOwned::to_owned))
         }
         "lease" => Some(written(timers.lease)),

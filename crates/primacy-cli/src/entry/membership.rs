@@ -8,7 +8,7 @@ use primacy::{Detection, NodeId, SeniorityOptions, SplitBrain};
 
 use crate::duration;
 
-/// How a cluster is held; each has a meaning with `--by seniority` only.
+/// How a cluster is held; each has a meaning with `--algorithm seniority` only.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Membership {
     /// By seniority, the peers that are asked to join, as in b,a; the first one founds the cluster. All nodes must agree [default:

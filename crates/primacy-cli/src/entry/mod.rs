@@ -54,8 +54,8 @@ pub(crate) struct Entry {
 
     /// Hold the election in this store; env:NAME reads the URL from the environment, which is where one with a
     /// password must be
-    #[arg(long, value_name = "URL", env = "PRIMACY_ON", hide_env_values = true)]
-    pub(crate) on: Option<String>,
+    #[arg(long, value_name = "URL", env = "PRIMACY_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
 
     /// Hold the election among these nodes: a=host:port,b=host:port,c=host:port
     #[arg(long, value_name = "LIST", env = "PRIMACY_PEERS", value_parser = str::parse::<Peers>)]
@@ -67,11 +67,11 @@ pub(crate) struct Entry {
 
     /// Among peers, how the leader is found: quorum, ranked, bully, ring, ring-bidirectional or seniority. The last four are
     /// advisory: a partition makes two leaders [default: quorum]
-    #[arg(long, value_name = "ELECTION", env = "PRIMACY_BY", value_parser = parse_algorithm)]
-    pub(crate) by: Option<Algorithm>,
+    #[arg(long, value_name = "ELECTION", env = "PRIMACY_ALGORITHM", value_parser = parse_algorithm)]
+    pub(crate) algorithm: Option<Algorithm>,
 
     /// Among peers, who says whether the one that an advisory election names may lead: `quorum`, or the URL of a store (env:NAME
-    /// as in --on). Its leaders have a token then, and a lease
+    /// as in --store). Its leaders have a token then, and a lease
     #[arg(long, value_name = "BY", env = "PRIMACY_CONFIRM", hide_env_values = true)]
     pub(crate) confirm: Option<String>,
 
@@ -105,7 +105,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "DIR", env = "PRIMACY_STATE_DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// With `--on sqlite:PATH` or `--on file:DIRECTORY`, a group whose members may be candidates, each as a user of its own;
+    /// With `--store sqlite:PATH` or `--store file:DIRECTORY`, a group whose members may be candidates, each as a user of its own;
     /// without it, what is made is for this user alone
     #[arg(long, value_name = "NAME", env = "PRIMACY_GROUP")]
     pub(crate) group: Option<String>,
@@ -208,10 +208,10 @@ pub(crate) struct Entry {
 pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_CONFIG",
     "PRIMACY_ELECTION",
-    "PRIMACY_ON",
+    "PRIMACY_STORE",
     "PRIMACY_PEERS",
     "PRIMACY_NODE",
-    "PRIMACY_BY",
+    "PRIMACY_ALGORITHM",
     "PRIMACY_CONFIRM",
     "PRIMACY_SEEDS",
     "PRIMACY_SPLIT_BRAIN",
@@ -223,12 +223,12 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_LABELS",
     "PRIMACY_METADATA",
     "PRIMACY_METADATA_QUOTA",
-    "PRIMACY_SERVE",
-    "PRIMACY_SERVE_ADVERTISE",
-    "PRIMACY_SERVE_USERS",
-    "PRIMACY_SERVE_CERTIFICATE",
-    "PRIMACY_SERVE_KEY",
-    "PRIMACY_SERVE_CA",
+    "PRIMACY_ETCD_API",
+    "PRIMACY_ETCD_API_ADVERTISE",
+    "PRIMACY_ETCD_API_USERS",
+    "PRIMACY_ETCD_API_CERTIFICATE",
+    "PRIMACY_ETCD_API_KEY",
+    "PRIMACY_ETCD_API_CA",
     "PRIMACY_ALLOW_ADVISORY",
     "PRIMACY_SAFETY",
     "PRIMACY_PRIORITY",
@@ -357,10 +357,10 @@ impl Entry {
     fn contradictions(&self, sources: &Sources) -> Vec<String> {
         let mut problems = Vec::new();
         let of = |key: &str| sources.describe(key);
-        if self.on.is_some() && self.peers.is_some() {
+        if self.store.is_some() && self.peers.is_some() {
             problems.push(format!(
                 "{} cannot be used with {}: an election is held in a store or among its nodes",
-                of("on"),
+                of("store"),
                 of("peers")
             ));
         }
@@ -369,7 +369,7 @@ impl Entry {
         }
         if self.peers.is_none() {
             for (key, given) in [
-                ("by", self.by.is_some()),
+                ("algorithm", self.algorithm.is_some()),
                 ("confirm", self.confirm.is_some()),
                 ("allow-advisory", self.allows_advisory()),
                 ("safety", self.safety.is_some()),
@@ -420,7 +420,7 @@ impl Entry {
 
     /// The same, of what is for an election by seniority.
     fn contradictions_of_members(&self, sources: &Sources) -> Vec<String> {
-        let by = self.by.unwrap_or_default();
+        let by = self.algorithm.unwrap_or_default();
         if by == Algorithm::Seniority {
             let refused = self.membership.options().err();
             return refused
@@ -434,7 +434,7 @@ impl Entry {
         let given = self.membership.given().into_iter().filter(|(_, given)| *given);
         let meaningless = |(key, _): (&str, bool)| {
             let key = sources.describe(key);
-            format!("{key} has no meaning by {by}; leave it out, or choose --by seniority")
+            format!("{key} has no meaning by {by}; leave it out, or choose --algorithm seniority")
         };
         given.map(meaningless).collect()
     }
@@ -507,7 +507,7 @@ impl Entry {
     /// How the cluster is held, if there is one. What is no policy is among the contradictions.
     fn cluster_options(&self) -> Option<SeniorityOptions> {
         let given = self.membership.given().iter().any(|(_, given)| *given);
-        let has_use = self.by == Some(Algorithm::Seniority) && self.peers.is_some();
+        let has_use = self.algorithm == Some(Algorithm::Seniority) && self.peers.is_some();
         self.membership.options().ok().filter(|_| given && has_use)
     }
 
@@ -526,8 +526,8 @@ impl Entry {
             .priority(self.priority.unwrap_or_default())
             .witness(self.is_witness())
             .insecure_cleartext(self.may_send_cleartext());
-        if let Some(by) = self.by {
-            builder = builder.by(by);
+        if let Some(algorithm) = self.algorithm {
+            builder = builder.algorithm(algorithm);
         }
         if let Some(confirm) = self.confirm() {
             builder = builder.confirm(confirm);

@@ -63,14 +63,14 @@ impl Place {
             Some(dir) => Ok(dir.clone()),
             None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
         };
-        match (&entry.on, &entry.peers) {
+        match (&entry.store, &entry.peers) {
             (Some(url), _) => {
-                let url = between_processes(resolve_url("on", url, sources)?)?;
+                let url = between_processes(resolve_url("store", url, sources)?)?;
                 let url = shared_with(url, entry.group.as_deref(), sources)?;
                 Ok(Self::Store { url, dir: state_dir().ok(), asked_for: entry.state_dir.is_some() })
             }
             (None, _) if entry.group.is_some() => {
-                Err(Failure::new(Exit::Usage, format!("{} needs --on", sources.describe("group"))))
+                Err(Failure::new(Exit::Usage, format!("{} needs --store", sources.describe("group"))))
             }
             (None, Some(peers)) => Ok(Self::Peers(peers.clone(), state_dir()?)),
             (None, None) => {
@@ -287,7 +287,7 @@ fn shared_with(url: String, group: Option<&str>, sources: &Sources) -> Result<St
         return Ok(format!("{url}?group={group}"));
     }
     let message =
-        format!("{} is for --on sqlite:PATH and --on file:DIRECTORY only", sources.describe("group"));
+        format!("{} is for --store sqlite:PATH and --store file:DIRECTORY only", sources.describe("group"));
     Err(Failure::new(Exit::Usage, message))
 }
 

@@ -15,7 +15,7 @@ use crate::size;
 pub(crate) struct Serving {
     /// Among peers, by a quorum, keep a map together that the leader writes; all nodes must say the same. `fsync`: what is written
     /// is on the disks of a majority. `memory`: it is in their memories, and lost if a majority of them restarts at once
-    /// [default: fsync with --serve]
+    /// [default: fsync with --etcd-api]
     #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
     pub(crate) metadata: Option<String>,
 
@@ -25,29 +25,29 @@ pub(crate) struct Serving {
     pub(crate) metadata_quota: Option<u64>,
 
     /// Answer clients of etcd here, over the map that the nodes keep together: an IP address with a port, or a port of 127.0.0.1
-    #[arg(long, value_name = "ADDR", env = "PRIMACY_SERVE", value_parser = parse_listen)]
-    pub(crate) serve: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDR", env = "PRIMACY_ETCD_API", value_parser = parse_listen)]
+    pub(crate) etcd_api: Option<SocketAddr>,
 
-    /// Where clients reach this node, as they are told it when they ask for the members: host:port [default: the address of --serve;
+    /// Where clients reach this node, as they are told it when they ask for the members: host:port [default: the address of --etcd-api;
     /// where that stands for all addresses of the machine, the host at which the other nodes reach it]
-    #[arg(long, value_name = "ADDR", env = "PRIMACY_SERVE_ADVERTISE", value_parser = parse_reached)]
-    pub(crate) serve_advertise: Option<String>,
+    #[arg(long, value_name = "ADDR", env = "PRIMACY_ETCD_API_ADVERTISE", value_parser = parse_reached)]
+    pub(crate) etcd_api_advertise: Option<String>,
 
     /// Of clients, answer only those with a name and a password in this file: a line NAME:PASSWORD for each
-    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_USERS")]
-    pub(crate) serve_users: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_USERS")]
+    pub(crate) etcd_api_users: Option<PathBuf>,
 
     /// Show clients this certificate, in a PEM file; what is said is then protected by TLS
-    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_CERTIFICATE")]
-    pub(crate) serve_certificate: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_CERTIFICATE")]
+    pub(crate) etcd_api_certificate: Option<PathBuf>,
 
     /// The private key of that certificate, in a PEM file
-    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_KEY")]
-    pub(crate) serve_key: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_KEY")]
+    pub(crate) etcd_api_key: Option<PathBuf>,
 
     /// Of clients, answer only those who show a certificate of one of the authorities in this PEM file
-    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_CA")]
-    pub(crate) serve_ca: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_CA")]
+    pub(crate) etcd_api_ca: Option<PathBuf>,
 }
 
 impl Serving {
@@ -56,7 +56,7 @@ impl Serving {
         match self.metadata.as_deref() {
             Some("memory") => Some(Durability::Memory),
             Some(_) => Some(Durability::Fsync),
-            None => self.serve.map(|_| Durability::Fsync),
+            None => self.etcd_api.map(|_| Durability::Fsync),
         }
     }
 
@@ -65,12 +65,12 @@ impl Serving {
         [
             ("metadata", self.metadata.is_some()),
             ("metadata-quota", self.metadata_quota.is_some()),
-            ("serve", self.serve.is_some()),
-            ("serve-advertise", self.serve_advertise.is_some()),
-            ("serve-users", self.serve_users.is_some()),
-            ("serve-certificate", self.serve_certificate.is_some()),
-            ("serve-key", self.serve_key.is_some()),
-            ("serve-ca", self.serve_ca.is_some()),
+            ("etcd-api", self.etcd_api.is_some()),
+            ("etcd-api-advertise", self.etcd_api_advertise.is_some()),
+            ("etcd-api-users", self.etcd_api_users.is_some()),
+            ("etcd-api-certificate", self.etcd_api_certificate.is_some()),
+            ("etcd-api-key", self.etcd_api_key.is_some()),
+            ("etcd-api-ca", self.etcd_api_ca.is_some()),
         ]
     }
 
@@ -83,14 +83,14 @@ impl Serving {
             problems.push(needs("metadata-quota", "metadata KIND"));
         }
         for (name, given) in [advertise, users, certificate, key, ca] {
-            if given && self.serve.is_none() {
-                problems.push(needs(name, "serve ADDR"));
+            if given && self.etcd_api.is_none() {
+                problems.push(needs(name, "etcd-api ADDR"));
             }
         }
         match (certificate.1, key.1) {
-            (true, false) => problems.push(needs("serve-certificate", "serve-key FILE")),
-            (false, true) => problems.push(needs("serve-key", "serve-certificate FILE")),
-            (false, false) if ca.1 => problems.push(needs("serve-ca", "serve-certificate FILE")),
+            (true, false) => problems.push(needs("etcd-api-certificate", "etcd-api-key FILE")),
+            (false, true) => problems.push(needs("etcd-api-key", "etcd-api-certificate FILE")),
+            (false, false) if ca.1 => problems.push(needs("etcd-api-ca", "etcd-api-certificate FILE")),
             (true, true) | (false, false) => {}
         }
         problems

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::{
-    Answer, Bounds, By, Bytes, Change, Compared, Comparison, Delete, Direction, Found, Happened, Keys,
-    Operation, Order, Previous, Read, Relation, Replace, SessionId, Transaction, Version, Wanted, Write,
+    Answer, Bounds, Bytes, Change, Compared, Comparison, Delete, Direction, Found, Happened, Keys, Operation,
+    Order, Previous, Read, Relation, Replace, SessionId, SortKey, Transaction, Version, Wanted, Write,
 };
 use primacy_core::metadata::entry::Entry;
 
@@ -42,11 +42,11 @@ pub(super) fn freshness(request: &api::RangeRequest) -> Freshness {
 /// [`Known::EMPTY_KEY`].
 pub(super) fn read(request: api::RangeRequest) -> Result<Read, Known> {
     let by = match request.sort_target() {
-        api::SortTarget::Key => By::Key,
-        api::SortTarget::Version => By::Writes,
-        api::SortTarget::Create => By::MadeAt,
-        api::SortTarget::Mod => By::ChangedAt,
-        api::SortTarget::Value => By::Value,
+        api::SortTarget::Key => SortKey::Key,
+        api::SortTarget::Version => SortKey::Writes,
+        api::SortTarget::Create => SortKey::MadeAt,
+        api::SortTarget::Mod => SortKey::ChangedAt,
+        api::SortTarget::Value => SortKey::Value,
     };
     let direction = match request.sort_order() {
         api::SortOrder::None | api::SortOrder::Ascend => Direction::Ascending,

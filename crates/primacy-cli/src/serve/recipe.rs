@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use primacy_core::metadata::command::{
-    Answer, Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Found, Keys, Operation,
-    Order, Previous, Read, Relation, Replace, SessionId, Transaction, Version, Write,
+    Answer, Bounds, Bytes, Command, Compared, Comparison, Delete, Direction, Found, Keys, Operation, Order,
+    Previous, Read, Relation, Replace, SessionId, SortKey, Transaction, Version, Write,
 };
 use primacy_core::metadata::entry::Entry;
 use tokio::sync::oneshot;
@@ -53,7 +53,7 @@ pub(super) fn keys_below(beginning: &[u8]) -> Keys {
 
 /// Reads the one entry of a queue that was made first.
 pub(super) fn first_of(beginning: &[u8]) -> Read {
-    let order = Order { by: By::MadeAt, direction: Direction::Ascending };
+    let order = Order { key: SortKey::MadeAt, direction: Direction::Ascending };
     let limit = std::num::NonZeroU64::new(1);
     Read { order, limit, ..Read::of(keys_below(beginning)) }
 }
@@ -163,7 +163,7 @@ pub(super) async fn wait_for_those_before(
 ) -> Result<Version, Known> {
     let before = Version(u64::try_from(version - 1).unwrap_or(0));
     loop {
-        let order = Order { by: By::MadeAt, direction: Direction::Descending };
+        let order = Order { key: SortKey::MadeAt, direction: Direction::Descending };
         let made = Bounds { from: Version(0), to: before };
         let limit = std::num::NonZeroU64::new(1);
         let last = Read { order, made, limit, ..Read::of(keys_below(beginning)) };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::command::{By, Compared, Keys, Operation};
+use primacy_core::metadata::command::{Compared, Keys, Operation, SortKey};
 use primacy_core::metadata::state::Size;
 use primacy_core::metadata::state::cost::{COMPARED_BYTES, LOOKS_MAX};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -65,7 +65,7 @@ fn looks(operation: &Operation, size: Size) -> u64 {
     };
     let compared = size.bytes / COMPARED_BYTES;
     match operation {
-        Operation::Read(read) if read.order.by == By::Value => {
+        Operation::Read(read) if read.order.key == SortKey::Value => {
             let times = u64::from(size.entries.checked_ilog2().unwrap_or(0)) + 1;
             of_range(&read.keys, compared.saturating_mul(times))
         }
@@ -133,7 +133,7 @@ mod tests {
         drop(held);
         // Long values that are sorted count by their length.
         let long = Size { bytes: COMPARED_BYTES * LOOKS_MAX, ..size(10) };
-        let order = Order { by: By::Value, ..Order::default() };
+        let order = Order { key: SortKey::Value, ..Order::default() };
         let sorts = Operation::Read(Box::new(Read { order, ..Read::of(Keys::all()) }));
         let sorted = at_once(&attacker, &sorts, long).await.expect("nobody is before it");
         assert!(

@@ -31,7 +31,7 @@ fn what_is_printed_guards_as_what_is_installed_does() {
 
     // Once more, and for another table: what is there stays, the highest token too.
     place.set("LEDGER", &postgres.url());
-    let more = ["--table", "\"Other\"", "--on", "env:LEDGER"];
+    let more = ["--table", "\"Other\"", "--store", "env:LEDGER"];
     let installed = place.output(&[&["fence", "install"], &what[..], &more].concat());
     assert!(installed.status.success(), "{}", stderr(&installed));
     for table in ["ledger", "\"Other\""] {
@@ -40,10 +40,10 @@ fn what_is_printed_guards_as_what_is_installed_does() {
     assert_eq!(sql("SELECT highest FROM primacy_fence"), [Some("42".to_owned())]);
 
     // A table has one election.
-    let other = ["fence", "install", "--election", "billing", "--table", "ledger", "--on", "env:LEDGER"];
+    let other = ["fence", "install", "--election", "billing", "--table", "ledger", "--store", "env:LEDGER"];
     let refused = place.output(&other);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    let redis = ["fence", "install", "--election", "orders", "--table", "t", "--on", "redis://127.0.0.1"];
+    let redis = ["fence", "install", "--election", "orders", "--table", "t", "--store", "redis://127.0.0.1"];
     let usage = place.output(&redis);
     assert!(usage.status.code() == Some(64) && stderr(&usage).contains("docs/fencing.md"), "{usage:?}");
 }

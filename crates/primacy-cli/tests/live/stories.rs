@@ -66,7 +66,7 @@ impl Pair {
     fn add(&mut self, name: &str, election: &str, timers: &[&str]) {
         let url = format!("env:STORE_OF_{name}");
         let mut args = strings(&["run", "--json", "--restart", "--election", election, "--node", name]);
-        args.extend(strings(&["--on", &url, "--state-dir", &self.place.text(name)]));
+        args.extend(strings(&["--store", &url, "--state-dir", &self.place.text(name)]));
         args.extend(strings(timers));
         args.extend(strings(&["--", primacy_testbed::primacy(), "demo-job", "--ledger", self.ledger.path()]));
         args.extend(strings(&["--every", "10ms"]));
@@ -231,7 +231,7 @@ fn alone(store: &Store, election: &str, place: &mut Place) -> Vec<String> {
     let election = format!("{election}-{}", std::process::id());
     let lease = format!("{}ms", store.lease.as_millis());
     let mut args = strings(&["run", "--json", "--restart", "--election", &election, "--node", "a"]);
-    args.extend(strings(&["--on", "env:STORE_OF_a", "--state-dir", &place.text("a"), "--lease", &lease]));
+    args.extend(strings(&["--store", "env:STORE_OF_a", "--state-dir", &place.text("a"), "--lease", &lease]));
     args.extend(strings(&["--", "sleep", "600"]));
     args
 }

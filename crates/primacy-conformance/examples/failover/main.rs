@@ -1,7 +1,7 @@
 //! Failover over every store, on real servers, and what a store's own tool takes beside it in the same run.
 //!
 //! `cargo xtask failover [--only STORE]... [--rounds N] [--write]` installs what it needs, builds the command and runs this.
-//! The measurement is that of `primacy-lab bench failover --on URL`.
+//! The measurement is that of `primacy-lab bench failover --store URL`.
 
 mod peer;
 mod server;
@@ -169,7 +169,7 @@ async fn measured(
     let ground = Ground::new("failover");
     let mut command = Command::new(program);
     let trials = if case.is_long { rounds.min(LONG_ROUNDS) } else { rounds };
-    command.env(URL_VARIABLE, server.url()).args(["bench", "failover", "--json", "--on"]);
+    command.env(URL_VARIABLE, server.url()).args(["bench", "failover", "--json", "--store"]);
     command.arg(format!("env:{URL_VARIABLE}")).args(case.args);
     command.args(["--trials", &trials.to_string(), "--state-dir"]).arg(ground.path());
     let members = server.members().filter(|_| case.strikes_the_store);

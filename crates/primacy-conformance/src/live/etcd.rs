@@ -178,10 +178,10 @@ impl Etcd {
         let name = NODES[member];
         let mut command = Command::new(program);
         command.args(["node", "--election", "map", "--node", name, "--peers", &peers.join(",")]);
-        command.arg("--state-dir").arg(self.ground.at(name)).args(["--serve", &self.endpoint(member)]);
+        command.arg("--state-dir").arg(self.ground.at(name)).args(["--etcd-api", &self.endpoint(member)]);
         if let Some(tls) = &self.tls {
-            command.arg("--serve-certificate").arg(&tls.cert).arg("--serve-key").arg(&tls.key);
-            command.arg("--serve-ca").arg(&tls.ca);
+            command.arg("--etcd-api-certificate").arg(&tls.cert).arg("--etcd-api-key").arg(&tls.key);
+            command.arg("--etcd-api-ca").arg(&tls.ca);
         }
         command
     }

@@ -165,14 +165,14 @@ impl Read {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Order {
     /// By what.
-    pub by: By,
+    pub key: SortKey,
     /// Which end comes first.
     pub direction: Direction,
 }
 
 /// By what entries are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum By {
+pub enum SortKey {
     /// The bytes of the key.
     #[default]
     Key,

@@ -3,8 +3,8 @@
 use core::num::NonZeroU64;
 
 use super::command::{
-    Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Operation, Order, Previous,
-    Read, Relation, Replace, SessionId, Transaction, Version, Wanted, Write,
+    Bounds, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Operation, Order, Previous, Read,
+    Relation, Replace, SessionId, SortKey, Transaction, Version, Wanted, Write,
 };
 use super::partitions::{self, GroupName, Ranges};
 use crate::id::NodeId;
@@ -62,13 +62,13 @@ impl Drawn {
     }
 
     pub(super) fn read(&mut self) -> Read {
-        let by = [By::Key, By::Writes, By::MadeAt, By::ChangedAt, By::Value];
+        let keys = [SortKey::Key, SortKey::Writes, SortKey::MadeAt, SortKey::ChangedAt, SortKey::Value];
         Read {
             keys: self.keys(),
             at: self.one_in(2).then(|| self.version()),
             limit: self.one_in(3).then(|| NonZeroU64::new(self.rng.up_to(3) + 1).unwrap()),
             order: Order {
-                by: self.rng.one_of(&by),
+                key: self.rng.one_of(&keys),
                 direction: self.rng.one_of(&[Direction::Ascending, Direction::Descending]),
             },
             made: self.bounds(),

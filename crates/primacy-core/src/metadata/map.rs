@@ -9,8 +9,8 @@ use core::num::NonZeroU64;
 use core::ops::{Bound, Range};
 
 use super::command::{
-    Bounds, By, Change, Direction, Found, Happened, Keys, Limits, Order, Previous, Read, Refusal, SessionId,
-    Version, Wanted,
+    Bounds, Change, Direction, Found, Happened, Keys, Limits, Order, Previous, Read, Refusal, SessionId,
+    SortKey, Version, Wanted,
 };
 use super::entry::{Entry, Stamp};
 use super::history::{History, Record, Trail};
@@ -392,19 +392,19 @@ fn count(entries: usize) -> u64 {
 }
 
 /// Sorts entries that are in the order of their keys. Keys are not compared, and each number is found once.
-fn sort(entries: &mut [&Entry], Order { by, direction }: Order) {
-    let number = match (by, direction) {
-        (By::Key, Direction::Ascending) => return,
-        (By::Key, Direction::Descending) => return entries.reverse(),
-        (By::Value, Direction::Ascending) => {
+fn sort(entries: &mut [&Entry], Order { key, direction }: Order) {
+    let number = match (key, direction) {
+        (SortKey::Key, Direction::Ascending) => return,
+        (SortKey::Key, Direction::Descending) => return entries.reverse(),
+        (SortKey::Value, Direction::Ascending) => {
             return entries.sort_by(|one, other| one.value().cmp(other.value()));
         }
-        (By::Value, Direction::Descending) => {
+        (SortKey::Value, Direction::Descending) => {
             return entries.sort_by(|one, other| other.value().cmp(one.value()));
         }
-        (By::Writes, _) => Entry::writes,
-        (By::MadeAt, _) => |entry: &Entry| entry.made_at().0,
-        (By::ChangedAt, _) => |entry: &Entry| entry.changed_at().0,
+        (SortKey::Writes, _) => Entry::writes,
+        (SortKey::MadeAt, _) => |entry: &Entry| entry.made_at().0,
+        (SortKey::ChangedAt, _) => |entry: &Entry| entry.changed_at().0,
     };
     match direction {
         Direction::Ascending => entries.sort_by_cached_key(|entry| number(entry)),

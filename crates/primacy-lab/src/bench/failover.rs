@@ -81,11 +81,11 @@ pub(crate) struct Failover {
     /// Over the store at this URL, and not among peers; env:NAME reads it from the environment. Beside the figures stand the
     /// store's own round trip, and what of it a failover may take
     #[arg(long, value_name = "URL", conflicts_with_all = ["safety", "heartbeat", "beside"])]
-    on: Option<String>,
+    store: Option<String>,
 
-    /// With --on: run by `sh -c` at each strike, just before whatever --class does, and waited for; for example what kills the
+    /// With --store: run by `sh -c` at each strike, just before whatever --class does, and waited for; for example what kills the
     /// store's own leader
-    #[arg(long, value_name = "COMMAND", requires = "on")]
+    #[arg(long, value_name = "COMMAND", requires = "store")]
     pub(super) fault_command: Option<String>,
 
     /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done. What it starts itself
@@ -198,7 +198,7 @@ pub(super) struct Measured {
 pub(crate) fn failover(args: &Failover) -> Result<Exit, Failure> {
     args.check()?;
     let place = Place::new(args.state_dir.as_deref())?;
-    if let Some(url) = &args.on {
+    if let Some(url) = &args.store {
         return over_store::measure(args, &place, url);
     }
     let outcome = measure(args, &place)?;
@@ -284,7 +284,7 @@ impl Measured {
             let job = cluster.wait_for_job(elected.token)?;
             self.job.extend(since(struck_at, job.boot_ns));
         }
-        if args.on.is_none() {
+        if args.store.is_none() {
             let evidence =
                 elected.evidence.ok_or_else(|| failed("a new leader did not say what made it stand"))?;
             *self.evidence.entry(evidence).or_default() += 1;
@@ -433,17 +433,17 @@ impl Failover {
             return usage("--without-guardian and --beside go with --class crash");
         }
         if self.class == Class::Store && self.fault_command.is_none() {
-            return usage("--class store needs --on and a --fault-command, which strikes the store");
+            return usage("--class store needs --store and a --fault-command, which strikes the store");
         }
-        if self.on.is_some() && matches!(self.class, Class::Host | Class::Transfer) {
+        if self.store.is_some() && matches!(self.class, Class::Host | Class::Transfer) {
             return usage(
-                "--on: a host's link, and transfers, are matters among peers; use --class crash --without-guardian",
+                "--store: a host's link, and transfers, are matters among peers; use --class crash --without-guardian",
             );
         }
         if self.beside.is_some() && self.nodes != etcd::MEMBERS {
             return usage(etcd::OTHER_COUNT);
         }
-        if self.class != Class::Transfer && self.nodes == 2 && self.on.is_none() {
+        if self.class != Class::Transfer && self.nodes == 2 && self.store.is_none() {
             return usage(
                 "--nodes 2: without the struck node there is no majority of two; take at least three",
             );
@@ -485,7 +485,7 @@ impl Failover {
             without_guardian: false,
             beside: None,
             state_dir: None,
-            on: None,
+            store: None,
             fault_command: None,
             mend_command: None,
             ..*self
@@ -771,10 +771,10 @@ mod tests {
             assert!(refused(&[class, "--nodes", "2"]) && !refused(&[class, "--nodes", "3"]), "{class}");
         }
         assert!(!refused(&["transfer", "--nodes", "2"]));
-        assert!(refused(&["store"]) && refused(&["store", "--on", "sqlite:a"]));
+        assert!(refused(&["store"]) && refused(&["store", "--store", "sqlite:a"]));
         assert!(!refused(&[
             "store",
-            "--on",
+            "--store",
             "sqlite:a",
             "--fault-command",
             "true",

@@ -267,17 +267,17 @@ impl Timed {
 fn store_url(url: &str) -> Result<String, Failure> {
     let usage = |message| Failure::new(Exit::Usage, message);
     let url = match url.strip_prefix("env:") {
-        Some(name) => std::env::var(name).map_err(|error| usage(format!("--on {url}: {error}")))?,
+        Some(name) => std::env::var(name).map_err(|error| usage(format!("--store {url}: {error}")))?,
         None if has_login(url) => {
-            let message = "--on: the URL has a password or a token, and every user of this machine can read command lines; write \
-                           --on env:NAME";
+            let message = "--store: the URL has a password or a token, and every user of this machine can read command lines; write \
+                           --store env:NAME";
             return Err(usage(message.to_owned()));
         }
         None => url.to_owned(),
     };
-    check_scheme(&url).map_err(|error| usage(format!("--on: {error}")))?;
+    check_scheme(&url).map_err(|error| usage(format!("--store: {error}")))?;
     if url.starts_with("memory") {
-        return Err(usage("--on memory: is within one process; use sqlite:PATH".to_owned()));
+        return Err(usage("--store memory: is within one process; use sqlite:PATH".to_owned()));
     }
     Ok(url)
 }
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     fn args(more: &[&str]) -> Failover {
-        let all = [&["failover", "--on", "sqlite:a", "--class"], more].concat();
+        let all = [&["failover", "--store", "sqlite:a", "--class"], more].concat();
         Failover::try_parse_from(all).unwrap()
     }
 

@@ -94,7 +94,7 @@ pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>,
         }
         Meeting::Store(url) => {
             command.env(STORE_VARIABLE, url);
-            args.extend(strings(&["--on", &format!("env:{STORE_VARIABLE}")]));
+            args.extend(strings(&["--store", &format!("env:{STORE_VARIABLE}")]));
         }
     }
     if let Some(lease) = settings.lease {

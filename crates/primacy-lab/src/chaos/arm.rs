@@ -182,13 +182,13 @@ impl Arm {
                     Way::Metadata => {
                         ["--safety", "lease", "--metadata", "fsync"].into_iter().map(String::from).collect()
                     }
-                    Way::Ranked => vec!["--by".into(), "ranked".into()],
+                    Way::Ranked => vec!["--algorithm".into(), "ranked".into()],
                     Way::ByQuorum(by) => {
-                        ["--by", by, "--confirm", "quorum"].into_iter().map(String::from).collect()
+                        ["--algorithm", by, "--confirm", "quorum"].into_iter().map(String::from).collect()
                     }
                     Way::ByStore(by, url) => {
                         let url = url.replace("{store}", &store.display().to_string());
-                        vec!["--by".into(), by.into(), "--confirm".into(), url]
+                        vec!["--algorithm".into(), by.into(), "--confirm".into(), url]
                     }
                 });
                 // Nothing leaves the namespaces, which are this run's own.
@@ -196,9 +196,9 @@ impl Arm {
             }
             Held::OverStore(url) => {
                 let url = url.replace("{store}", &store.display().to_string());
-                options.extend(["--on".into(), url]);
+                options.extend(["--store".into(), url]);
             }
-            Held::OnServer(_) => options.extend(["--on".into(), format!("env:{STORE_VARIABLE}")]),
+            Held::OnServer(_) => options.extend(["--store".into(), format!("env:{STORE_VARIABLE}")]),
         }
         let millis = |duration: Duration| format!("{}ms", duration.as_millis());
         options.extend(["--lease".into(), millis(self.lease_of(node)), "--drain".into(), millis(DRAIN)]);

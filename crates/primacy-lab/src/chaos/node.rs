@@ -110,7 +110,7 @@ impl Node {
             command.args(["--peers", peers]);
         }
         if let Some(door) = &start.door {
-            command.args(["--serve", door]);
+            command.args(["--etcd-api", door]);
         }
         command.arg("--");
         if arm.unkillable {

@@ -161,7 +161,7 @@ fn timers(venue: Venue) -> Of {
 
 fn contender(name: &str) -> Result<Contender, String> {
     let names = || Contender::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
-    // As `primacy run --by` has it.
+    // As `primacy run --algorithm` has it.
     Contender::find(&name.replace('-', "_")).ok_or_else(|| format!("write some of {}", names()))
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn election(name: &str) -> Result<Election, String> {
 pub(super) fn elections(name: &str) -> Result<Which, String> {
     match name {
         "all" => Ok(Which::All),
-        // As `primacy run --by` has it.
+        // As `primacy run --algorithm` has it.
         name => election(&name.replace('-', "_")).map(Which::One),
     }
 }

@@ -104,7 +104,7 @@ impl Builder {
         if let Some((url, register)) = &store {
             // What cannot be read now would never confirm anybody, nor decide; better to say so.
             register.read().await?;
-            if config.by.confirmation == Some(Confirmation::Store) {
+            if config.kind.confirmation == Some(Confirmation::Store) {
                 witness =
                     witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
             }

@@ -24,7 +24,7 @@ pub(crate) fn hello(name: &str, voters: &[&str]) -> Hello {
         safety: Safety::Lease,
         priority: 0,
         witness: false,
-        by: By::default(),
+        kind: ElectionKind::default(),
         split_brain: None,
         metadata: None,
         store: None,
@@ -101,7 +101,9 @@ fn a_refusal_names_both_sides_values() {
         (RefusalKind::NotAVoter, refused(|b| b.identity.node = node("z")), &["z", "{a, b, c}"]),
         (
             RefusalKind::Algorithm,
-            refused(|b| b.by = By { algorithm: Algorithm::Ring, confirmation: Some(Confirmation::Store) }),
+            refused(|b| {
+                b.kind = ElectionKind { algorithm: Algorithm::Ring, confirmation: Some(Confirmation::Store) }
+            }),
             &["by quorum;", "by ring, confirmed by a store"],
         ),
         (RefusalKind::Safety, refused(|b| b.safety = Safety::Fenced), &["= lease", "= fenced"]),

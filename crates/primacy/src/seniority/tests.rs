@@ -149,7 +149,7 @@ fn what_only_peers_have_is_refused_over_a_store() {
         Err(ConfigError::OnlyAmongPeers { what }) => what,
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(builder().by(Algorithm::Quorum)), "an algorithm (by)");
+    assert_eq!(refused(builder().algorithm(Algorithm::Quorum)), "an algorithm (algorithm)");
     assert_eq!(refused(builder().confirm(Confirm::Quorum)), "a confirmation (confirm)");
     assert_eq!(
         refused(builder().seniority(SeniorityOptions::default())),
@@ -173,22 +173,23 @@ fn options_and_witnesses_go_with_elections_that_have_a_use_for_them() {
     };
     let options = SeniorityOptions::default();
     for by in [Algorithm::Quorum, Algorithm::Ranked, Algorithm::Bully] {
-        let error = check(builder().by(by).seniority(options.clone())).unwrap_err();
+        let error = check(builder().algorithm(by).seniority(options.clone())).unwrap_err();
         assert!(matches!(error, ConfigError::OnlySeniority { .. }), "{error}");
     }
-    check(builder().by(Algorithm::Seniority).seniority(options)).unwrap();
+    check(builder().algorithm(Algorithm::Seniority).seniority(options)).unwrap();
     for by in [Algorithm::Seniority, Algorithm::Ring, Algorithm::Bully] {
-        let error = check(builder().by(by).witness(true)).unwrap_err();
+        let error = check(builder().algorithm(by).witness(true)).unwrap_err();
         assert!(matches!(error, ConfigError::NothingToVote { .. }), "{error}");
-        check(builder().by(by).confirm(Confirm::Quorum).witness(true)).unwrap();
+        check(builder().algorithm(by).confirm(Confirm::Quorum).witness(true)).unwrap();
     }
-    check(builder().by(Algorithm::Ranked).witness(true)).unwrap();
+    check(builder().algorithm(Algorithm::Ranked).witness(true)).unwrap();
     // What only the peers show is found by the same look, all of it.
     let stranger = NodeId::new("z").unwrap();
     let wrong = SeniorityOptions { minimum_members: Some(3), seeds: vec![stranger], ..Default::default() };
-    let problems = builder().by(Algorithm::Seniority).seniority(wrong).check_peers(&peers).unwrap_err();
+    let problems =
+        builder().algorithm(Algorithm::Seniority).seniority(wrong).check_peers(&peers).unwrap_err();
     assert_eq!(problems.len(), 2, "{problems:?}");
     let too_large = SeniorityOptions { minimum_members: Some(3), ..SeniorityOptions::default() };
-    let error = check(builder().by(Algorithm::Seniority).seniority(too_large)).unwrap_err();
+    let error = check(builder().algorithm(Algorithm::Seniority).seniority(too_large)).unwrap_err();
     assert_eq!(error, SeniorityError::Minimum { minimum: 3, peers: 2 }.into());
 }

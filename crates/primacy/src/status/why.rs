@@ -81,7 +81,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     if let Some(elected) = view.metadata.and_then(|metadata| metadata.elected) {
         why.push(elected_only(me, elected, &view.awaited));
     }
-    if view.by.needs_majority() {
+    if view.kind.needs_majority() {
         why.extend(missing_votes(status, view));
     }
     why.extend(view.election.quorum().into_iter().flat_map(|quorum| in_a_quorum(status, quorum)));

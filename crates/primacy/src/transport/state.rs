@@ -446,7 +446,7 @@ impl Shared {
         self.note_odds(node, refused);
         let is_of_disk = matches!(refused.kind, RefusalKind::Disk | RefusalKind::DiskReplaced);
         // Where no vote counts, none can be forgotten; and a guardian knows no disks.
-        if is_of_disk && role == Role::Node && self.introduction().me.by.needs_majority() {
+        if is_of_disk && role == Role::Node && self.introduction().me.kind.needs_majority() {
             self.deliver_disk_refused(node, refused.kind == RefusalKind::DiskReplaced).await;
         }
     }

@@ -19,7 +19,7 @@ use super::stream::{Connection, Stream, prepare};
 use super::*;
 use crate::codec;
 use crate::handshake::tests::{hello, node};
-use crate::handshake::{By, RefusalKind, Voters};
+use crate::handshake::{ElectionKind, RefusalKind, Voters};
 use crate::versions::Versions;
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
@@ -408,9 +408,9 @@ fn a_node_that_refuses_those_who_know_it_with_another_disk_is_told() {
         let mine = hello("b", &["b"]);
         let theirs = Hello { known_disk: Some((node("b"), old)), ..hello("a", &["a", "b"]) };
         assert!(mine.is_known_otherwise_by(&theirs));
-        let bully = By { algorithm: Algorithm::Bully, confirmation: None };
+        let bully = ElectionKind { algorithm: Algorithm::Bully, confirmation: None };
         for (mine, theirs) in [
-            (Hello { by: bully, ..mine.clone() }, Hello { by: bully, ..theirs.clone() }),
+            (Hello { kind: bully, ..mine.clone() }, Hello { kind: bully, ..theirs.clone() }),
             (mine.clone(), theirs.of_guardian()),
             (mine.clone(), Hello { election: "other".into(), ..theirs.clone() }),
             (mine.clone(), Hello { cluster: "other".into(), ..theirs.clone() }),

@@ -21,7 +21,7 @@ pub(crate) struct DemoEmbedded {
 
     /// The store to hold the election in
     #[arg(long)]
-    on: String,
+    store: String,
 
     /// The lease
     #[arg(long, value_parser = duration::parse)]
@@ -40,7 +40,7 @@ pub(crate) fn demo_embedded(args: &DemoEmbedded) -> Result<Exit, Failure> {
 
 async fn lead(args: &DemoEmbedded) -> Result<Exit, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, error.to_string());
-    let elector = Elector::builder().election(&args.election).lease(args.lease).connect(&args.on).await;
+    let elector = Elector::builder().election(&args.election).lease(args.lease).connect(&args.store).await;
     let elector = elector.map_err(|error| failed(&error))?;
     let leadership = elector.campaign().await.map_err(|error| failed(&error))?;
     let token = leadership.token();

@@ -217,7 +217,7 @@ impl Story {
         let ledger_path = self.stage.dir().join("embedded.db");
         let ledger = Ledger::create(&ledger_path, "embedded").map_err(ledger_failed)?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-        let args = ["demo-embedded", "--election", "embedded", "--lease", EMBEDDED_LEASE, "--on"];
+        let args = ["demo-embedded", "--election", "embedded", "--lease", EMBEDDED_LEASE, "--store"];
         let mut args: Vec<String> = args.map(str::to_owned).to_vec();
         args.extend([format!("sqlite:{}", text(&store)), "--ledger".to_owned(), text(&ledger_path)]);
         self.stage.start("one", &args)?;

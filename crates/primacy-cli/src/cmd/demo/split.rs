@@ -56,7 +56,7 @@ struct Cluster {
 /// # Errors
 /// If something does not happen in time.
 pub(super) fn tell(narrator: Narrator) -> Result<Measured, Failure> {
-    narrator.say("five nodes, of which the oldest leads (--by seniority)");
+    narrator.say("five nodes, of which the oldest leads (--algorithm seniority)");
     narrator.say("what n1 n2 n3 and n4 n5 say to each other goes through this process, which can cut it");
     let advisory = advisory(narrator)?;
     narrator.say("the same with --confirm quorum: seniority says who should lead, and a majority who may");
@@ -172,7 +172,8 @@ impl Cluster {
         for (node, peers) in peers {
             let state = cluster.stage.dir().join(node).to_string_lossy().into_owned();
             let ledger = cluster.ledger.to_string_lossy();
-            let mut args = vec!["run", "--json", "--election", ELECTION, "--by", "seniority", "--node", node];
+            let mut args =
+                vec!["run", "--json", "--election", ELECTION, "--algorithm", "seniority", "--node", node];
             args.extend(["--peers", &peers, "--state-dir", &state]);
             args.extend(options);
             args.extend(["--", "/proc/self/exe", "demo-job", "--ledger", &ledger]);

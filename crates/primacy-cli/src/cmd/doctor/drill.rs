@@ -77,7 +77,7 @@ fn start(
     command.args(["run", "--json", "--election", election, "--node", node, "--lease"]);
     command.arg(format!("{}ms", lease.as_millis())).arg("--state-dir").arg(stage.dir());
     // Where nobody else can read the password that it may have.
-    command.env("PRIMACY_DOCTOR_STORE", url).args(["--on", "env:PRIMACY_DOCTOR_STORE", "--"]).args(job);
+    command.env("PRIMACY_DOCTOR_STORE", url).args(["--store", "env:PRIMACY_DOCTOR_STORE", "--"]).args(job);
     stage.start_command(node, command)
 }
 

@@ -62,7 +62,7 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 pub(crate) struct Doctor {
     /// The store; env:NAME reads the URL from the environment. Without it, the nodes of --election that run here are asked
     #[arg(long, value_name = "URL", required_unless_present = "election", required_if_eq("drill", "true"))]
-    on: Option<String>,
+    store: Option<String>,
 
     /// The name of the election: for the drill [default: doctor], whose tokens the resource must want, and whose nodes
     /// are asked for their timers
@@ -133,7 +133,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
             "--lease must be longer than nothing, and --watch at least {WATCH_MIN:?}"
         )));
     }
-    let url = args.on.as_deref().map(|url| resolve_url("on", url, &Sources::default())).transpose()?;
+    let url = args.store.as_deref().map(|url| resolve_url("store", url, &Sources::default())).transpose()?;
     let derived = Timers::new(Venue::Store, Some(args.lease));
     let timers = Timers {
         renewal: args.renewal.unwrap_or(derived.renewal),

@@ -20,7 +20,7 @@ pub(crate) struct Install {
     /// The database, postgres://USER@HOST/DATABASE; env:NAME reads the URL from the environment. The user must own the
     /// tables
     #[arg(long, value_name = "URL")]
-    on: String,
+    store: String,
 
     #[command(flatten)]
     what: What,
@@ -77,7 +77,7 @@ impl What {
 /// Runs the verb.
 pub(super) fn install(args: &Install) -> Result<Exit, Failure> {
     let guard = args.what.guard()?;
-    let url = resolve_url("on", &args.on, &Sources::default())?;
+    let url = resolve_url("store", &args.store, &Sources::default())?;
     if !url.starts_with("postgres:") {
         let why = "fences are installed in postgres://HOST/DATABASE; other resources have their own ways, see docs/fencing.md";
         return Err(Failure::new(Exit::Usage, why.to_owned()));

@@ -133,7 +133,7 @@ fn log(metadata: &Metadata) -> String {
 fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     let mut lines = vec![format!(
         "  by {}; voters {}{}; safety {}; disk {}",
-        peers.by,
+        peers.algorithm,
         peers.voters.join(", "),
         peers.metadata.as_ref().map(|metadata| stated(metadata.voters_number)).unwrap_or_default(),
         peers.safety,

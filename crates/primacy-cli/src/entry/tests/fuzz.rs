@@ -28,7 +28,7 @@ fn settings() {
 fn url(text: &str, draw: &mut Draw<'_>) {
     let sources = Sources::default();
     if !text.starts_with("env:")
-        && let Ok(url) = resolve_url("on", text, &sources)
+        && let Ok(url) = resolve_url("store", text, &sources)
     {
         assert_eq!(url, text);
     }
@@ -41,10 +41,10 @@ fn url(text: &str, draw: &mut Draw<'_>) {
         format!("s{scheme}://{user}@{host}?{path}&PassWord={secret}"),
     ];
     for url in with_secret {
-        let refused = resolve_url("on", &url, &sources).unwrap_err();
+        let refused = resolve_url("store", &url, &sources).unwrap_err();
         assert_eq!(refused.exit, Exit::Usage);
         // Whatever the secret is, the text is the same.
-        let other = resolve_url("on", "s://user:other@host", &sources).unwrap_err();
+        let other = resolve_url("store", "s://user:other@host", &sources).unwrap_err();
         assert_eq!(refused.message, other.message);
     }
 }

@@ -1,4 +1,4 @@
-//! `primacy run --on etcd://A,B,C`: the same against etcd and against three of our nodes.
+//! `primacy run --store etcd://A,B,C`: the same against etcd and against three of our nodes.
 
 use std::time::Duration;
 

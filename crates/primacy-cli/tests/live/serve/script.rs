@@ -239,7 +239,7 @@ fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy(
     let users = ground.at("users");
     std::fs::write(&users, "root:secret-of-root\n").unwrap();
     std::fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
-    let arguments = ["--serve-users", users.to_str().unwrap()];
+    let arguments = ["--etcd-api-users", users.to_str().unwrap()];
     let door = runtime.block_on(door::open_with(Some(tls.clone()), &arguments));
     let python = python_with_etcd3().unwrap_or_else(|why| {
         eprintln!("etcd3: NOT RUN: {why}");

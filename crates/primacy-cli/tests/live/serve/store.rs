@@ -32,7 +32,7 @@ async fn cluster_with_users() -> Option<Etcd> {
     let users = ground.at("users");
     std::fs::write(&users, "elector:secret-of-elector\n").unwrap();
     std::fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
-    let mut door = cluster_with(None, &["--serve-users", users.to_str().unwrap()]).await?;
+    let mut door = cluster_with(None, &["--etcd-api-users", users.to_str().unwrap()]).await?;
     door.keep(ground);
     Some(door)
 }

@@ -43,7 +43,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'PRM03',
             MESSAGE = format('primacy: no fence is installed for the election %s', of_election),
-            HINT = 'Install it with: primacy fence install --on URL --election NAME --table TABLE';
+            HINT = 'Install it with: primacy fence install --store URL --election NAME --table TABLE';
     END IF;
     IF shown > seen THEN
         -- At once alone: two that held it together and each wanted it alone would wait for each other.

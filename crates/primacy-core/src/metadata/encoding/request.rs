@@ -9,8 +9,9 @@ use core::num::NonZeroU64;
 use super::{DecodeError, NESTING_MAX, Reader, push_bytes, push_number, signed, unsigned};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::metadata::command::{
-    Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Limits, Operation, Order,
-    Previous, Read, Relation, Replace, Request, Secret, SessionId, Transaction, Version, Wanted, Write,
+    Bounds, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Limits, Operation, Order,
+    Previous, Read, Relation, Replace, Request, Secret, SessionId, SortKey, Transaction, Version, Wanted,
+    Write,
 };
 use crate::metadata::partitions::encoding as partitions;
 use crate::time::Duration;
@@ -66,7 +67,8 @@ mod write_has {
     pub(super) const ALL: u8 = 7;
 }
 
-const BY: [By; 5] = [By::Key, By::Writes, By::MadeAt, By::ChangedAt, By::Value];
+const SORT_KEYS: [SortKey; 5] =
+    [SortKey::Key, SortKey::Writes, SortKey::MadeAt, SortKey::ChangedAt, SortKey::Value];
 const DIRECTIONS: [Direction; 2] = [Direction::Ascending, Direction::Descending];
 const WANTED: [Wanted; 3] = [Wanted::Entries, Wanted::Keys, Wanted::Count];
 const PREVIOUS: [Previous; 2] = [Previous::Unwanted, Previous::Wanted];
@@ -350,7 +352,7 @@ fn push_read(to: &mut Vec<u8>, read: &Read) {
     has |= if made.is_some() { read_has::MADE } else { 0 };
     has |= if changed.is_some() { read_has::CHANGED } else { 0 };
     to.push(has);
-    push_choice(to, &BY, read.order.by);
+    push_choice(to, &SORT_KEYS, read.order.key);
     push_choice(to, &DIRECTIONS, read.order.direction);
     push_choice(to, &WANTED, read.wanted);
     push_keys(to, &read.keys);
@@ -368,8 +370,10 @@ fn push_read(to: &mut Vec<u8>, read: &Read) {
 
 fn read(from: &mut Reader<'_>) -> Result<Read, DecodeError> {
     let has = flags(from, read_has::ALL)?;
-    let order =
-        Order { by: choice(from, &BY, "an order")?, direction: choice(from, &DIRECTIONS, "a direction")? };
+    let order = Order {
+        key: choice(from, &SORT_KEYS, "an order")?,
+        direction: choice(from, &DIRECTIONS, "a direction")?,
+    };
     let wanted = choice(from, &WANTED, "what is wanted")?;
     let mut read = Read { order, wanted, ..Read::of(keys(from)?) };
     if has & read_has::AT != 0 {

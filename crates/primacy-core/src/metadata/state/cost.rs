@@ -19,7 +19,7 @@ use core::ops::Bound;
 use super::State;
 use super::operate::Path;
 use crate::metadata::command::{
-    Bounds, By, Delete, Keys, Operation, Order, Previous, Read, Refusal, Version, Wanted, Write,
+    Bounds, Delete, Keys, Operation, Order, Previous, Read, Refusal, SortKey, Version, Wanted, Write,
 };
 use crate::metadata::entry::Entry;
 use crate::metadata::map::{Map, entry_bytes};
@@ -224,7 +224,7 @@ impl<'a> Sum<'a> {
         let is_bounded = read.made != Bounds::default() || read.changed != Bounds::default();
         let limit = read.limit.map_or(u64::MAX, core::num::NonZeroU64::get);
         let takes_first = !is_bounded && read.order == Order::default();
-        let sorts_values = read.order.by == By::Value && read.wanted != Wanted::Count;
+        let sorts_values = read.order.key == SortKey::Value && read.wanted != Wanted::Count;
         Self { read, limit, takes_first, sorts_values, count: 0, bytes: 0, longest: 0, values: 0 }
     }
 

@@ -33,7 +33,7 @@ const NAMES: [&str; MEMBERS] = ["a", "b", "c"];
 /// What answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum System {
-    /// `primacy node --serve`, with its defaults: what is written is flushed on a majority of the disks.
+    /// `primacy node --etcd-api`, with its defaults: what is written is flushed on a majority of the disks.
     Primacy,
     /// etcd, with its own timers where none are named.
     Etcd(Option<EtcdTimers>),
@@ -115,7 +115,7 @@ impl<'a> Trio<'a> {
         match self.system {
             System::Primacy => {
                 command.args(["node", "--json", "--election", ELECTION, "--node", NAMES[node]]);
-                command.args(["--peers", &self.peers(), "--serve", &self.address(node).to_string()]);
+                command.args(["--peers", &self.peers(), "--etcd-api", &self.address(node).to_string()]);
                 command.arg("--state-dir").arg(self.home(node));
             }
             System::Etcd(timers) => {

@@ -140,7 +140,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'PRM03',
             MESSAGE = pg_catalog.format('primacy: no fence is installed for the election %s', of_election),
-            HINT = 'Install it with: primacy fence install --on URL --election NAME --table TABLE';
+            HINT = 'Install it with: primacy fence install --store URL --election NAME --table TABLE';
     END IF;
     IF shown OPERATOR(pg_catalog.>) seen THEN
         -- Seen by others before it is committed, as the number of a transaction in the row that it replaces.

@@ -12,7 +12,7 @@ use primacy_fuzz::Draw;
 
 use crate::codec::{DecodeError, Deframer, decode};
 use crate::handshake::tests::keeper;
-use crate::handshake::{By, Role};
+use crate::handshake::{ElectionKind, Role};
 use crate::transport::accept::shake_hands;
 use crate::transport::dial::{Link, introduce};
 use crate::versions::PROTOCOL_VERSION;
@@ -158,7 +158,7 @@ impl Told<'_> {
             && theirs.election == "main"
             && voters_fit
             && theirs.safety == Safety::Lease
-            && theirs.by == By::default()
+            && theirs.kind == ElectionKind::default()
             && (theirs.split_brain, theirs.store, theirs.metadata) == (None, None, mine.metadata)
             && (it != node("b") || !self.disk_is_known || theirs.disk == hello("b", &[]).disk)
             && matches!(theirs.role, Role::Node | Role::GuardianOf)

@@ -128,7 +128,7 @@ impl Table {
     /// The command that guards it.
     fn install(&self, election: Option<&str>) -> String {
         let [url, election, name] = [self.given.as_str(), election.unwrap_or("NAME"), &self.name].map(quoted);
-        format!("primacy fence install --on {url} --election {election} --table {name}")
+        format!("primacy fence install --store {url} --election {election} --table {name}")
     }
 }
 
@@ -212,7 +212,8 @@ mod tests {
         let none = Attempt { election: None, highest: None, fence: None, stale: None, ..refused };
         let check = judge(&none, Some("it's"));
         assert_eq!(check.verdict, Verdict::Fail);
-        let command = r#"primacy fence install --on env:ORDERS_URL --election 'it'\''s' --table '"Led ger"'"#;
+        let command =
+            r#"primacy fence install --store env:ORDERS_URL --election 'it'\''s' --table '"Led ger"'"#;
         assert_eq!(check.fix, command);
         assert!(judge(&none, None).fix.contains("--election NAME"));
     }

@@ -25,7 +25,7 @@ fn golden() -> Vec<(Command, &'static str)> {
         keys: Keys::Between(bytes("a"), bytes("b")),
         at: Some(Version(9)),
         limit: NonZeroU64::new(7),
-        order: Order { by: By::ChangedAt, direction: Direction::Descending },
+        order: Order { key: SortKey::ChangedAt, direction: Direction::Descending },
         made: Bounds { from: Version(1), to: Version(2) },
         changed: Bounds { from: Version(3), to: Version(4) },
         wanted: Wanted::Count,

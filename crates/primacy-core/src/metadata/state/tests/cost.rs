@@ -1,7 +1,7 @@
 //! That the cost of applying is bounded, whatever is asked, and that all nodes refuse the same.
 
 use super::*;
-use crate::metadata::command::{By, Compared, Comparison, Order, Relation, Wanted};
+use crate::metadata::command::{Compared, Comparison, Order, Relation, SortKey, Wanted};
 use crate::metadata::state::cost::{ANSWER_BYTES_MAX, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX};
 
 const ENTRIES: u64 = 10_000;
@@ -148,7 +148,7 @@ fn an_answer_has_no_more_than_so_many_bytes() {
     // A limit makes it shorter, in whatever order.
     let few = Read {
         limit: NonZeroU64::new(1),
-        order: Order { by: By::ChangedAt, ..Order::default() },
+        order: Order { key: SortKey::ChangedAt, ..Order::default() },
         ..Read::of(Keys::all())
     };
     let few = Operation::Read(Box::new(few));
@@ -212,7 +212,7 @@ fn a_value_that_is_kept_is_not_copied() {
 fn values_that_are_compared_or_sorted_count_by_their_length() {
     let (entries, length) = (16, 1 << 20);
     let mut told = filled(entries, length);
-    let order = Order { by: By::Value, ..Order::default() };
+    let order = Order { key: SortKey::Value, ..Order::default() };
     let sorted = |wanted| Operation::Read(Box::new(Read { wanted, order, ..Read::of(Keys::all()) }));
     let value = bytes(&"v".repeat(length));
     let comparison =

@@ -4,8 +4,8 @@ use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 
 use crate::metadata::command::{
-    Answer, By, Command, Compared, Comparison, Direction, Found, Happened, Keys, Operation, Outcome,
-    Previous, Read, Refusal, Relation, Replace, SessionId, Transaction, Version, Wanted,
+    Answer, Command, Compared, Comparison, Direction, Found, Happened, Keys, Operation, Outcome, Previous,
+    Read, Refusal, Relation, Replace, SessionId, SortKey, Transaction, Version, Wanted,
 };
 use crate::metadata::command::{Change, Write};
 use crate::metadata::entry::{Entry, Stamp};
@@ -228,14 +228,14 @@ impl Twin {
         if !ascending {
             entries.reverse();
         }
-        match read.order.by {
-            By::Key => {}
-            By::Writes => entries.sort_by_key(Entry::writes),
-            By::MadeAt => entries.sort_by_key(Entry::made_at),
-            By::ChangedAt => entries.sort_by_key(Entry::changed_at),
-            By::Value => entries.sort_by_key(|entry| entry.value().to_vec()),
+        match read.order.key {
+            SortKey::Key => {}
+            SortKey::Writes => entries.sort_by_key(Entry::writes),
+            SortKey::MadeAt => entries.sort_by_key(Entry::made_at),
+            SortKey::ChangedAt => entries.sort_by_key(Entry::changed_at),
+            SortKey::Value => entries.sort_by_key(|entry| entry.value().to_vec()),
         }
-        if !ascending && read.order.by != By::Key {
+        if !ascending && read.order.key != SortKey::Key {
             entries.reverse();
         }
         let mut more = false;
