@@ -146,7 +146,7 @@ fn free_peers() -> Result<Peers, Box<dyn std::error::Error>> {
     Ok(peers.join(",").parse()?)
 }
 
-/// A node that stands for election for as long as it lives: somebody must lead, and who it is does not matter to partitions.
+/// A node that campaigns for as long as it lives: somebody must lead, and who it is does not matter to partitions.
 async fn enter(name: &str, peers: &Peers, state: &Path) -> Result<Elector, Box<dyn std::error::Error>> {
     let builder = Elector::builder().election("example").node(name.parse()?).state_dir(state.join(name));
     let elector = builder.metadata(Durability::Fsync).peers(peers.clone()).await?;

@@ -138,7 +138,7 @@ Exit codes:
 /// What the help of the operator's verbs says about exit codes.
 pub(crate) const VERBS_HELP: &str = "\
 Exit codes:
-  0       done; for `who`, somebody leads
+  0       done; for `status`, somebody leads
   2       done, and another node was elected than the one that was named
   64      the command line is wrong, or what is asked can never be done
   69      no such node runs here, it does not answer, or the store cannot be used

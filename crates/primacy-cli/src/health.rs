@@ -54,7 +54,7 @@ impl Verdict {
     }
 }
 
-/// Checks again and again, for ever. Until the first success the node does not stand. `starting` is held while a run is
+/// Checks again and again, for ever. Until the first success the node does not campaign. `starting` is held while a run is
 /// started.
 pub(crate) async fn watch(check: Check, elector: Elector, reporter: Reporter, starting: Arc<Mutex<()>>) {
     let mut verdict = Verdict::default();

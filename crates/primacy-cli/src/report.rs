@@ -63,8 +63,8 @@ pub(crate) enum Event {
     },
     /// Processes that an earlier supervisor had left behind were ended.
     LeftoversEnded { processes: usize },
-    /// This node stands for election.
-    Standing,
+    /// This node campaigns.
+    Campaigning,
     /// This node leads.
     Elected {
         #[serde(flatten)]
@@ -326,7 +326,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::LeftoversEnded { processes } => {
             format!("ended {processes} process(es) that an earlier run of this node had left behind")
         }
-        Event::Standing => "standing for election".into(),
+        Event::Campaigning => "campaigning".into(),
         Event::Elected { lead, valid_for_ms: Some(valid), .. } => {
             format!("elected: {lead}, valid for {valid:.0} ms unless renewed")
         }
@@ -353,7 +353,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
             "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()
         }
         Event::Released { lead, reason } => format!("leads no more ({lead}): {reason}"),
-        Event::Backoff { ms } => format!("standing again in {ms} ms"),
+        Event::Backoff { ms } => format!("campaigning again in {ms} ms"),
         Event::Leader { leader: Some(leader), term } => {
             format!("{leader} leads, term {}", term.unwrap_or_default())
         }

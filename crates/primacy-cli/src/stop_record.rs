@@ -1,6 +1,6 @@
 //! The record of a stop command that is to be run at the end of a lead, in the state directory. It is there from before the job is
 //! started until the command has succeeded. So where supervisor and guardian are killed together, the next start of the node finds
-//! it, and runs the command before the node stands for election.
+//! it, and runs the command before the node campaigns.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};

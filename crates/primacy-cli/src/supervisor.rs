@@ -287,7 +287,7 @@ impl Supervisor {
         let backoff = between_half_and_all(backoff);
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
         let elector = self.elector.clone();
-        elector.explain_not_campaigning(Some(format!("{why}; it stands again after a pause")));
+        elector.explain_not_campaigning(Some(format!("{why}; it campaigns again after a pause")));
         let over = sleep(backoff);
         tokio::pin!(over);
         loop {
@@ -308,7 +308,7 @@ impl Supervisor {
     }
 
     async fn stand(&mut self) -> Result<CampaignEnd, Failure> {
-        self.reporter.tell(&Event::Standing);
+        self.reporter.tell(&Event::Campaigning);
         let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
         let elector = self.elector.clone();
         let campaign = elector.campaign_any();
@@ -622,7 +622,7 @@ impl Supervisor {
                 Err(error) => return Err(error.into()),
             };
             let message =
-                format!("a guardian cannot be started, and without one this node does not stand: {error}");
+                format!("a guardian cannot be started, and without one this node does not campaign: {error}");
             self.reporter.tell(&Event::Warning { message: message.clone() });
             if let Some(signal) = self.back_off_from_guardian(&message).await {
                 return Ok(Some(signal));
@@ -902,7 +902,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Nodes that failed together do not stand again together.
+/// Nodes that failed together do not campaign again together.
 fn between_half_and_all(time: StdDuration) -> StdDuration {
     let drawn = RandomState::new().hash_one(()) >> 32;
     let part = u32::try_from(drawn).unwrap_or(u32::MAX);

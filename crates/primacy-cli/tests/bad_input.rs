@@ -347,7 +347,7 @@ fn a_wrong_command_line_is_told_in_json_where_the_verb_speaks_it() {
 #[test]
 fn a_record_of_another_brings_no_lines_of_its_own() {
     let place = Place::new("bad-record");
-    let who = ["who", "--election", "n", "--store", "file:fs"];
+    let who = ["status", "--election", "n", "--store", "file:fs"];
     assert!(place.output(&["init", "--election", "n", "--store", "file:fs"]).status.success());
     let record = place.path("fs/n.election/record");
     let text = fs::read_to_string(&record).unwrap();

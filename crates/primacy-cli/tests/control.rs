@@ -101,7 +101,7 @@ fn a_socket_that_others_may_write_is_refused_by_both_sides() {
 
     mode(&place, "a", 0o700);
     let mut node = alone(&place, "a");
-    let who = ["who", "--election", "e", "--state-dir", &dir];
+    let who = ["status", "--election", "e", "--state-dir", &dir];
     assert_eq!(fs::metadata(place.path("a/e@a.control")).unwrap().permissions().mode() & 0o777, 0o600);
     mode(&place, "a/e@a.control", 0o622);
     ends(&place, &who, 77, &["the control socket", "chmod 600"]);
@@ -119,14 +119,14 @@ fn a_socket_that_others_may_write_is_refused_by_both_sides() {
 #[test]
 fn a_node_of_another_user_is_not_believed() {
     let place = Place::new("control-user");
-    let output = place.output(&["who", "--election", "e", "--state-dir", "/"]);
+    let output = place.output(&["status", "--election", "e", "--state-dir", "/"]);
     assert_eq!(output.status.code(), Some(69), "root's directories are trusted: {}", stderr(&output));
     // Only root can become two other users. For anybody else root itself is another one, if it is looked at from a
     // namespace in which it has no number; that needs no privileges where users may have namespaces.
     if !rustix::process::geteuid().is_root() {
         let mut command = Command::new("unshare");
         place.prepare(&mut command);
-        let who = ["--user", "--map-current-user", primacy_testbed::primacy(), "who", "--election", "e"];
+        let who = ["--user", "--map-current-user", primacy_testbed::primacy(), "status", "--election", "e"];
         let output = command.args(who).args(["--state-dir", "/"]).output().unwrap();
         assert_eq!(output.status.code(), Some(77), "{}", stderr(&output));
         assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
@@ -139,7 +139,7 @@ fn a_node_of_another_user_is_not_believed() {
     std::os::unix::fs::chown(place.path("a"), Some(65_534), Some(65_534)).unwrap();
     let mut command = Command::new(&program);
     place.prepare(&mut command);
-    command.args(["who", "--election", "e", "--state-dir", &place.text("a")]).uid(65_533).gid(65_533);
+    command.args(["status", "--election", "e", "--state-dir", &place.text("a")]).uid(65_533).gid(65_533);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(77), "{}", stderr(&output));
     assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
@@ -174,7 +174,7 @@ fn what_is_no_request_is_refused_and_costs_nothing() {
     let silent: Vec<UnixStream> =
         (0..80).map(|_| UnixStream::connect(place.path("a/e@a.control")).unwrap()).collect();
     let dir = place.text("a");
-    let who = ["who", "--election", "e", "--state-dir", &dir];
+    let who = ["status", "--election", "e", "--state-dir", &dir];
     ends(&place, &who, 69, &["ask this node already"]);
     // They are sent away after their time.
     wait_until("room", || place.output(&who).status.success());
@@ -202,13 +202,13 @@ fn a_watch_sees_the_end_of_its_node_and_follows_the_next_life() {
     silent.read_to_string(&mut first).unwrap();
     assert_eq!(first.lines().count(), 1, "who led when it began to watch: {first}");
     let dir = place.text("a");
-    ends(&place, &["who", "--election", "e", "--state-dir", &dir], 69, &["no node", "runs here", &dir]);
+    ends(&place, &["status", "--election", "e", "--state-dir", &dir], 69, &["no node", "runs here", &dir]);
     assert!(place.path("a/e@a.control").exists());
 
     node.restart(&place);
     node.told.wait_for_event("started");
     watch.told.wait_for_event("missed");
-    ends(&place, &["who", "--election", "e", "--state-dir", &dir], 0, &["e: a leads"]);
+    ends(&place, &["status", "--election", "e", "--state-dir", &dir], 0, &["e: a leads"]);
     watch.signal(Signal::INT);
     assert!(watch.wait().code().is_none(), "it is ended by the signal");
 }
@@ -219,7 +219,7 @@ fn a_socket_whose_name_is_no_nodes_is_not_asked() {
     let place = Place::new("control-name");
     let _node = alone(&place, "state");
     let _forged = UnixListener::bind(place.path("state/e@z\ne: b leads, term 7\nb.control")).unwrap();
-    let who = ["who", "--election", "e", "--state-dir", &place.text("state")];
+    let who = ["status", "--election", "e", "--state-dir", &place.text("state")];
     let said = stdout(&ends(&place, &who, 0, &["a leads"]));
     assert!(!said.contains("b leads"), "{said}");
 }
@@ -236,7 +236,7 @@ fn sockets_of_the_dead_are_replaced_and_of_the_living_are_not() {
     let run = ["run", "--election", "e", "--node", "a", "--peers", &peers, "--state-dir", &dir, "--", "true"];
     ends(&place, &run, 73, &["runs here already", "e@a.control"]);
     // It does not answer, and nobody waits for ever.
-    ends(&place, &["who", "--election", "e", "--state-dir", &dir], 69, &["does not answer"]);
+    ends(&place, &["status", "--election", "e", "--state-dir", &dir], 69, &["does not answer"]);
     drop(living);
     fs::remove_file(place.path("a/e@a.control")).unwrap();
     fs::write(place.path("a/e@a.control"), "somebody's notes").unwrap();
@@ -260,7 +260,7 @@ fn a_socket_that_is_removed_is_made_anew_and_the_node_ends_with_its_directory() 
     let _among_peers = alone(&place, "peers");
     for dir in ["store", "peers"] {
         fs::remove_file(place.path(&format!("{dir}/e@a.control"))).unwrap();
-        let who = ["who", "--election", "e", "--node", "a", "--state-dir", &place.text(dir)];
+        let who = ["status", "--election", "e", "--node", "a", "--state-dir", &place.text(dir)];
         wait_until("another socket", || place.output(&who).status.code() == Some(0));
     }
     over_store
@@ -295,41 +295,41 @@ fn refusals_have_their_exit_codes() {
     let already: Value = serde_json::from_str(&stdout(&already)).unwrap();
     assert_eq!((&already["result"], &already["leader"]["node"]), (&"elected".into(), &"a".into()));
     verb(&["transfer", "--to", "/"], 64, &["no node's name"]);
-    verb(&["readmit", "a"], 64, &["for the others to readmit it"]);
-    verb(&["who", "--node", "b"], 69, &["the node b does not run here"]);
-    verb(&["who", "--node", "a b"], 64, &["--node"]);
-    ends(&place, &["who", "--election", "../e"], 64, &["letters, digits"]);
-    ends(&place, &["who", "--election", "other", "--state-dir", &dir], 69, &["\"other\"", "--store"]);
-    ends(&place, &["who", "--election", "e", "--state-dir", "/no/such"], 69, &["/no/such"]);
-    ends(&place, &["who", "--election", "e", "--verify"], 64, &["--store"]);
+    verb(&["member", "readmit", "a"], 64, &["for the others to readmit it"]);
+    verb(&["status", "--node", "b"], 69, &["the node b does not run here"]);
+    verb(&["status", "--node", "a b"], 64, &["--node"]);
+    ends(&place, &["status", "--election", "../e"], 64, &["letters, digits"]);
+    ends(&place, &["status", "--election", "other", "--state-dir", &dir], 69, &["\"other\"", "--store"]);
+    ends(&place, &["status", "--election", "e", "--state-dir", "/no/such"], 69, &["/no/such"]);
+    ends(&place, &["status", "--election", "e", "--verify"], 64, &["--store"]);
 
     // The variables stand for the options, and one that is set to nothing does not.
     let with = |variables: &[(&str, &str)], args: &[&str]| {
         let mut command = place.command(args);
         command.envs(variables.iter().copied()).output().unwrap()
     };
-    let who = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "e")], &["who"]);
+    let who = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "e")], &["status"]);
     assert_eq!(who.status.code(), Some(0), "{}", stderr(&who));
-    let nameless = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "")], &["who"]);
+    let nameless = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "")], &["status"]);
     assert_eq!(nameless.status.code(), Some(64), "{}", stderr(&nameless));
     assert!(stderr(&nameless).contains("--election <NAME>"), "{}", stderr(&nameless));
-    let elsewhere = with(&[("PRIMACY_STATE_DIR", "")], &["who", "--election", "e"]);
+    let elsewhere = with(&[("PRIMACY_STATE_DIR", "")], &["status", "--election", "e"]);
     assert_eq!(elsewhere.status.code(), Some(69), "{}", stderr(&elsewhere));
-    let store = ["who", "--election", "e", "--store", "sqlite:none.db"];
+    let store = ["status", "--election", "e", "--store", "sqlite:none.db"];
     let store = with(&[("PRIMACY_STATE_DIR", &dir)], &store);
     assert_eq!(store.status.code(), Some(69), "the store is asked: {}", stderr(&store));
     assert!(stderr(&store).contains("none.db"), "{}", stderr(&store));
 
-    verb(&["withdraw"], 0, &["a is withdrawn", "also after a restart"]);
+    verb(&["cordon"], 0, &["a is cordoned", "also after a restart"]);
     node.told.wait_for_event("released");
-    let who = verb(&["who", "--json"], 75, &[]);
+    let who = verb(&["status", "--json"], 75, &[]);
     let who: Value = serde_json::from_str(&stdout(&who)).unwrap();
-    assert!(who["why_no_leader"][0].as_str().unwrap().contains("withdrawn by its operator"), "{who}");
-    verb(&["who"], 75, &["nobody leads", "`primacy stand` lets it"]);
+    assert!(who["why_no_leader"][0].as_str().unwrap().contains("cordoned"), "{who}");
+    verb(&["status"], 75, &["nobody leads", "`primacy uncordon` lets it"]);
     verb(&["resign"], 75, &["a does not lead: nobody does"]);
-    verb(&["stand"], 0, &["a may lead"]);
+    verb(&["uncordon"], 0, &["a may lead"]);
     wait_until("its return", || {
-        place.output(&["who", "--election", "e", "--state-dir", &dir]).status.success()
+        place.output(&["status", "--election", "e", "--state-dir", &dir]).status.success()
     });
     verb(&["resign", "--json"], 0, &[r#""result":"resigned","node":"a""#]);
     // It is told before anything is done, and not where somebody only looks.
@@ -338,13 +338,13 @@ fn refusals_have_their_exit_codes() {
     assert!(told("asked") < told("released"), "{}", node.history());
     let asked =
         node.told.events().into_iter().filter_map(|told| Some(told.get("what")?.as_str()?.to_owned()));
-    assert!(asked.clone().all(|what| what != "who" && what != "watch"), "{}", node.history());
+    assert!(asked.clone().all(|what| what != "status" && what != "watch"), "{}", node.history());
     assert_eq!(asked.filter(|what| what == "resign").count(), 2, "{}", node.history());
 
     // One that is paused is said to be so, and not to be dead.
     node.signal(Signal::STOP);
     let paused = &["does not answer; is its process paused?"];
-    verb(&["who"], 69, paused);
+    verb(&["status"], 69, paused);
     // Nobody waits for ever, not even one who said how long the lead may take to be given up.
     verb(&["resign", "--wait", "1h"], 69, paused);
     verb(&["transfer", "--to", "a", "--no-wait"], 69, paused);
@@ -352,19 +352,19 @@ fn refusals_have_their_exit_codes() {
 }
 
 #[test]
-fn a_node_that_was_withdrawn_before_its_first_start_waits_for_its_operator() {
-    let place = Place::new("withdrawn");
+fn a_node_that_was_cordoned_before_its_first_start_waits_for_its_operator() {
+    let place = Place::new("cordoned");
     let dir = place.text("state");
     fs::create_dir(&dir).unwrap();
     mode(&place, "state", 0o700);
-    fs::write(place.path("state/e@a.withdrawn"), "").unwrap();
+    fs::write(place.path("state/e@a.cordoned"), "").unwrap();
     let mut args = strings(&["node", "--json", "--election", "e", "--lease", "1s", "--node", "a"]);
     args.extend(strings(&["--peers", &peers(&["a"]), "--state-dir", &dir]));
     let node = Node::start(&place, "a", &args);
     let asked = |verb: &'static str| place.output(&[verb, "--election", "e", "--state-dir", &dir]);
-    wait_until("its answer", || stdout(&asked("who")).contains("withdrawn by its operator"));
-    assert_eq!(asked("stand").status.code(), Some(0), "{}", node.history());
-    wait_until("its lead", || asked("who").status.success());
+    wait_until("its answer", || stdout(&asked("status")).contains("cordoned"));
+    assert_eq!(asked("uncordon").status.code(), Some(0), "{}", node.history());
+    wait_until("its lead", || asked("status").status.success());
 }
 
 #[test]
@@ -381,7 +381,8 @@ fn silent_nodes_are_asked_at_once() {
         listener
     });
     std::thread::scope(|scope| {
-        scope.spawn(|| ends(&place, &["who", "--election", "e", "--state-dir", &dir], 69, &["the node c"]));
+        scope
+            .spawn(|| ends(&place, &["status", "--election", "e", "--state-dir", &dir], 69, &["the node c"]));
         let requests: Vec<UnixStream> = listeners
             .iter()
             .map(|listener| {
@@ -423,7 +424,7 @@ fn one_node_that_does_not_answer_hides_no_other() {
     };
     let silent = format!("the node {} does not answer", paused.name);
     wait_until("a leader of the rest", || leader().is_some_and(|leader| leader.name != paused.name));
-    let said = stdout(&verb(&["who", "--json"], 0, &[]));
+    let said = stdout(&verb(&["status", "--json"], 0, &[]));
     let told: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(told.len(), 3, "{said}");
     for (told, name) in told.iter().zip(names) {
@@ -432,10 +433,10 @@ fn one_node_that_does_not_answer_hides_no_other() {
     }
     verb(&["resign", "--json"], 0, &[r#""result":"resigned""#]);
     let lost = another(&nodes, &paused.name);
-    verb(&["readmit", &lost], 69, &[&silent, "nothing to readmit"]);
+    verb(&["member", "readmit", &lost], 69, &[&silent, "nothing to readmit"]);
     // Where none of the others leads, it is said which may.
     for node in nodes.iter().filter(|node| node.name != paused.name) {
-        verb(&["withdraw", "--node", &node.name], 0, &[]);
+        verb(&["cordon", "--node", &node.name], 0, &[]);
     }
     wait_until("the end of the lead", || leader().is_none_or(|leader| leader.name == paused.name));
     verb(&["resign"], 69, &[&silent, "those that answer do not lead"]);
@@ -483,7 +484,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
         args.extend(["--election", "e", "--store", url]);
         args
     };
-    for verb in [["who"], ["watch"], ["resign"]] {
+    for verb in [["status"], ["watch"], ["resign"]] {
         ends(&place, &on(&verb), 69, &["e.db"]);
         assert!(!place.path("e.db").exists(), "one who looks makes nothing");
     }
@@ -492,7 +493,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
     assert!(!place.path("e.db").exists());
     ends(&place, &on(&["init"]), 0, &["the record is made"]);
     ends(&place, &on(&["init"]), 0, &["there is a record already", "held by nobody"]);
-    ends(&place, &on(&["who"]), 75, &["nobody leads", "released"]);
+    ends(&place, &on(&["status"]), 75, &["nobody leads", "released"]);
     ends(&place, &on(&["resign"]), 75, &["nobody leads"]);
     ends(
         &place,
@@ -500,7 +501,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
         64,
         &["over a store the candidates do not know each other"],
     );
-    for verb in [&["withdraw"][..], &["stand"], &["readmit", "b"]] {
+    for verb in [&["cordon"][..], &["uncordon"], &["member", "readmit", "b"]] {
         ends(&place, &on(verb), 64, &["asks a node and not a store"]);
     }
 
@@ -509,9 +510,9 @@ fn an_election_over_a_store_is_asked_through_the_store() {
     let a = over_store(&place, "a", url);
     a.told.wait_for_event("started");
     let b = over_store(&place, "b", url);
-    b.told.wait_for_event("standing");
-    ends(&place, &on(&["who"]), 0, &["a leads, unless its lease has run out", "--verify"]);
-    ends(&place, &on(&["who", "--verify"]), 0, &["a leads: it has renewed"]);
+    b.told.wait_for_event("campaigning");
+    ends(&place, &on(&["status"]), 0, &["a leads, unless its lease has run out", "--verify"]);
+    ends(&place, &on(&["status", "--verify"]), 0, &["a leads: it has renewed"]);
     ends(&place, &on(&["resign", "--json"]), 0, &[r#""result":"resigned","node":"a""#]);
     b.told.wait_for_event("started");
     let reason = a.told.wait_for_event("released")["reason"].clone();
@@ -521,8 +522,8 @@ fn an_election_over_a_store_is_asked_through_the_store() {
     }
 
     // The same nodes have control sockets, in the default directory.
-    ends(&place, &["withdraw", "--election", "e", "--node", "b"], 0, &["also after a restart"]);
-    ends(&place, &["withdraw", "--election", "e"], 64, &["several nodes", "a, b", "--node"]);
+    ends(&place, &["cordon", "--election", "e", "--node", "b"], 0, &["also after a restart"]);
+    ends(&place, &["cordon", "--election", "e"], 64, &["several nodes", "a, b", "--node"]);
     wait_until("its second lead", || a.leads() && a.job().is_some());
     let asked = place.output(&["transfer", "--election", "e", "--to", "b"]);
     assert_eq!(asked.status.code(), Some(64), "{}", stderr(&asked));
@@ -532,7 +533,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
     rustix::process::kill_process(a.guardian().unwrap(), Signal::STOP).unwrap();
     a.signal(Signal::KILL);
     rustix::process::kill_process(a.guardian().unwrap(), Signal::KILL).unwrap();
-    ends(&place, &on(&["who", "--verify"]), 75, &["a has not renewed"]);
+    ends(&place, &on(&["status", "--verify"]), 75, &["a has not renewed"]);
     watch.signal(Signal::INT);
     watch.wait();
 }

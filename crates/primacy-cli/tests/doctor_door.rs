@@ -87,7 +87,7 @@ async fn three_nodes_pass_and_one_that_is_away_is_told() {
     with_two.ends(0);
     let who = command(&fix(&with_two, WELL), &[]);
     assert_eq!(who, ["who"]);
-    keepers.verb("a", &["who"]).is(0, &["c at 127.0.0.1", "not connected"]);
+    keepers.verb("a", &["status"]).is(0, &["c at 127.0.0.1", "not connected"]);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn one_node_fails_and_becomes_three_by_what_the_doctor_says() {
         let told = if verdict == "fail" {
             fix(&found, SURVIVES)
         } else {
-            "`primacy voters add NAME=HOST:PORT`".to_owned()
+            "`primacy member add NAME=HOST:PORT`".to_owned()
         };
         mend(&keepers, "a", &told, &[("NAME=HOST:PORT", &voter)]);
         names.push(next);

@@ -66,7 +66,7 @@ impl Nodes {
     }
 
     fn who(&self, at: usize) -> Value {
-        serde_json::from_str(&stdout(&self.ask(at, &["who"]))).unwrap_or_default()
+        serde_json::from_str(&stdout(&self.ask(at, &["status"]))).unwrap_or_default()
     }
 
     /// Starts all again, which have ended, with another policy for splits.
@@ -105,7 +105,7 @@ fn a_ranked_leader_has_a_token_and_is_replaced() {
 fn what_a_ranked_leader_announces_is_shown_by_all_and_outlives_it() {
     let mut nodes = Nodes::start("announced", "ranked", &[]);
     let first = nodes.leader(1);
-    let told = nodes.ask(first, &["announce", "shard 7"]);
+    let told = nodes.ask(first, &["publish", "shard 7"]);
     assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
     let told: Value = serde_json::from_str(&stdout(&told)).unwrap();
     let number = |of: &Value| (of["term"].as_u64(), of["number"].as_u64());
@@ -113,11 +113,11 @@ fn what_a_ranked_leader_announces_is_shown_by_all_and_outlives_it() {
     for &at in &others {
         wait_until("the announcement", || nodes.who(at)["announced"]["text"] == "shard 7");
         assert!(number(&nodes.who(at)["announced"]) >= number(&told));
-        let refused = nodes.ask(at, &["announce", "mine"]);
+        let refused = nodes.ask(at, &["publish", "mine"]);
         assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains("let the leader announce it"), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("let the leader publish it"), "{}", stderr(&refused));
     }
-    let too_long = nodes.ask(first, &["announce", &"x".repeat(16 * 1024 + 1)]);
+    let too_long = nodes.ask(first, &["publish", &"x".repeat(16 * 1024 + 1)]);
     assert_eq!(too_long.status.code(), Some(64), "{}", stderr(&too_long));
     assert!(stderr(&too_long).contains("at most 16384 bytes, and this has 16385"), "{}", stderr(&too_long));
 
@@ -126,7 +126,7 @@ fn what_a_ranked_leader_announces_is_shown_by_all_and_outlives_it() {
     assert_eq!(who["announced"]["text"], "shard 7");
     assert_eq!(who["announced"]["term"], who["leader"]["term"]);
     // What is no text, or could move a cursor, is shown as digits.
-    assert_eq!(nodes.ask(second, &["announce", "\u{1b}[2J"]).status.code(), Some(0));
+    assert_eq!(nodes.ask(second, &["publish", "\u{1b}[2J"]).status.code(), Some(0));
     wait_until("the next announcement", || nodes.who(second)["announced"]["hex"] == "1b5b324a");
 }
 
@@ -180,7 +180,7 @@ fn members_are_shown_and_removed_also_where_a_quorum_confirms() {
     sees(NAMES.len());
     let gone = (first + 1) % NAMES.len();
     nodes.nodes[gone].signal(Signal::STOP);
-    let output = nodes.ask(first, &["down", NAMES[gone]]);
+    let output = nodes.ask(first, &["member", "remove", "--dead", NAMES[gone]]);
     assert!(output.status.success(), "{}", stderr(&output));
     wait_until("its removal", || !members(&nodes.who(first)).contains(&NAMES[gone].to_owned()));
     sees(NAMES.len() - 1);
@@ -279,7 +279,7 @@ fn a_cluster_whose_first_seed_is_gone_is_founded_by_another_one_that_is_named_fi
         args.extend(strings(&["--", "sleep", "1000"]));
         Node::start(&place, "b", &args)
     };
-    let who = || stdout(&place.output(&["who", "--election", "e", "--state-dir", &place.text("b")]));
+    let who = || stdout(&place.output(&["status", "--election", "e", "--state-dir", &place.text("b")]));
     let mut waits = node("a,b");
     wait_until("what helps", || {
         who().contains("a founds it, the first of the seeds, and it is not connected")
@@ -377,7 +377,7 @@ fn the_leader_is_found_among_the_nodes_of_one_state_directory() {
     let leader = || {
         let of = |name: &&str| -> Value {
             let who: Value =
-                serde_json::from_str(&stdout(&ask(&["who"], &["--node", name]))).unwrap_or_default();
+                serde_json::from_str(&stdout(&ask(&["status"], &["--node", name]))).unwrap_or_default();
             who["leader"]["node"].clone()
         };
         let known: Vec<Value> = NAMES.iter().map(of).collect();
@@ -430,7 +430,7 @@ fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
         let who = |name: &str| -> Value {
             let state = place.text(&format!("{by}-{name}"));
             let output =
-                place.output(&["who", "--json", "--election", by, "--node", name, "--state-dir", &state]);
+                place.output(&["status", "--json", "--election", by, "--node", name, "--state-dir", &state]);
             serde_json::from_str(&stdout(&output)).unwrap_or_default()
         };
         let leader = || {
@@ -543,7 +543,7 @@ fn nodes_of_different_elections_refuse_each_other() {
     let _nodes = [node("a", "quorum"), node("b", "ranked")];
     wait_until("the refusal", || {
         let output =
-            place.output(&["who", "--election", "e", "--node", "a", "--state-dir", &place.text("a")]);
+            place.output(&["status", "--election", "e", "--node", "a", "--state-dir", &place.text("a")]);
         stdout(&output).contains("elects by ranked, a by quorum; give all nodes the same")
             || stdout(&output).contains("elects by quorum, b by ranked; give all nodes the same")
     });

@@ -52,7 +52,7 @@ impl Cluster {
     fn who(&self, at: usize) -> Value {
         let name = NAMES[at];
         let args =
-            ["who", "--json", "--election", "e", "--node", name, "--state-dir", &self.place.text(name)];
+            ["status", "--json", "--election", "e", "--node", name, "--state-dir", &self.place.text(name)];
         serde_json::from_str(&stdout(&self.place.output(&args))).unwrap_or_default()
     }
 

@@ -52,7 +52,7 @@ const VERBS: [&[&str]; 12] = [
     &["run", "--election", "e", "--store", "URL", "--", "true"],
     &["node", "--election", "e", "--store", "URL"],
     &["init", "--election", "e", "--store", "URL"],
-    &["who", "--election", "e", "--store", "URL"],
+    &["status", "--election", "e", "--store", "URL"],
     &["resign", "--election", "e", "--store", "URL"],
     &["doctor", "--election", "e", "--store", "URL"],
     &["doctor", "--resource", "URL#t"],
@@ -96,7 +96,7 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
         for verb in [["config", "print", "--election", "e"], ["config", "check", "--election", "e"]] {
             hidden(&said(&environment(&verb)), "in a variable");
         }
-        let who = ["who", "--election", "e", "--store", "env:PRIMACY_STORE"];
+        let who = ["status", "--election", "e", "--store", "env:PRIMACY_STORE"];
         hidden(&said(&environment(&who)), "in a variable");
         let output = place.command(&["config", "check"]).env("PRIMACY_PEERS", &url).output().unwrap();
         hidden(&said(&output), "in the wrong variable");

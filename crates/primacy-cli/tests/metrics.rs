@@ -74,7 +74,7 @@ fn a_confirmed_leader_outside_a_cluster_is_to_be_asked() {
         let (head, body) = get(&address(&b), "GET", "/leader");
         assert!(head.starts_with(expected), "{head} {body}");
         let who = |name: &str| {
-            let args = ["who", "--election", "e", "--node", name, "--state-dir", &place.text(name)];
+            let args = ["status", "--election", "e", "--node", name, "--state-dir", &place.text(name)];
             stdout(&place.output(&args))
         };
         let too_few = "the cluster has 0 members here, and needs 2";

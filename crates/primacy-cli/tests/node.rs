@@ -53,7 +53,7 @@ fn three_nodes_by_files_hand_the_lead_over_and_a_witness_never_has_it() {
     assert!(second.told.wait_for_event("elected")["token"].as_u64().unwrap() > token);
 
     // The witness is enough for a majority, and leads nothing; nor has it a guardian.
-    assert!(witness.told.last("standing").is_none() && witness.told.last("elected").is_none());
+    assert!(witness.told.last("campaigning").is_none() && witness.told.last("elected").is_none());
     assert!(witness.guardian().is_none());
     let mut witness = witness;
     witness.signal(Signal::TERM);
@@ -125,7 +125,7 @@ fn a_node_whose_state_cannot_be_written_ends_and_says_so() {
         let told = Told::default();
         told.listen(child.stderr.take().unwrap());
         let dir = place.text("w");
-        let who = ["who", "--election", "e", "--state-dir", &dir];
+        let who = ["status", "--election", "e", "--state-dir", &dir];
         wait_until("its part in the election", || place.output(&who).status.code() == Some(75));
         let pid = rustix::process::Pid::from_child(&child);
         let nothing = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };

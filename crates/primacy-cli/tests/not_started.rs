@@ -129,7 +129,7 @@ fn a_hook_that_hangs_is_told_and_costs_the_lead_in_the_end() {
     node.told.wait_for("a warning", is_slow);
     let mut who = String::new();
     wait_until("who says so", || {
-        who = stdout(&place.output(&["who", "--election", "e", "--node", "a"]));
+        who = stdout(&place.output(&["status", "--election", "e", "--node", "a"]));
         who.contains(&format!("still leading: {slow}"))
     });
     let able = Node::start(&place, "able", &run(&place, "able", &[], WORK));
@@ -164,7 +164,7 @@ fn a_job_whose_file_has_gone_ends_its_node_with_127_and_with_restart_it_is_tried
     let first = Node::start(&place, "first", &run(&place, "first", &[], WORK));
     first.told.wait_for_event("started");
     let mut once = Node::start(&place, "once", &run(&place, "once", &[], &command));
-    once.told.wait_for_event("standing");
+    once.told.wait_for_event("campaigning");
     fs::remove_file(&job).unwrap();
     end(first);
     assert_eq!(once.wait().code(), Some(127), "{}", once.history());
@@ -174,7 +174,7 @@ fn a_job_whose_file_has_gone_ends_its_node_with_127_and_with_restart_it_is_tried
     let first = Node::start(&place, "first", &run(&place, "first", &[], WORK));
     first.told.wait_for_event("started");
     let again = Node::start(&place, "again", &run(&place, "again", &["--restart"], &command));
-    again.told.wait_for_event("standing");
+    again.told.wait_for_event("campaigning");
     fs::remove_file(&job).unwrap();
     end(first);
     again.told.wait_for_another("backoff", 1);
@@ -189,7 +189,7 @@ fn a_node_that_has_no_room_for_a_guardian_does_not_stand_until_it_has() {
     let leader = Node::start(&place, "leader", &run(&place, "leader", &[], WORK));
     leader.told.wait_for_event("started");
     let mut node = Node::start(&place, "a", &run(&place, "a", &[], WORK));
-    node.told.wait_for_event("standing");
+    node.told.wait_for_event("campaigning");
     let guardian = node.guardian().unwrap();
     Shortage::Descriptors.begin(node.supervisor());
     kill_process(guardian, Signal::KILL).unwrap();
@@ -198,7 +198,7 @@ fn a_node_that_has_no_room_for_a_guardian_does_not_stand_until_it_has() {
         told.contains("a guardian cannot be started").then_some(())
     });
     node.told.wait_for_another("backoff", 1);
-    assert_eq!((node.ended(), node.told.count("standing")), (None, 1));
+    assert_eq!((node.ended(), node.told.count("campaigning")), (None, 1));
     end(leader);
     node.told.wait_for_another("backoff", 3);
     assert_eq!(node.told.count("elected"), 0, "without a guardian it must not lead");

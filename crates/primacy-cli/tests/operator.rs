@@ -78,9 +78,9 @@ impl Story {
         said.lines
     }
 
-    /// `who` at this node, whatever its exit code.
+    /// `status` at this node, whatever its exit code.
     fn who(&self, name: &str) -> Value {
-        let said = self.ask(name, &["who"]);
+        let said = self.ask(name, &["status"]);
         assert_eq!(said.lines.len(), 1, "{}", said.stderr);
         let who = said.lines[0].clone();
         assert_eq!(said.code, if who["leader"].is_null() { 75 } else { 0 }, "{who}");
@@ -91,7 +91,7 @@ impl Story {
     fn wait_for(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         wait_until(what, || {
-            let said = self.ask(name, &["who"]);
+            let said = self.ask(name, &["status"]);
             last = said.lines.first().cloned().unwrap_or_default();
             !last.is_null() && holds(&last)
         });
@@ -181,7 +181,7 @@ fn peer<'a>(who: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn an_operators_day() {
     let mut story = Story::begin();
-    story.nodes[0].told.wait_for_event("standing");
+    story.nodes[0].told.wait_for_event("campaigning");
     story.settled(&["a", "b", "c"], &["a", "b", "c"]);
     let mut args = strings(&["watch", "--json", "--election", "e", "--state-dir", &story.place.text("a")]);
     args.extend(strings(&["--node", "a"]));
@@ -189,7 +189,7 @@ fn an_operators_day() {
     watch.told.wait_for_event("leader");
 
     transfer_to_one_that_is_behind(&mut story);
-    withdraw_the_leader(&mut story);
+    cordon_the_leader(&mut story);
     kill_the_leader(&mut story);
     replace_certificates(&mut story);
     wrong_voters(&mut story);
@@ -216,11 +216,11 @@ fn transfer_to_one_that_is_behind(story: &mut Story) {
     assert!(again.code == 0 && again.lines[0]["leader"]["node"] == "c", "{}", again.stderr);
 }
 
-fn withdraw_the_leader(story: &mut Story) {
+fn cordon_the_leader(story: &mut Story) {
     wait_until("its job", || story.node("c").job().is_some());
     let told = story.node("c").told.clone();
     let (stops, releases, kills) = (told.count("stopping"), told.count("released"), told.count("killing"));
-    let said = story.done("c", &["withdraw"]);
+    let said = story.done("c", &["cordon"]);
     assert!(said[0]["kept"] == true && said[0]["stands"] == false, "{said:?}");
     let stopping = told.wait_for_another("stopping", stops);
     assert_eq!(stopping["reason"], "it was given up");
@@ -231,11 +231,11 @@ fn withdraw_the_leader(story: &mut Story) {
     story.stop("c");
     story.back("c");
     let who = story.who("c");
-    assert!(who["standing"] == false && who["campaigning"] == true, "{who}");
+    assert!(who["cordoned"] == true && who["campaigning"] == true, "{who}");
     story.settled(&["a", "b", "c"], &["a", "b"]);
-    let said = story.done("c", &["stand"]);
+    let said = story.done("c", &["uncordon"]);
     assert!(said[0]["kept"] == true && said[0]["stands"] == true, "{said:?}");
-    assert_eq!(story.who("c")["standing"], true);
+    assert_eq!(story.who("c")["cordoned"], false);
 }
 
 fn kill_the_leader(story: &mut Story) {
@@ -243,7 +243,7 @@ fn kill_the_leader(story: &mut Story) {
     story.node("b").signal(Signal::KILL);
     story.node("b").wait();
     story.settled(&["a", "c"], &["a", "c"]);
-    assert_eq!(story.ask("b", &["who"]).code, 69, "no node runs there");
+    assert_eq!(story.ask("b", &["status"]).code, 69, "no node runs there");
     story.back("b");
 }
 
@@ -313,7 +313,7 @@ fn wrong_voters(story: &mut Story) {
         for part in ["voters differ", "{a, b, c}", "{a, b, c, d}", "give all nodes the same voters"] {
             assert!(text.contains(part), "{text}");
         }
-        let counted = |side: &str| who["peers"][side]["voters"].as_u64().unwrap_or(0);
+        let counted = |side: &str| who["peers"][side]["member"].as_u64().unwrap_or(0);
         assert!(counted("refused") + counted("refused_by_peers") > 0, "{who}");
     }
     // Alone with its voters it cannot lead, and says so.
@@ -339,17 +339,17 @@ fn wiped_disk(story: &mut Story) {
         let text = peer(&who, about)["refusal"]["text"].as_str().unwrap().to_owned();
         assert!(text.contains(&lost) && text.contains(&presented) && text.contains("readmit"), "{text}");
     }
-    assert_eq!(story.ask("c", &["readmit", "c"]).code, 64, "it is for the others to say");
-    assert_eq!(story.ask("a", &["readmit", "b"]).code, 75, "b has lost nothing");
+    assert_eq!(story.ask("c", &["member", "readmit", "c"]).code, 64, "it is for the others to say");
+    assert_eq!(story.ask("a", &["member", "readmit", "b"]).code, 75, "b has lost nothing");
 
-    let said = story.done("a", &["readmit", "c"]);
+    let said = story.done("a", &["member", "readmit", "c"]);
     assert_eq!(said[0]["disk"], presented.as_str());
     assert_eq!(said[1]["others"], serde_json::json!(["b"]), "they are still to be told");
     story.wait_for("c", "the first report", |who| who["peers"]["recovering"] == serde_json::json!(["a"]));
     let why = story.who("c");
     assert_eq!(why["role"], "follower", "it takes no part: {why}");
 
-    story.done("b", &["readmit", "c"]);
+    story.done("b", &["member", "readmit", "c"]);
     let who = story.wait_for("c", "the second report", |who| who["peers"]["recovering"].is_null());
     assert!(who["peers"]["term"].as_u64() >= Some(story.named.last().unwrap().0), "{who}");
     story.wait_for("c", "the end of its silence", |who| who["peers"]["silent_for_ms"] == 0);

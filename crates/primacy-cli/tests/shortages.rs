@@ -72,7 +72,7 @@ fn a_command_that_can_have_too_few_descriptors_says_so() {
             "--election",
             "e",
         ],
-        vec!["who", "--election", "e", "--store", store],
+        vec!["status", "--election", "e", "--store", store],
         vec!["doctor", "--store", store],
     ];
     for command in &commands {
@@ -99,7 +99,7 @@ fn a_node_that_waits_for_its_store_says_so_to_who_asks() {
     let node = Node::start(&place, "a", &strings(&args));
     node.told.wait_for_event("warning");
     let who = |more: &[&str]| {
-        let asked = ["who", "--election", "e", "--state-dir", "state"];
+        let asked = ["status", "--election", "e", "--state-dir", "state"];
         let output = place.output(&[&asked[..], more].concat());
         assert_eq!(output.status.code(), Some(69), "{output:?}");
         stderr(&output)

@@ -117,12 +117,12 @@ async fn voters_that_are_removed_down_to_one_leave_one_that_waits_for_its_disk()
     }
     keepers.write("a", "by two").await;
     keepers.lead("a");
-    keepers.verb("a", &["voters", "remove", "b"]).is(0, &["b does not vote"]);
+    keepers.verb("a", &["member", "remove", "b"]).is(0, &["b does not vote"]);
     keepers.stop("b");
     is_seen_only_when_it_is_written(&keepers, &disk, "by one").await;
     keepers.restart("b");
     let b = format!("b={}", keepers.address("b"));
-    keepers.verb("a", &["voters", "add", &b]).is(0, &["b votes"]);
+    keepers.verb("a", &["member", "add", &b]).is(0, &["b votes"]);
     keepers.write("b", "by two again").await;
     assert_eq!(keepers.keys("b").await.len(), 3);
 }

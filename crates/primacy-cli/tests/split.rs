@@ -64,7 +64,7 @@ impl Split {
 
     fn who(&self, at: usize) -> Value {
         let (name, state) = (NAMES[at], self.place.text(NAMES[at]));
-        let args = ["who", "--json", "--election", "split", "--node", name, "--state-dir", &state];
+        let args = ["status", "--json", "--election", "split", "--node", name, "--state-dir", &state];
         serde_json::from_str(&stdout(&self.place.output(&args))).unwrap_or_default()
     }
 

@@ -69,7 +69,7 @@ impl Damage {
         } else if self.path.extension().is_some_and(|extension| extension == "state") {
             fs::remove_file(&self.path).unwrap();
         } else {
-            keepers.verb("c", &["recover", "--node", "c"]).is(0, &["start c"]);
+            keepers.verb("c", &["log", "repair", "--node", "c"]).is(0, &["start c"]);
         }
     }
 }
@@ -105,7 +105,7 @@ fn start(keepers: &mut Keepers) -> Outcome {
             assert_eq!(status.code(), Some(74), "{}", keepers.node("c").history());
             outcome = Some(Outcome::Refused);
         } else {
-            let said = keepers.verb("c", &["who"]).stdout;
+            let said = keepers.verb("c", &["status"]).stdout;
             outcome = match (said.contains("has lost its disk"), said.contains(" leads")) {
                 (true, _) => Some(Outcome::Readmitted),
                 (false, true) => Some(Outcome::Harmless),
@@ -150,7 +150,9 @@ async fn damage_anywhere_in_a_state_directory_is_refused_or_harmless_or_a_lost_d
         }
         if is_lost {
             for by in ["a", "b"] {
-                wait_until("that it is readmitted", || keepers.verb(by, &["readmit", "c"]).code == Some(0));
+                wait_until("that it is readmitted", || {
+                    keepers.verb(by, &["member", "readmit", "c"]).code == Some(0)
+                });
             }
         }
         assert_eq!(keepers.keys("c").await, keys, "{}", damage.how);

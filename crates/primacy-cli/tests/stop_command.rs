@@ -122,7 +122,7 @@ fn a_stop_command_that_fails_is_run_again_and_the_lead_is_kept_until_it_has_succ
         }
         wait_until("some failures", || nodes[leader].told.count("stop_failed") >= 3);
         assert!(log(&place).iter().filter(|line| *line == "stop").count() >= 3);
-        let told = stdout(&ask("who", &[]));
+        let told = stdout(&ask("status", &[]));
         assert!(told.contains("still leading: its --stop-command has failed"), "{told}");
         let other = nodes[(leader + 1) % nodes.len()].name.clone();
         for (verb, more, says) in [
@@ -221,16 +221,13 @@ fn the_next_start_runs_the_command_where_supervisor_and_guardian_were_killed_tog
         let message = (told["event"] == "warning").then(|| told["message"].to_string())?;
         (message.contains("has failed, 2 time(s)") && message.contains("remove ")).then_some(())
     });
-    assert_eq!(next.told.count("standing"), 0, "what it ends may go on");
+    assert_eq!(next.told.count("campaigning"), 0, "what it ends may go on");
     let dir = place.text("a");
-    for verb in ["who", "resign"] {
+    for verb in ["status", "resign"] {
         let asked = place.output(&[verb, "--election", "e", "--state-dir", &dir]);
         let said = format!("{}{}", stdout(&asked), stderr(&asked));
         assert_eq!(asked.status.code(), Some(75), "{said}");
-        assert!(
-            said.contains("a does not stand for election: the --stop-command of an earlier run"),
-            "{said}"
-        );
+        assert!(said.contains("a does not campaign: the --stop-command of an earlier run"), "{said}");
         assert!(said.contains("time(s)") && said.contains(".stop-command"), "{said}");
     }
     assert_eq!(log(&place)[1..3], vec![format!("stop {term} lost"); 2]);
@@ -283,8 +280,8 @@ fn a_job_whose_stop_command_cannot_be_put_on_record_is_not_started() {
         node.told.wait_for_another("not_started", 1);
         assert_eq!(log(&place), ["start a", "stop"]);
         wait_until("what is said of it", || {
-            let said = stdout(&place.output(&[&["who"], &asked[..]].concat()));
-            said.contains("a does not stand for election: the command could not be started")
+            let said = stdout(&place.output(&[&["status"], &asked[..]].concat()));
+            said.contains("a does not campaign: the command could not be started")
         });
         fs::remove_dir(&new).unwrap();
         wait_until("the job's next line", || log(&place).len() == 3);
@@ -339,7 +336,7 @@ fn a_stop_command_of_an_earlier_run_that_fails_can_be_given_up_by_a_signal() {
         wait_until("the run of it", || log(&place).len() > runs);
         node.signal(Signal::TERM);
         assert_eq!(node.wait().code(), Some(143), "{}", node.history());
-        assert_eq!(node.told.count("standing"), 0);
+        assert_eq!(node.told.count("campaigning"), 0);
     }
     place.wait_until_empty();
 }

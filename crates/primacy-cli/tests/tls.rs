@@ -16,11 +16,11 @@ fn args(place: &Place, name: &str, peers: &str, more: &[String]) -> Vec<String> 
     args
 }
 
-/// What `primacy who` says of a node, as soon as it can be asked.
+/// What `primacy status` says of a node, as soon as it can be asked.
 fn who(place: &Place, name: &str) -> Value {
     let mut who = Value::Null;
     wait_until("an answer", || {
-        let args = ["who", "--json", "--election", "e", "--node", name, "--state-dir", &place.text(name)];
+        let args = ["status", "--json", "--election", "e", "--node", name, "--state-dir", &place.text(name)];
         let output = place.output(&args);
         who = serde_json::from_str(&stdout(&output)).unwrap_or_default();
         !who.is_null()
@@ -75,7 +75,7 @@ fn wrong_certificates_are_refused_told_and_counted_and_right_ones_heal_without_a
     assert!(peer(&place, "a", "c")["refusal"]["ago_ms"].is_u64(), "{seen}");
     let stranger = &seen["peers"]["stranger_refused"];
     assert!(stranger["ago_ms"].is_u64() && stranger["by_peer"] == false, "{seen}");
-    let asked = ["who", "--election", "e", "--node", "a", "--state-dir", &place.text("a")];
+    let asked = ["status", "--election", "e", "--node", "a", "--state-dir", &place.text("a")];
     let text = stdout(&place.output(&asked));
     assert!(text.contains(" ago)\n") && text.contains("\n  a stranger, "), "{text}");
 

@@ -46,7 +46,7 @@ fn ask(place: &Place, verb: &[&str], node: &str, more: &[&str]) -> (i32, String)
 
 fn keeps_the_lead(verb: &[&str], more: &[&str]) {
     let place = Place::new("unkillable");
-    let nodes = start(&place, if verb == ["voters", "remove"] { &["--metadata", "fsync"] } else { &[] });
+    let nodes = start(&place, if verb == ["member", "remove"] { &["--metadata", "fsync"] } else { &[] });
     let mut leader = 0;
     wait_until("a job that is root's", || {
         let led = nodes.iter().position(|node| node.job().is_some());
@@ -62,7 +62,7 @@ fn keeps_the_lead(verb: &[&str], more: &[&str]) {
     let mut all = more.to_vec();
     match verb {
         ["transfer"] => all.extend(["--to", to]),
-        ["voters", "remove"] => all.push(&node.name),
+        ["member", "remove"] => all.push(&node.name),
         _ => {}
     }
     let (code, said) = ask(&place, verb, &node.name, &all);
@@ -93,11 +93,11 @@ fn transfer_keeps_the_lead_until_the_job_is_gone() {
 }
 
 #[test]
-fn withdraw_keeps_the_lead_until_the_job_is_gone() {
-    keeps_the_lead(&["withdraw"], &["--wait", "4s"]);
+fn cordon_keeps_the_lead_until_the_job_is_gone() {
+    keeps_the_lead(&["cordon"], &["--wait", "4s"]);
 }
 
 #[test]
 fn a_leader_that_is_removed_keeps_the_lead_until_the_job_is_gone() {
-    keeps_the_lead(&["voters", "remove"], &["--wait", "4s"]);
+    keeps_the_lead(&["member", "remove"], &["--wait", "4s"]);
 }

@@ -152,7 +152,7 @@ fn a_node_that_fails_ends_though_nobody_reads_why() {
         let no_command = of(&["--", "/nonexistent"]);
         assert_eq!(exit_code(&mut pipe.start(&place, &no_command)), Some(127), "{json:?}");
     }
-    let verb = strings(&["who", "--election", "e", "--state-dir", "/nonexistent"]);
+    let verb = strings(&["status", "--election", "e", "--state-dir", "/nonexistent"]);
     assert_eq!(exit_code(&mut pipe.start(&place, &verb)), Some(69));
 }
 

@@ -97,7 +97,7 @@ pub enum Command {
     /// An operator vouches that this node is not to be waited for: it is removed from the cluster at once. For `seniority`; other
     /// elections have their members from their configuration.
     Down(NodeId),
-    /// What the health check says: a node that is not healthy does not stand, and gives up the lead.
+    /// What the health check says: a node that is not healthy does not campaign, and gives up the lead.
     Healthy(bool),
 }
 

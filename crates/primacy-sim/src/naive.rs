@@ -102,7 +102,7 @@ impl Protocol for Naive {
 }
 
 impl Naive {
-    /// The machine of `config.me`. It does not stand until it is told to.
+    /// The machine of `config.me`. It does not campaign until it is told to.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         let mut rng = Rng::new(config.seed);

@@ -79,7 +79,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// A leadership has ended. Where the node keeps its place, the application stands again when its work has ended.
+    /// A leadership has ended. Where the node keeps its place, the application campaigns again when its work has ended.
     pub(crate) fn deposed(&mut self, seat: Seat, reason: Reason) {
         self.met_deposed(reason);
         let Some(life) = self.process(seat).map(|process| process.life) else { return };

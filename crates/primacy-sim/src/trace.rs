@@ -173,7 +173,7 @@ pub struct Trace {
     /// What is kept besides, to be drawn or given to programs.
     recorded: Option<Recording>,
     digest: Option<u64>,
-    /// The nodes of which it was said that they stand for election.
+    /// The nodes of which it was said that they campaign.
     standing: BTreeSet<NodeId>,
 }
 
@@ -273,7 +273,7 @@ impl Trace {
         self.digest
     }
 
-    /// Notes whether a node stands for election, and says whether that is news.
+    /// Notes whether a node campaigns, and says whether that is news.
     pub fn notes_standing(&mut self, node: NodeId, stands: bool) -> bool {
         if stands { self.standing.insert(node) } else { self.standing.remove(&node) }
     }

@@ -192,7 +192,7 @@ impl Keepers {
     pub fn who(&self, asked: &str) -> Value {
         let mut who = None;
         wait_until("an answer", || {
-            who = serde_json::from_str(&self.verb(asked, &["who", "--json"]).stdout).ok();
+            who = serde_json::from_str(&self.verb(asked, &["status", "--json"]).stdout).ok();
             who.is_some()
         });
         who.unwrap()
@@ -205,7 +205,7 @@ impl Keepers {
 
     /// Who votes, by what this node says, each with its address.
     pub fn voters(&self, asked: &str) -> BTreeMap<String, String> {
-        let said = self.verb(asked, &["voters", "list", "--json"]);
+        let said = self.verb(asked, &["member", "list", "--json"]);
         said.is(0, &[]);
         let said: Value = serde_json::from_str(&said.stdout).unwrap();
         serde_json::from_value(said["voters"].clone()).unwrap()

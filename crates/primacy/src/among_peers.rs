@@ -483,7 +483,7 @@ fn say_disk_lost(me: &Hello) {
         %node, disk = %me.disk,
         "{node} has lost its disk: others know it with another one, and with that it may have voted. It neither votes nor leads until \
          all others have readmitted it. Bring the state directory back that it had; if that is lost, start it with an empty one and \
-         with the voters of now in --peers, and say `primacy readmit --election {election} {node}` to each of the others"
+         with the voters of now in --peers, and say `primacy member readmit --election {election} {node}` to each of the others"
     );
 }
 

@@ -42,9 +42,9 @@ impl fmt::Debug for Announcement {
 
 /// Why a state is not announced. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnnounceError {
+pub enum PublishError {
     /// Only the leader announces, until its work shall stop.
-    #[error("{node} does not lead: {}; let the leader announce it", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
+    #[error("{node} does not lead: {}; let the leader publish it", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
     NotLeading {
         /// Who should have announced it.
         node: NodeId,
@@ -52,14 +52,14 @@ pub enum AnnounceError {
         leader: Option<NodeId>,
     },
     /// The leader drains its work, and says nothing more.
-    #[error("{node} is giving up its lead; let the next leader announce it")]
+    #[error("{node} is giving up its lead; let the next leader publish it")]
     GivingUp {
         /// Who leads as yet.
         node: NodeId,
     },
     /// Every message of the leader carries it, so it is short.
     #[error(
-        "a leader announces at most {ANNOUNCEMENT_MAX} bytes, and this has {length}; announce where the rest can be found"
+        "a leader publishes at most {ANNOUNCEMENT_MAX} bytes, and this has {length}; publish where the rest can be found"
     )]
     TooLong {
         /// How many bytes there are.
@@ -98,7 +98,7 @@ pub enum AnnounceError {
 ///
 /// // On the one that leads:
 /// let leadership = elector.campaign().await?;
-/// leadership.announce("shard 1 on b, shard 2 on c").await?;
+/// leadership.publish("shard 1 on b, shard 2 on c").await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -137,29 +137,29 @@ impl Announcements {
 }
 
 impl<M: Copy> Leadership<M> {
-    /// Tells all others this state: at once, and again with every message that says that this node leads. In the election
-    /// `ranked` only. What was announced before is replaced. Returns the number of the message that it first went out with;
+    /// Publishes this state to all nodes: at once, and again with every message that says that this node leads. In the election
+    /// `ranked` only. It replaces what was published before. Returns the number of the message that it first went out with;
     /// it is none of those that [`next_sequence`](Self::next_sequence) gives.
     ///
     /// A state is as safe as the next message: one that no other node has heard is forgotten with this leader. The next leader
-    /// goes on with the last one that it has heard, until it announces another; see [`Elector::announcements`].
+    /// goes on with the last one that it has heard, until it publishes another; see [`Elector::announcements`].
     ///
     /// Dropping the future does not take it back.
     ///
     /// # Errors
-    /// [`AnnounceError`], after which nothing has changed.
-    pub async fn announce(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, AnnounceError> {
-        announce(state.as_ref(), Some(self.term()), |order| self.order(order)).await
+    /// [`PublishError`], after which nothing has changed.
+    pub async fn publish(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, PublishError> {
+        publish(state.as_ref(), Some(self.term()), |order| self.order(order)).await
     }
 }
 
 impl Elector {
-    /// The same as [`Leadership::announce`], whoever holds the leadership of this node.
+    /// The same as [`Leadership::publish`], whoever holds the leadership of this node.
     ///
     /// # Errors
     /// As there.
-    pub async fn announce(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, AnnounceError> {
-        announce(state.as_ref(), None, |order| self.orders.send(order).is_ok()).await
+    pub async fn publish(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, PublishError> {
+        publish(state.as_ref(), None, |order| self.orders.send(order).is_ok()).await
     }
 }
 
@@ -169,22 +169,22 @@ pub(crate) struct Announce {
     /// Only in this leadership.
     term: Option<Term>,
     state: Arc<[u8]>,
-    answer: oneshot::Sender<Result<LeaderSequence, AnnounceError>>,
+    answer: oneshot::Sender<Result<LeaderSequence, PublishError>>,
 }
 
-async fn announce(
+async fn publish(
     state: &[u8],
     term: Option<Term>,
     order: impl FnOnce(Order) -> bool,
-) -> Result<LeaderSequence, AnnounceError> {
+) -> Result<LeaderSequence, PublishError> {
     if state.len() > ANNOUNCEMENT_MAX {
-        return Err(AnnounceError::TooLong { length: state.len() });
+        return Err(PublishError::TooLong { length: state.len() });
     }
     let (answer, answered) = oneshot::channel();
     if !order(Order::Announce(Announce { term, state: state.into(), answer })) {
-        return Err(AnnounceError::Closed);
+        return Err(PublishError::Closed);
     }
-    answered.await.unwrap_or(Err(AnnounceError::Closed))
+    answered.await.unwrap_or(Err(PublishError::Closed))
 }
 
 /// A machine, as far as its leader can tell the others something of the application's.
@@ -234,10 +234,10 @@ impl Desk {
         let announced = number.ok_or_else(|| {
             let leader = self.publisher.leader().map(|leader| leader.identity.node);
             if P::CARRIES && leader == Some(node) {
-                return AnnounceError::GivingUp { node };
+                return PublishError::GivingUp { node };
             }
             let leader = leader.filter(|&leader| leader != node);
-            if P::CARRIES { AnnounceError::NotLeading { node, leader } } else { AnnounceError::NotCarried }
+            if P::CARRIES { PublishError::NotLeading { node, leader } } else { PublishError::NotCarried }
         });
         // Nobody may be waiting any more.
         let _ = answer.send(announced);

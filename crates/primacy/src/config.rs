@@ -229,7 +229,7 @@ pub enum ConfigError {
     },
     /// A witness votes, and here nobody does.
     #[error(
-        "a witness votes and never leads, and by {kind} there are no votes; leave the node out, withdraw it with `primacy withdraw`, \
+        "a witness votes and never leads, and by {kind} there are no votes; leave the node out, cordon it with `primacy cordon`, \
          or let a quorum confirm the leader (--confirm quorum)"
     )]
     NothingToVote {

@@ -85,7 +85,7 @@ pub enum DiskError {
     #[error(
         "{} is no state file of Primacy ({found}); it is left as it is: move it away if it does not belong \
          there. If the state is lost, start this node with an empty directory and have the others readmit it \
-         (`primacy readmit`), or, where no other node votes, begin a new election under another \
+         (`primacy member readmit`), or, where no other node votes, begin a new election under another \
          name; a copy from earlier has forgotten votes", path.display()
     )]
     NotAStateFile {
@@ -97,7 +97,7 @@ pub enum DiskError {
     /// What was last acknowledged is damaged, or may be.
     #[error(
         "the state in {} is damaged ({found}); it is left as it is. This node may have voted and cannot know it any more: \
-         move the file away, start this node again, and have the others readmit it (`primacy readmit`), or, where no other node votes \
+         move the file away, start this node again, and have the others readmit it (`primacy member readmit`), or, where no other node votes \
          and it has no log, begin a new election under another name; do not restore a copy, it has forgotten votes", path.display()
     )]
     Damaged {
@@ -110,7 +110,7 @@ pub enum DiskError {
     #[error(
         "{} was removed or replaced while this node was running, and what this node writes would be forgotten: it ends. Put the \
          state directory back as it was and start this node again; if it is lost, start this node without it and have the others \
-         readmit it (`primacy readmit`)", path.display()
+         readmit it (`primacy member readmit`)", path.display()
     )]
     Gone {
         /// The file.

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::announce::{Announce, Announces};
 use crate::clock;
 use crate::config::Timers;
+use crate::cordon::Cordon;
 use crate::error::CampaignError;
 use crate::handshake::DiskId;
 use crate::leadership::{Cell, Leadership};
@@ -25,7 +26,6 @@ use crate::members;
 use crate::observer::{Change, Publisher};
 use crate::operator::{Ask, AskError};
 use crate::progress::{Due, Promises};
-use crate::standing::Standing;
 use crate::status::View;
 
 /// How much of what has come already is taken before the machine's deadline and orders have their turn again.
@@ -145,7 +145,7 @@ pub(crate) struct Desk {
     pub(crate) identity: Identity,
     pub(crate) witness: bool,
     /// What the operator says.
-    pub(crate) standing: Standing,
+    pub(crate) cordon: Cordon,
     /// What the health check says.
     pub(crate) healthy: bool,
     /// Why the application does not want to lead while it does not campaign, as it has stated.
@@ -358,7 +358,7 @@ impl Desk {
             Some(Order::Resign { term }) => {
                 let current = self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 current.begin_end(Reason::Resigned);
-                // Not `Withdraw`: the application may be standing again already.
+                // Not `Withdraw`: the application may be campaigning again already.
                 Command::Resign
             }
             Some(Order::Transfer { term, to }) => {
@@ -396,7 +396,7 @@ impl Desk {
 
     /// Whether this node may lead, as far as its operator and its health check are concerned.
     pub(crate) const fn is_fit(&self) -> bool {
-        self.healthy && self.standing.may_lead()
+        self.healthy && !self.cordon.is_set()
     }
 
     fn on_campaign(&mut self, answer: Waiting) -> Option<Command> {
@@ -488,7 +488,7 @@ impl Desk {
                     tracing::info!(term = %lead.term, ?reason, why = cell.why(reason), "deposed");
                     self.releasing = Some((cell, reason));
                 }
-                // To stand again is the application's decision; it may have taken it already.
+                // To campaign again is the application's decision; it may have taken it already.
                 return match (reason, self.candidate.is_some()) {
                     (Reason::Undecided, true) => Some(Command::Campaign),
                     // It keeps its place until the application campaigns again: to withdraw would be to leave the cluster.
@@ -643,7 +643,7 @@ impl Desk {
             return false;
         };
         // If the receiver has gone meanwhile, the leadership comes back and is dropped, which resigns it. It is ending from here on: the
-        // application may be standing again already.
+        // application may be campaigning again already.
         if candidate.send(Ok(Leadership::new(Arc::clone(&cell), sender))).is_err() {
             cell.begin_end(Reason::Resigned);
         }

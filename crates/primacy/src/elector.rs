@@ -21,6 +21,7 @@ use crate::announce::Announcements;
 use crate::clock;
 use crate::config::{self, Config, ConfigError, Timers, Venue};
 use crate::connections::TlsFiles;
+use crate::cordon::Cordon;
 use crate::disk;
 use crate::driver::{Desk, Order, drive};
 use crate::error::{CampaignError, ConnectError};
@@ -35,7 +36,6 @@ use crate::over_sessions::{self, SessionsWorld};
 use crate::over_store::{self, StoreWorld};
 use crate::progress::Promises;
 use crate::seniority::{SeniorityOptions, SplitBrain};
-use crate::standing::Standing;
 use crate::witness::{StoreSpec, WitnessSpec};
 
 /// One node's part in one election.
@@ -184,13 +184,13 @@ impl Elector {
         self.publisher.observe()
     }
 
-    /// Watches what leaders announce, from now on; see [`Leadership::announce`].
+    /// Watches what leaders announce, from now on; see [`Leadership::publish`].
     #[must_use]
     pub fn announcements(&self) -> Announcements {
         Announcements::new(self.publisher.announcements())
     }
 
-    /// Says whether this node is fit to lead. One that is not does not stand, and gives up the lead in order.
+    /// Says whether this node is fit to lead. One that is not does not campaign, and gives up the lead in order.
     pub fn set_healthy(&self, healthy: bool) {
         // Where the driver is gone, nobody leads.
         let _ = self.orders.send(Order::Healthy(healthy));
@@ -392,7 +392,7 @@ impl Builder {
 
     /// Where this node keeps what it must not forget: among peers its votes, see
     /// [`default_state_dir`](config::default_state_dir) for where if none is given; over a store only whether its operator
-    /// has withdrawn it, and nothing if none is given.
+    /// has cordoned it, and nothing if none is given.
     pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(dir.into());
         self
@@ -466,14 +466,14 @@ impl Builder {
         store: Arc<dyn Sessions>,
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
-        let standing = Standing::load(self.state_dir.as_deref(), &config.election, config.node)?;
+        let cordon = Cordon::load(self.state_dir.as_deref(), &config.election, config.node)?;
         // What cannot be looked at now would never be elected over; better to say so.
         store.first().await?;
         let identity = Identity::new(config.node, incarnation()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
         let name = url.map(url_without_login);
-        start(config, identity, standing, witness, None, move |config, mut desk, ready| async move {
+        start(config, identity, cordon, witness, None, move |config, mut desk, ready| async move {
             desk.measures.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_sessions::machine(&config, identity);
             let timeout_min = config.timers.session_min().into();
@@ -496,7 +496,7 @@ impl Builder {
         register: Arc<dyn Register>,
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
-        let standing = Standing::load(self.state_dir.as_deref(), &config.election, config.node)?;
+        let cordon = Cordon::load(self.state_dir.as_deref(), &config.election, config.node)?;
         // What cannot be read now would never be elected over; better to say so.
         register.read().await?;
         let identity = Identity::new(config.node, incarnation()?);
@@ -504,7 +504,7 @@ impl Builder {
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
         let name = url.map(url_without_login);
-        start(config, identity, standing, witness, None, move |config, mut desk, ready| async move {
+        start(config, identity, cordon, witness, None, move |config, mut desk, ready| async move {
             desk.measures.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_store::machine(&config, identity, seed);
             let mut world =
@@ -638,7 +638,7 @@ fn incarnation() -> Result<Incarnation, ConnectError> {
 async fn start<F, L>(
     config: Config,
     identity: Identity,
-    standing: Standing,
+    cordon: Cordon,
     witness_spec: Option<WitnessSpec>,
     map: Option<Map>,
     life: L,
@@ -655,7 +655,7 @@ where
         election: config.election.clone(),
         identity,
         witness: config.witness,
-        standing,
+        cordon,
         healthy: true,
         not_campaigning: None,
         has_campaigned: false,

@@ -81,7 +81,7 @@ fn advice(unreadable: &Unreadable) -> &'static str {
 }
 
 /// What to do about a log that makes no sense, though its checksums are right.
-const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy readmit`)";
+const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy member readmit`)";
 
 impl From<MarkError> for ConnectError {
     fn from(error: MarkError) -> Self {
@@ -103,7 +103,7 @@ pub enum CampaignError {
     #[error("another campaign of this elector is under way; await that one, or drop it")]
     AlreadyCampaigning,
     /// This node leads already.
-    #[error("this node leads already; the leadership that it holds must end before it can stand again")]
+    #[error("this node leads already; the leadership that it holds must end before it can campaign again")]
     AlreadyLeading,
     /// Leaders of this election have no token.
     #[error(

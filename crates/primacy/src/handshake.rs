@@ -649,7 +649,7 @@ impl fmt::Display for Refusal {
             Disagreement::Disk { recorded, presented, votes: false, .. } => write!(
                 f,
                 "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}, and it is none of the voters any more: \
-                 stop it, or start it under another name and add that: `primacy voters add NAME=HOST:PORT`"
+                 stop it, or start it under another name and add that: `primacy member add NAME=HOST:PORT`"
             ),
             Disagreement::Disk { recorded, presented, former, votes: true } => {
                 self.of_disk(f, *recorded, *presented, *former)
@@ -700,7 +700,7 @@ impl Refusal {
         write!(
             f,
             "{of} is none of the voters {voters} {stated}; stop it, or add it on a node of the cluster: \
-             `primacy voters add {of}=HOST:PORT`, with the address at which the others reach it"
+             `primacy member add {of}=HOST:PORT`, with the address at which the others reach it"
         )
     }
 

@@ -18,7 +18,7 @@
 //! - **A lost answer is looked into**, by a number that each write carries. The same bytes are written again over the same
 //!   version only while they are not there; so they are written once or never.
 //! - **A leader that could not write for its whole timeout** leads no more, whether or not somebody has replaced it, and
-//!   stands again: its next leadership has another token.
+//!   campaigns again: its next leadership has another token.
 //!
 //! ```
 //! use primacy::led_document::{Election, LedDocument, LedOptions};
@@ -105,7 +105,7 @@ impl LedOptions {
     }
 }
 
-/// What came of standing for election.
+/// What came of campaigning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Election {
     /// This broker leads from now on.
@@ -131,7 +131,7 @@ pub enum Election {
     Conflict,
 }
 
-/// Why it was not possible to stand for election.
+/// Why it was not possible to campaign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedError {
     /// The store does not answer, or not clearly. Try again: what has been written will be found then.

@@ -15,6 +15,7 @@ pub mod clock;
 pub(crate) mod codec;
 pub mod config;
 pub mod connections;
+mod cordon;
 pub mod disk;
 mod driver;
 mod elector;
@@ -43,7 +44,6 @@ mod peers;
 mod progress;
 mod request_pace;
 mod seniority;
-mod standing;
 pub mod status;
 mod store_health;
 #[cfg(feature = "peers")]
@@ -51,7 +51,7 @@ pub mod transport;
 pub mod versions;
 pub mod witness;
 
-pub use announce::{ANNOUNCEMENT_MAX, AnnounceError, Announcement, Announcements};
+pub use announce::{ANNOUNCEMENT_MAX, Announcement, Announcements, PublishError};
 pub use config::{ConfigError, TimerProblem, Timers};
 pub use elector::{Builder, Confirm, Elector};
 pub use errand::{Asked, ErrandError, ask_to_resign};

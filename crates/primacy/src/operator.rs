@@ -18,7 +18,7 @@ pub(crate) enum Ask {
     Status(oneshot::Sender<Status>),
     Resign(oneshot::Sender<Result<Term, AskError>>),
     Transfer(NodeId, oneshot::Sender<Result<Term, AskError>>),
-    Stand(bool, oneshot::Sender<Result<Kept, AskError>>),
+    Cordon(bool, oneshot::Sender<Result<Kept, AskError>>),
     Readmit(NodeId, oneshot::Sender<Result<DiskId, AskError>>),
     Down(NodeId, oneshot::Sender<Result<(), AskError>>),
 }
@@ -39,7 +39,7 @@ pub enum AskError {
     #[error(
         "{node} does not lead: {}; ask the leader{}",
         leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")),
-        not_campaigning.as_ref().map(|why| format!("; {node} does not stand for election: {why}")).unwrap_or_default()
+        not_campaigning.as_ref().map(|why| format!("; {node} does not campaign: {why}")).unwrap_or_default()
     )]
     NotLeading {
         /// Who was asked.
@@ -89,7 +89,7 @@ pub enum AskError {
     },
     /// Where the election itself chooses the leader, nobody is given the lead.
     #[error(
-        "by {kind}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and withdraw the nodes that shall not lead"
+        "by {kind}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and cordon the nodes that shall not lead"
     )]
     ByRule {
         /// The election.
@@ -97,7 +97,7 @@ pub enum AskError {
     },
     /// Over a store the candidates do not know each other.
     #[error(
-        "over a store the lead cannot be given to a certain node, nor need a node be readmitted; use resign, and withdraw the nodes that shall not lead"
+        "over a store the lead cannot be given to a certain node, nor need a node be readmitted; use resign, and cordon the nodes that shall not lead"
     )]
     OverAStore,
     /// A witness never leads.
@@ -120,7 +120,7 @@ pub enum AskError {
         members: String,
     },
     /// A node vouches for others only.
-    #[error("{node} cannot vouch for its own death; let it resign, or withdraw it")]
+    #[error("{node} cannot vouch for its own death; let it resign, or cordon it")]
     Itself {
         /// This node.
         node: NodeId,
@@ -205,26 +205,26 @@ impl Elector {
         answered.await.map_err(|_| AskError::Closed)?
     }
 
-    /// Lets this node lead again, after [`withdraw`](Self::withdraw).
+    /// Lets this node lead again, after [`cordon`](Self::cordon).
     ///
     /// # Errors
     /// [`AskError`], after which it is as it was.
-    pub async fn stand(&self) -> Result<Kept, AskError> {
-        self.set_standing(true).await
+    pub async fn uncordon(&self) -> Result<Kept, AskError> {
+        self.set_cordon(false).await
     }
 
-    /// This node shall not lead: it does not stand, and resigns if it leads. Among peers it goes on voting. It is
+    /// Keeps this node from leading: it does not campaign, and resigns if it leads. Among peers it goes on voting. It is
     /// remembered after a restart where the node has a state directory.
     ///
     /// # Errors
     /// [`AskError`], after which it is as it was.
-    pub async fn withdraw(&self) -> Result<Kept, AskError> {
-        self.set_standing(false).await
+    pub async fn cordon(&self) -> Result<Kept, AskError> {
+        self.set_cordon(true).await
     }
 
-    async fn set_standing(&self, stand: bool) -> Result<Kept, AskError> {
+    async fn set_cordon(&self, cordon: bool) -> Result<Kept, AskError> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Ask::Stand(stand, answer))?;
+        self.ask(Ask::Cordon(cordon, answer))?;
         answered.await.map_err(|_| AskError::Closed)?
     }
 
@@ -302,11 +302,11 @@ impl Desk {
                 let _ = answer.send(transferred);
                 command?
             }
-            Ask::Stand(stand, answer) => {
-                let set = self.stand(stand);
+            Ask::Cordon(cordon, answer) => {
+                let set = self.set_cordon(cordon);
                 let command = set.is_ok().then(|| Command::Healthy(self.is_fit()));
                 let _ = answer.send(set);
-                if stand { command? } else { self.begin_end(command)? }
+                if cordon { self.begin_end(command)? } else { command? }
             }
         };
         Some(Input::Command(command))
@@ -324,7 +324,7 @@ impl Desk {
         Err(AskError::NotLeading { node, leader, not_campaigning })
     }
 
-    /// The leadership ends because somebody asked for it, which is more than the machine is told.
+    /// Ends the leadership as the operator asked; the machine does not know the reason.
     fn begin_end(&self, command: Option<Command>) -> Option<Command> {
         if let (Some(_), Some(cell)) = (command, &self.cell) {
             cell.begin_end(Reason::Resigned);
@@ -332,12 +332,12 @@ impl Desk {
         command
     }
 
-    fn stand(&mut self, stand: bool) -> Result<Kept, AskError> {
-        if stand && self.witness {
+    fn set_cordon(&mut self, cordon: bool) -> Result<Kept, AskError> {
+        if !cordon && self.witness {
             return Err(AskError::Witness { node: self.identity.node });
         }
-        self.standing.set(stand)?;
-        tracing::info!(stand, "told by the operator");
-        Ok(if self.standing.is_kept() { Kept::Durably } else { Kept::UntilRestart })
+        self.cordon.set(cordon)?;
+        tracing::info!(cordon, "changed by the operator");
+        Ok(if self.cordon.is_kept() { Kept::Durably } else { Kept::UntilRestart })
     }
 }

@@ -196,7 +196,7 @@ fn complain_of_a_short_session(answer: &Message, timeout_min: Duration) {
         tracing::error!(
             given = %timeout,
             needed = %timeout_min,
-            "the store ends sessions so soon that the work could not drain in one, so this node does not stand; shorten \
+            "the store ends sessions so soon that the work could not drain in one, so this node does not campaign; shorten \
              the drain, or let the store give longer sessions"
         );
     }

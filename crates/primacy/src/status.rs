@@ -53,8 +53,8 @@ pub struct Status {
     pub not_campaigning: Option<String>,
     /// What the health check says.
     pub healthy: bool,
-    /// Whether the operator lets this node lead; see [`Elector::withdraw`](crate::Elector::withdraw).
-    pub standing: bool,
+    /// Whether the operator lets this node lead; see [`Elector::cordon`](crate::Elector::cordon).
+    pub cordoned: bool,
     /// Over a store: what fails there now; nothing while the store answers.
     pub store_troubles: Vec<StoreTrouble>,
     /// What it knows of the others.
@@ -342,7 +342,7 @@ impl Desk {
             campaigning,
             not_campaigning: self.why_not_campaigning(&view).filter(|_| !campaigning),
             healthy: self.healthy,
-            standing: self.standing.may_lead(),
+            cordoned: self.cordon.is_set(),
             store_troubles: self.measures.store.troubles(),
             view,
         }
@@ -353,7 +353,7 @@ impl Desk {
         let unstated = || {
             let is_releasing = matches!(view, View::Store(view) if view.role == "releasing");
             let why = if is_releasing {
-                "it has led, and does not stand again before its lease has run out or it has released the record"
+                "it has led, and does not campaign again before its lease has run out or it has released the record"
             } else {
                 "its last campaign has ended, and it has not begun another"
             };

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use primacy::{
-    ANNOUNCEMENT_MAX, Algorithm, AnnounceError, Announcement, Announcements, Elector, LeaderSequence, NodeId,
-    Peers,
+    ANNOUNCEMENT_MAX, Algorithm, Announcement, Announcements, Elector, LeaderSequence, NodeId, Peers,
+    PublishError,
 };
 use support::{Dir, peers, soon};
 
@@ -73,7 +73,7 @@ async fn lead(peers: &str) {
     let elector = ranked("a", &peers.parse().unwrap(), &dir).await;
     let leadership = elector.campaign().await.unwrap();
     for line in BufReader::new(std::io::stdin()).lines() {
-        leadership.announce(line.unwrap()).await.unwrap();
+        leadership.publish(line.unwrap()).await.unwrap();
     }
 }
 
@@ -93,9 +93,9 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
         assert_eq!(at_b.number.term, at_c.number.term);
     }
     let first_term = b.announcements.newest().unwrap().number.term.0;
-    let refused = b.elector.announce("mine").await;
+    let refused = b.elector.publish("mine").await;
     let known = b.elector.status().await.unwrap().leader.map(|leader| leader.identity.node);
-    assert_eq!(refused, Err(AnnounceError::NotLeading { node: b.elector.identity().node, leader: known }));
+    assert_eq!(refused, Err(PublishError::NotLeading { node: b.elector.identity().node, leader: known }));
 
     // The leader dies, and the next one says the last that it has heard.
     leader.0.kill().unwrap();
@@ -103,7 +103,7 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     let next = soon("the next election", b.elector.campaign()).await.unwrap();
     assert!(next.term().0 > first_term);
     let inherited = c.hears("shard 3", next.term().0).await;
-    let number = next.announce("shard 4").await.unwrap();
+    let number = next.publish("shard 4").await.unwrap();
     assert!(number > inherited.number);
     assert!(c.hears("shard 4", next.term().0).await.number >= number);
     // It hears itself, too.
@@ -111,10 +111,10 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     let status = c.elector.status().await.unwrap().announced.unwrap();
     assert_eq!(*status.state, *b"shard 4");
 
-    let too_long = next.announce(vec![0; ANNOUNCEMENT_MAX + 1]).await;
-    assert_eq!(too_long, Err(AnnounceError::TooLong { length: ANNOUNCEMENT_MAX + 1 }));
+    let too_long = next.publish(vec![0; ANNOUNCEMENT_MAX + 1]).await;
+    assert_eq!(too_long, Err(PublishError::TooLong { length: ANNOUNCEMENT_MAX + 1 }));
     let full = "x".repeat(ANNOUNCEMENT_MAX);
-    next.announce(&full).await.unwrap();
+    next.publish(&full).await.unwrap();
     c.hears(&full, next.term().0).await;
 
     // One that comes back hears what is announced now, without anybody saying it again.
@@ -122,14 +122,14 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     a.hears(&full, next.term().0).await;
     let elector = b.elector.clone();
     next.resign().await;
-    assert!(matches!(elector.announce("late").await, Err(AnnounceError::NotLeading { .. })));
+    assert!(matches!(elector.publish("late").await, Err(PublishError::NotLeading { .. })));
 }
 
 #[tokio::test]
 async fn elections_that_carry_no_state_say_so() {
     let elector = Elector::builder().election("test").connect("memory:announced").await.unwrap();
     let leadership = soon("the election", elector.campaign()).await.unwrap();
-    assert_eq!(leadership.announce("anything").await, Err(AnnounceError::NotCarried));
+    assert_eq!(leadership.publish("anything").await, Err(PublishError::NotCarried));
     assert_eq!(elector.announcements().newest(), None);
     drop(leadership);
     let mut announcements = elector.announcements();

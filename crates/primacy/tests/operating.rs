@@ -24,7 +24,7 @@ struct Cluster {
     dir: Dir,
 }
 
-/// A node that stands, and stands again whenever its lead has ended; it tells why each one did.
+/// A node that stands, and campaigns again whenever its lead has ended; it tells why each one did.
 struct Member {
     elector: Elector,
     ends: tokio::sync::mpsc::UnboundedReceiver<Reason>,
@@ -111,14 +111,14 @@ async fn the_lead_goes_where_the_operator_wants_it() {
     while a.ends.recv().await.unwrap() != Reason::Transferred(node("b")) {}
     b.until("the lead of b", |status| status.lead.is_some()).await;
 
-    // Withdrawn, it resigns, and stays a voter that does not lead: also after a restart.
-    assert_eq!(b.elector.withdraw().await.unwrap(), Kept::Durably);
+    // Cordoned, it resigns, and stays a voter that does not lead: also after a restart.
+    assert_eq!(b.elector.cordon().await.unwrap(), Kept::Durably);
     b.until("another leader", |status| status.leader.is_some_and(|leader| leader.identity.node != node("b")))
         .await;
     b.stop().await;
     let b = cluster.start("b").await;
     let status = b.until("a leader", |status| status.leader.is_some()).await;
-    assert!(!status.standing && status.campaigning);
+    assert!(status.cordoned && status.campaigning);
     let leader = status.leader.unwrap().identity.node;
     let (leader, other) = if leader == node("a") { (a, c) } else { (c, a) };
     leader.stop().await;
@@ -127,9 +127,9 @@ async fn the_lead_goes_where_the_operator_wants_it() {
     other.elector.resign().await.unwrap();
     // Nobody but b is left to lead, and b is not to.
     b.until("no leader", |status| status.leader.is_none()).await;
-    assert!(b.elector.status().await.unwrap().why_no_leader().join(";").contains("withdrawn"));
-    other.elector.withdraw().await.unwrap();
-    b.elector.stand().await.unwrap();
+    assert!(b.elector.status().await.unwrap().why_no_leader().join(";").contains("cordoned"));
+    other.elector.cordon().await.unwrap();
+    b.elector.uncordon().await.unwrap();
     b.until("the lead of b", |status| status.lead.is_some()).await;
 }
 

@@ -59,7 +59,7 @@ async fn words_reach_the_event((store, switch): (Opened, FaultSwitch), fault: Fa
         }
     };
     let why = soon("the end of the lead", over).await;
-    assert!(why.contains("does not stand for election: ") && !why.contains("does not want to lead"), "{why}");
+    assert!(why.contains("does not campaign: ") && !why.contains("does not want to lead"), "{why}");
     // And it is no trouble any more when the store answers again.
     switch.always(Fault::None);
     let again = soon("the next election", elector.campaign()).await.unwrap();

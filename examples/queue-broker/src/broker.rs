@@ -1,4 +1,4 @@
-//! One broker: it stands, leads, lets jobs expire, and stands again.
+//! One broker: it stands, leads, lets jobs expire, and campaigns again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Broker {
         self.document.resign().await;
     }
 
-    /// Stands, leads, and stands again, for ever; what it returns is why it cannot.
+    /// Stands, leads, and campaigns again, for ever; what it returns is why it cannot.
     pub(crate) async fn lead_and_stand_by(&self) -> String {
         loop {
             match self.document.try_elect().await {

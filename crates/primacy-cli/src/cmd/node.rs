@@ -10,8 +10,8 @@ use crate::supervisor::Wait;
 
 /// Take part in an election without running a command.
 ///
-/// The node stands for election, holds the lead and its token when it is
-/// elected, and stands again when it has lost them; --on-elected and
+/// The node campaigns, holds the lead and its token when it is
+/// elected, and campaigns again when it has lost them; --on-elected and
 /// --on-deposed are run at both ends. With --witness it votes and never
 /// leads, so that two machines and a small third one make a majority.
 ///

@@ -164,7 +164,7 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
 
 #[derive(Debug, Serialize)]
 struct Told {
-    /// Who was asked.
+    /// NodeStatus was asked.
     asked: String,
     /// What is done.
     #[serde(flatten)]

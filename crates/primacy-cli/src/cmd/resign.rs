@@ -20,7 +20,7 @@ use crate::printable::{printable, printable_json};
 /// leaves the request in the record of the store, where any node's is found.
 /// The node leads until nothing of its work is left: this waits for that,
 /// and says what keeps the lead, such as a process that cannot be killed.
-/// The node stands again; `primacy withdraw` keeps it from leading.
+/// The node campaigns again; `primacy cordon` keeps it from leading.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Resign {
@@ -156,9 +156,9 @@ impl GivingUp {
                 Next::Answer(Answer::Leader { leader }) => return Ok(leader),
                 Next::Answer(Answer::Missed { .. } | Answer::Violation { .. } | Answer::Members { .. }) => {}
                 Next::Answer(
-                    answer @ (Answer::Who(_)
+                    answer @ (Answer::Status(_)
                     | Answer::Resigning { .. }
-                    | Answer::Standing { .. }
+                    | Answer::Cordoned { .. }
                     | Answer::Readmitted { .. }
                     | Answer::Downed
                     | Answer::Announced { .. }
@@ -179,14 +179,14 @@ impl GivingUp {
                     let kept = kept.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();
                     let message = format!(
                         "{} gives up the lead of term {}, and that has not led to what was asked for within {:?}{kept}; see \
-                         `primacy who`",
+                         `primacy status`",
                         self.node.node, self.term, self.wait
                     );
                     return Err(Failure::new(Exit::NotElected, message));
                 }
                 Next::Ended => {
                     let message =
-                        format!("{} ended while it gave up the lead; see `primacy who`", self.node.node);
+                        format!("{} ended while it gave up the lead; see `primacy status`", self.node.node);
                     return Err(Failure::new(Exit::Unavailable, message));
                 }
             }

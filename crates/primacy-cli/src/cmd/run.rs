@@ -47,7 +47,7 @@ pub(crate) struct Run {
     #[arg(long)]
     no_wait: bool,
 
-    /// When the command ends by itself, stand again instead of ending with its exit code
+    /// When the command ends by itself, campaign again instead of ending with its exit code
     #[arg(long)]
     restart: bool,
 

@@ -17,10 +17,10 @@ use serde::Serialize;
 use tokio::time::{interval, sleep, timeout};
 
 use super::resign::Outcome;
+use super::status::over_store;
 use super::target::{self, Target, tell};
 use super::watch::{Seen, show};
-use super::who::over_store;
-use crate::control::{self, Leader, Record, Who};
+use crate::control::{self, Leader, NodeStatus, Record};
 use crate::exit::{Exit, Failure};
 use crate::printable::one_line;
 
@@ -66,14 +66,14 @@ pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Res
     result
 }
 
-/// Who stands where a store is only tried, in an election that nobody else holds.
+/// NodeStatus stands where a store is only tried, in an election that nobody else holds.
 pub(super) fn trier() -> Result<Holder, String> {
     let node = default_node().map_err(|error| error.to_string())?;
     let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };
     Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
 }
 
-/// `primacy who --store`
+/// `primacy status --store`
 pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Told<'a> {
@@ -193,7 +193,7 @@ async fn troubles(elector: &Elector) -> Vec<String> {
     )
 }
 
-/// Who leads, as one look at the store shows it.
+/// NodeStatus leads, as one look at the store shows it.
 async fn first_leader(opened: &Opened) -> Result<Option<CoreLeader>, Failure> {
     Ok(match opened {
         Opened::Register(register) => register.read().await?.and_then(|(record, _)| {
@@ -252,10 +252,10 @@ fn what_keeps_it(target: &Target, node: &str) -> String {
     let found = target.state_dir().and_then(|dir| control::find_all(&dir, &target.election));
     let here = found.into_iter().flatten().find(|found| found.node == node);
     match here.and_then(|here| target::who(&here).ok()) {
-        Some(Who { kept_by: Some(kept_by), .. }) => format!("it is still leading: {kept_by}"),
-        Some(Who { kept_by: None, .. }) => "it has not begun to give it up".to_owned(),
+        Some(NodeStatus { kept_by: Some(kept_by), .. }) => format!("it is still leading: {kept_by}"),
+        Some(NodeStatus { kept_by: None, .. }) => "it has not begun to give it up".to_owned(),
         None => format!(
-            "it renews the lead until its work has ended, and what keeps that, `primacy who --election {} --node {node}` says on \
+            "it renews the lead until its work has ended, and what keeps that, `primacy status --election {} --node {node}` says on \
              its machine",
             target.election
         ),

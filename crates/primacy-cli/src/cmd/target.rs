@@ -9,7 +9,7 @@ use clap::Args;
 use primacy::config::{check_election, default_state_dir};
 use serde::Serialize;
 
-use crate::control::{self, Answer, Leader, Node, What, Who};
+use crate::control::{self, Answer, Leader, Node, NodeStatus, What};
 use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
@@ -128,9 +128,7 @@ impl Target {
                 Leads::No => {}
             }
             elsewhere = elsewhere.or(who.leader.map(|leader| leader.node));
-            kept.extend(
-                who.not_campaigning.map(|why| format!("; {} does not stand for election: {why}", node.node)),
-            );
+            kept.extend(who.not_campaigning.map(|why| format!("; {} does not campaign: {why}", node.node)));
             names.push(node.node.as_str());
         }
         if let Some(node) = ending {
@@ -171,7 +169,7 @@ enum Leads {
     No,
 }
 
-fn leads(who: &Who) -> Leads {
+fn leads(who: &NodeStatus) -> Leads {
     // What an advisory leader has does not expire; so it has no validity to tell of.
     let is_itself = |leader: &Leader| leader.node == who.node && leader.incarnation == who.incarnation;
     match (&who.valid_for_ms, &who.ending) {
@@ -188,14 +186,14 @@ fn leads(who: &Who) -> Leads {
 }
 
 /// Asks a node how it stands.
-pub(super) fn who(node: &Node) -> Result<Who, Failure> {
-    let answer = node.ask(What::Who)?;
-    let Answer::Who(who) = &answer else { return Err(unexpected(node, answer)) };
+pub(super) fn who(node: &Node) -> Result<NodeStatus, Failure> {
+    let answer = node.ask(What::Status)?;
+    let Answer::Status(who) = &answer else { return Err(unexpected(node, answer)) };
     Ok(who.as_ref().clone())
 }
 
 /// Asks all nodes, [`ASKED_AT_ONCE`] at a time: a node that does not answer takes as long as a request may.
-pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<Who, Failure>> {
+pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<NodeStatus, Failure>> {
     let ask_at_once = |nodes: &[Node]| {
         std::thread::scope(|scope| {
             let requests: Vec<_> = nodes.iter().map(|node| scope.spawn(|| who(node))).collect();
@@ -212,13 +210,13 @@ pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<Who, Failure>> {
 pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
     match answer {
         Answer::Refused(refused) => refused.into(),
-        answer @ (Answer::Who(_)
+        answer @ (Answer::Status(_)
         | Answer::Leader { .. }
         | Answer::Members { .. }
         | Answer::Missed { .. }
         | Answer::Violation { .. }
         | Answer::Resigning { .. }
-        | Answer::Standing { .. }
+        | Answer::Cordoned { .. }
         | Answer::Readmitted { .. }
         | Answer::Downed
         | Answer::Announced { .. }

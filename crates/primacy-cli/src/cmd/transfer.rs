@@ -12,8 +12,8 @@ use crate::exit::{self, Exit, Failure};
 /// Asks the node of the election that leads on this machine. It drains its
 /// work, gives up the lead, and tells NODE to stand at once. Giving up is
 /// final: if NODE fails just then, another node is elected, and the exit
-/// code is 2. The same happens if NODE is withdrawn or unfit, which only NODE
-/// knows: ask it before, with `primacy who`. Over a store the candidates do not know each other; see
+/// code is 2. The same happens if NODE is cordoned or unfit, which only NODE
+/// knows: ask it before, with `primacy status`. Over a store the candidates do not know each other; see
 /// `primacy resign --store`.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
@@ -32,7 +32,7 @@ pub(crate) struct Transfer {
 /// Runs the verb.
 pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
     let target = &args.target;
-    let instead = "over a store the candidates do not know each other; withdraw those that shall not lead, and \
+    let instead = "over a store the candidates do not know each other; cordon those that shall not lead, and \
                    `primacy resign --store URL`";
     target.no_store("transfer", instead)?;
     let node = target.the_leader()?;

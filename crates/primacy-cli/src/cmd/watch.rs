@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Parser;
 use serde::Serialize;
 
+use super::status::text;
 use super::store;
 use super::target::{Target, now_ms, tell, unexpected};
-use super::who::text;
 use crate::control::{Answer, Leader, Members, Next, Node};
 use crate::exit::{self, Exit, Failure};
 use crate::printable::one_line;
@@ -41,9 +41,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Seen {
-    /// Who leads, or that nobody does.
+    /// NodeStatus leads, or that nobody does.
     Leader { leader: Option<Leader> },
-    /// Who belongs to the node's cluster, or that it belongs to none.
+    /// NodeStatus belongs to the node's cluster, or that it belongs to none.
     Members { members: Option<Members> },
     /// Changes that are not shown; how many, where that is known.
     Missed { changes: Option<u64> },
@@ -105,9 +105,9 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
         Answer::Members { members } => Ok(Seen::Members { members }),
         Answer::Missed { changes } => Ok(Seen::Missed { changes: Some(changes) }),
         Answer::Violation { violation } => Ok(Seen::Violation { violation }),
-        answer @ (Answer::Who(_)
+        answer @ (Answer::Status(_)
         | Answer::Resigning { .. }
-        | Answer::Standing { .. }
+        | Answer::Cordoned { .. }
         | Answer::Readmitted { .. }
         | Answer::Downed
         | Answer::Announced { .. }

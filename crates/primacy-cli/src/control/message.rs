@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use primacy::{AnnounceError, AskError};
+use primacy::{AskError, PublishError};
 
 use serde::{Deserialize, Serialize};
 
+use super::node_status::{Leader, Members, NodeStatus};
 use super::partitions::{Change, Shown};
 use super::state::State;
-use super::who::{Leader, Members, Who};
 
 /// The version of this conversation. A node refuses every other one, and says which it speaks.
 pub(crate) const VERSION: u32 = 1;
@@ -28,7 +28,7 @@ pub(crate) struct Request {
 #[serde(tag = "request", rename_all = "snake_case")]
 pub(crate) enum What {
     /// How the node stands, and what it knows of the others.
-    Who,
+    Status,
     /// Every change of leader that it learns, from now on, beginning with who leads.
     Watch,
     /// To give up the lead.
@@ -36,15 +36,15 @@ pub(crate) enum What {
     /// To give the lead to this node.
     Transfer { to: String },
     /// To lead again.
-    Stand,
+    Uncordon,
     /// Not to lead.
-    Withdraw,
+    Cordon,
     /// To take this node back, which has lost its disk.
     Readmit { node: String },
     /// To wait for this member no more.
     Down { node: String },
     /// To tell the others this state.
-    Announce { state: State },
+    Publish { state: State },
     /// What it knows of the partitions of all groups, or of this one.
     Partitions { group: Option<String> },
     /// To have this changed of partitions.
@@ -52,7 +52,7 @@ pub(crate) enum What {
         #[serde(flatten)]
         change: Change,
     },
-    /// Who votes, where metadata is kept.
+    /// NodeStatus votes, where metadata is kept.
     Voters,
     /// To have this node vote, or vote no more if it has no address, as far as that can be done now; `again` if the same operator has asked
     /// this node before and waits for it.
@@ -67,7 +67,7 @@ pub(crate) enum What {
 }
 
 /// The names of the questions, for those who ask for something else.
-pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce, \
+pub(crate) const REQUESTS: &str = "status, watch, resign, transfer, uncordon, cordon, readmit, down, publish, \
      voters, revise, accept_loss, partitions, rearrange";
 
 /// What a node answers.
@@ -84,8 +84,8 @@ pub(crate) struct Reply {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// To `who`.
-    Who(Box<Who>),
+    /// To `status`.
+    Status(Box<NodeStatus>),
     /// To `watch`: who leads now, or that nobody does.
     Leader { leader: Option<Leader> },
     /// To `watch`: who belongs to the cluster now; nothing where the node belongs to none.
@@ -96,13 +96,13 @@ pub(crate) enum Answer {
     Violation { violation: String },
     /// To `resign` and `transfer`: this leadership is being given up.
     Resigning { term: u64 },
-    /// To `stand` and `withdraw`: whether it is remembered after a restart.
-    Standing { stands: bool, kept: bool },
-    /// To `readmit`: the disk that counts from now on.
+    /// To `uncordon` and `cordon`: whether it is remembered after a restart.
+    Cordoned { cordoned: bool, kept: bool },
+    /// To `member readmit`: the disk that counts from now on.
     Readmitted { disk: String },
-    /// To `down`: it is not waited for any more.
+    /// To `member remove --dead`: it is not waited for any more.
     Downed,
-    /// To `announce`: the number of the message that it went out with.
+    /// To `publish`: the number of the message that it went out with.
     Announced { term: u64, number: u64 },
     /// To `partitions`.
     Partitions(Box<Shown>),
@@ -163,7 +163,7 @@ impl From<primacy::metadata::Progress> for Progress {
                 "of the {voters} voters that there would be, only {heard} are heard, and that is no majority: start the others first"
             )),
             P::Refused(Refusal::NoOtherLeader) => refused(
-                "it leads, has resigned to be removed, and no other node took the lead: see with `primacy who` why, and give the command again"
+                "it leads, has resigned to be removed, and no other node took the lead: see with `primacy status` why, and give the command again"
                     .to_owned(),
             ),
             P::Refused(Refusal::OtherAddress) => refused(
@@ -191,7 +191,7 @@ pub(crate) enum Kind {
     Malformed,
     /// The request is of another version.
     Version,
-    /// Who asks is another user.
+    /// NodeStatus asks is another user.
     NotPermitted,
     /// Too many ask at a time.
     TooMany,
@@ -223,9 +223,9 @@ pub(crate) enum Kind {
     Recovering,
     /// See [`AskError::Disk`].
     Disk,
-    /// See [`AnnounceError::TooLong`].
+    /// See [`PublishError::TooLong`].
     TooLong,
-    /// See [`AnnounceError::NotCarried`].
+    /// See [`PublishError::NotCarried`].
     NotCarried,
     /// The nodes of this election keep no metadata.
     NoMetadata,
@@ -272,13 +272,13 @@ impl From<AskError> for Refused {
     }
 }
 
-impl From<AnnounceError> for Refused {
-    fn from(error: AnnounceError) -> Self {
+impl From<PublishError> for Refused {
+    fn from(error: PublishError) -> Self {
         let kind = match &error {
-            AnnounceError::NotLeading { .. } | AnnounceError::GivingUp { .. } => Kind::NotLeading,
-            AnnounceError::TooLong { .. } => Kind::TooLong,
-            AnnounceError::NotCarried => Kind::NotCarried,
-            AnnounceError::Closed => Kind::Closed,
+            PublishError::NotLeading { .. } | PublishError::GivingUp { .. } => Kind::NotLeading,
+            PublishError::TooLong { .. } => Kind::TooLong,
+            PublishError::NotCarried => Kind::NotCarried,
+            PublishError::Closed => Kind::Closed,
         };
         Self::new(kind, error.to_string())
     }
@@ -315,16 +315,16 @@ mod tests {
     #[test]
     fn requests_are_read_as_they_are_written() {
         for what in [
-            What::Who,
+            What::Status,
             What::Watch,
             What::Resign,
             What::Transfer { to: "b".into() },
-            What::Stand,
-            What::Withdraw,
+            What::Uncordon,
+            What::Cordon,
             What::Readmit { node: "c".into() },
             What::Down { node: "c".into() },
-            What::Announce { state: State::new(b"\xff") },
-            What::Announce { state: State::new(b"two\nlines") },
+            What::Publish { state: State::new(b"\xff") },
+            What::Publish { state: State::new(b"two\nlines") },
             What::AcceptLoss,
             What::Partitions { group: None },
             What::Partitions { group: Some("g".into()) },
@@ -353,14 +353,14 @@ mod tests {
             br#"{"version":1}"#,
             br#"{"version":1,"request":"dance"}"#,
             br#"{"version":1,"request":"transfer"}"#,
-            br#"{"version":1,"request":{"who":1}}"#,
+            br#"{"version":1,"request":{"status":1}}"#,
             &[b'['; 4_000],
         ] {
             let refused = refused(line);
             assert_eq!(refused.kind, Kind::Malformed, "{line:?}");
             assert!(refused.text.contains("watch"), "{}", refused.text);
         }
-        let other = refused(br#"{"version":2,"request":"who"}"#);
+        let other = refused(br#"{"version":2,"request":"status"}"#);
         assert_eq!(other.kind, Kind::Version);
         assert!(other.text.contains("version 2") && other.text.contains("version 1"), "{}", other.text);
     }

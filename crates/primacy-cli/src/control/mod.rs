@@ -6,19 +6,19 @@
 
 mod client;
 mod message;
+mod node_status;
 mod own_socket;
 mod partitions;
 mod server;
 mod socket;
 mod state;
-mod who;
 
 pub(crate) use client::{Answers, Next, Node, find, find_all};
 pub(crate) use message::{Answer, Kind, Progress, What};
+pub(crate) use node_status::{
+    Certificate, FirstEntry, Leader, Member, Members, Metadata, NodeStatus, PeerRefused, Peers, Queue,
+    Record, RecordNumber,
+};
 pub(crate) use partitions::{Change, Shown};
 pub(crate) use server::{Desk, Server};
 pub(crate) use state::{Announced, State, moves};
-pub(crate) use who::{
-    Certificate, FirstEntry, Leader, Member, Members, Metadata, PeerRefused, Peers, Queue, Record,
-    RecordNumber, Who,
-};

@@ -20,10 +20,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::message::{self, Answer, Kind, Progress, Refused, Reply, VERSION, What};
+use super::node_status::{Leader, Members, NodeStatus};
 use super::own_socket::{Look, OwnSocket};
 use super::partitions;
 use super::socket::Dir;
-use super::who::{Leader, Members, Who};
 use crate::exit::Failure;
 use crate::report::{Event, Reporter};
 
@@ -62,7 +62,7 @@ pub(crate) enum Desk {
 }
 
 impl Server {
-    /// Makes the socket of this node in its state directory, and the directory if need be. Who connects from now on
+    /// Makes the socket of this node in its state directory, and the directory if need be. NodeStatus connects from now on
     /// waits until it is [answered](Self::answer_by).
     ///
     /// # Errors
@@ -325,14 +325,14 @@ impl Asked {
     /// Tells of what is more than a question.
     fn tell(&self, what: &What) {
         let (what, to) = match what {
-            What::Who | What::Watch | What::Partitions { .. } => return,
+            What::Status | What::Watch | What::Partitions { .. } => return,
             What::Resign => ("resign", None),
             What::Transfer { to } => ("transfer", Some(to.clone())),
-            What::Stand => ("stand", None),
-            What::Withdraw => ("withdraw", None),
+            What::Uncordon => ("uncordon", None),
+            What::Cordon => ("cordon", None),
             What::Readmit { node } => ("readmit", Some(node.clone())),
             What::Down { node } => ("down", Some(node.clone())),
-            What::Announce { .. } => ("announce", None),
+            What::Publish { .. } => ("publish", None),
             What::Rearrange { change } => {
                 let (what, to) = change.told();
                 (what, Some(to))
@@ -350,13 +350,13 @@ impl Asked {
 
 async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
     Ok(match what {
-        What::Who => Answer::Who(Box::new(Who::from(&elector.status().await?))),
+        What::Status => Answer::Status(Box::new(NodeStatus::from(&elector.status().await?))),
         What::Resign => Answer::Resigning { term: elector.resign().await?.0 },
         What::Transfer { to } => Answer::Resigning { term: elector.transfer(parse_node(&to)?).await?.0 },
-        What::Stand => Answer::Standing { stands: true, kept: elector.stand().await? == Kept::Durably },
-        What::Withdraw => {
-            Answer::Standing { stands: false, kept: elector.withdraw().await? == Kept::Durably }
+        What::Uncordon => {
+            Answer::Cordoned { cordoned: false, kept: elector.uncordon().await? == Kept::Durably }
         }
+        What::Cordon => Answer::Cordoned { cordoned: true, kept: elector.cordon().await? == Kept::Durably },
         What::Readmit { node } => {
             Answer::Readmitted { disk: elector.readmit(parse_node(&node)?).await?.to_string() }
         }
@@ -364,11 +364,11 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             elector.down(parse_node(&node)?).await?;
             Answer::Downed
         }
-        What::Announce { state } => {
+        What::Publish { state } => {
             let state = state.bytes().ok_or_else(|| {
                 Refused::new(Kind::Malformed, "a state in `hex` has two digits for each byte; this has not")
             })?;
-            let number = elector.announce(state).await?;
+            let number = elector.publish(state).await?;
             Answer::Announced { term: number.term.0, number: number.counter }
         }
         What::Partitions { group } => {

@@ -101,7 +101,7 @@ pub(crate) struct Entry {
     pub(crate) witness: Option<bool>,
 
     /// Where this node keeps what it must not forget [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]. Over
-    /// a store that is only whether a node with a --node of its own is withdrawn
+    /// a store that is only whether a node with a --node of its own is cordoned
     #[arg(long, value_name = "DIR", env = "PRIMACY_STATE_DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 

@@ -41,7 +41,7 @@ pub(super) fn freshness(request: &api::RangeRequest) -> Freshness {
 /// # Errors
 /// [`Known::EMPTY_KEY`].
 pub(super) fn read(request: api::RangeRequest) -> Result<Read, Known> {
-    let by = match request.sort_target() {
+    let key = match request.sort_target() {
         api::SortTarget::Key => SortKey::Key,
         api::SortTarget::Version => SortKey::Writes,
         api::SortTarget::Create => SortKey::MadeAt,
@@ -60,7 +60,7 @@ pub(super) fn read(request: api::RangeRequest) -> Result<Read, Known> {
     Ok(Read {
         at: version(request.revision),
         limit: u64::try_from(request.limit).ok().and_then(NonZeroU64::new),
-        order: Order { by, direction },
+        order: Order { key, direction },
         made: bounds(request.min_create_revision, request.max_create_revision),
         changed: bounds(request.min_mod_revision, request.max_mod_revision),
         wanted,

@@ -27,7 +27,7 @@ impl Supervisor {
     pub(super) async fn end_earlier_run(&mut self) -> Result<Option<Exit>, Failure> {
         let Some(StopRecord { term, fenced, .. }) = self.settings.owed else { return Ok(None) };
         let message = "an earlier run of this node was killed before its --stop-command has succeeded: the command is run now, and \
-                       this node does not stand for election before it has succeeded";
+                       this node does not campaign before it has succeeded";
         self.reporter.tell(&Event::Warning { message: message.to_owned() });
         self.elector.explain_not_campaigning(Some(self.why_kept(0)));
         let order = Order::Finish { term, fenced, valid_until: 0, granted: self.settings.config.lease };
@@ -89,7 +89,7 @@ impl Supervisor {
                 let pause = Duration::from_nanos(*pause);
                 let file = self.settings.config.stop_record.as_deref().unwrap_or("".as_ref()).display();
                 let message = format!(
-                    "the --stop-command of an earlier run has failed, {failures} time(s), so this node does not stand for election; the \
+                    "the --stop-command of an earlier run has failed, {failures} time(s), so this node does not campaign; the \
                      command is run again after {pause}; where you know that what it ends has ended, stop this node and remove {file}"
                 );
                 self.reporter.tell(&Event::Warning { message });

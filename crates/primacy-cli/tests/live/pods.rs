@@ -213,7 +213,7 @@ fn a_pod_does_what_its_manifest_allows_and_asks_for_no_less() {
     let asked = asked.lines().map(|line| serde_json::from_str::<Value>(line).unwrap().to_string());
     assert_eq!(asked.collect::<BTreeSet<_>>(), allowed(object(&objects, "Role"), &user));
     // And no more than that is allowed.
-    let who = ["primacy", "who", "--election", "another", "--store", "kubernetes://"].map(str::to_owned);
+    let who = ["primacy", "status", "--election", "another", "--store", "kubernetes://"].map(str::to_owned);
     let refused = kubelet.command(first, &who).output().unwrap();
     assert!(stderr(&refused).contains("cannot get resource \"leases\""), "{}", stderr(&refused));
     assert_eq!(refused.status.code(), Some(74));

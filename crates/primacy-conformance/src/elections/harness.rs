@@ -81,7 +81,7 @@ pub enum Pace {
 /// What a law does to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Its process starts, and watches; it does not stand.
+    /// Its process starts, and watches; it does not campaign.
     Start,
     /// It stands, until it is elected or [`Cancel`](Self::Cancel) is said.
     Campaign,

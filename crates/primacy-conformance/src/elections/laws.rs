@@ -66,7 +66,7 @@ pub async fn of_many_rivals_exactly_one_leads(stage: &mut Stage<'_>) {
     }
 }
 
-/// Gives up the lead to whoever of the others wins it, and stands again.
+/// Gives up the lead to whoever of the others wins it, and campaigns again.
 async fn hand_over(stage: &mut Stage<'_>, from: Win) -> Win {
     stage.order(from.node, Order::Resign).await;
     let next = stage.elected("the next election", |node| node != from.node).await;
@@ -168,7 +168,7 @@ pub async fn expiry_hands_over_within_the_documented_bound(stage: &mut Stage<'_>
     stage.order(leader.node, Order::Heal).await;
 }
 
-/// Who has stopped to stand is not elected, does not keep others from being elected, and can stand again.
+/// Who has stopped to stand is not elected, does not keep others from being elected, and can campaign again.
 pub async fn cancelling_campaign_leaves_nothing_behind(stage: &mut Stage<'_>) {
     let [leading, cancelled, third] = [0, 1, 2];
     stage.order(leading, Order::Campaign).await;
@@ -191,7 +191,7 @@ pub async fn cancelling_campaign_leaves_nothing_behind(stage: &mut Stage<'_>) {
     }
     stage.order(leading, Order::Resign).await;
     stage.order(cancelled, Order::Campaign).await;
-    stage.elected("the election of one that stands again", |node| node == cancelled).await;
+    stage.elected("the election of one that campaigns again", |node| node == cancelled).await;
 }
 
 /// Whoever watches learns of every leader, in the order of their terms, and of none twice.

@@ -189,7 +189,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         let is_same = before.map(|(ordinal, _)| ordinal) == lead.map(|(ordinal, _)| ordinal);
         if before.is_some() && !is_same {
             self.see(node, What::Ended);
-            // Whoever has lost the lead stands again only when it is told to.
+            // Whoever has lost the lead campaigns again only when it is told to.
             self.world.give(Seat(node), Input::Command(Command::Withdraw));
         }
         let Some((_, until)) = lead else { return };

@@ -33,7 +33,7 @@ pub async fn a_session_has_one_entry_however_often_it_stands(harness: &dyn Sessi
     assert_eq!(first(&two.store).await, None, "all entries have left");
 }
 
-/// Whoever gave up a request in the middle and stands again has one entry all the same.
+/// Whoever gave up a request in the middle and campaigns again has one entry all the same.
 pub async fn an_entry_whose_answer_was_lost_is_found_again(harness: &dyn SessionsHarness) {
     let election = "an_entry_whose_answer_was_lost_is_found_again";
     let candidate = Candidate::new(harness, election, "a").await;
@@ -161,7 +161,7 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
     }
 }
 
-/// When the first leaves, the next is first, with a higher token; and whoever left may stand again, behind it.
+/// When the first leaves, the next is first, with a higher token; and whoever left may campaign again, behind it.
 pub async fn leaving_hands_over_to_the_next(harness: &dyn SessionsHarness) {
     let election = "leaving_hands_over_to_the_next";
     let (one, two) =
@@ -432,7 +432,7 @@ pub async fn a_request_to_resign_reaches_the_first_and_nobody_else(harness: &dyn
     assert_eq!(two.stand().await, Place::First { token, asked_to_resign: false });
 }
 
-/// An entry that an operator has removed does not come back: standing again makes another one, with a higher token.
+/// An entry that an operator has removed does not come back: campaigning again makes another one, with a higher token.
 pub async fn an_entry_that_was_removed_is_made_anew_with_a_higher_token(harness: &dyn SessionsHarness) {
     let election = "an_entry_that_was_removed_is_made_anew_with_a_higher_token";
     let one = Candidate::new(harness, election, "a").await;

@@ -102,7 +102,7 @@ pub struct Bully {
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// It does not stand before then: it has just resigned, or has only just been told to stand.
+    /// It does not campaign before then: it has just resigned, or has only just been told to stand.
     yields_until: Instant,
     /// The leader that it has lost to silence, which is asked once more.
     lost: Option<NodeId>,
@@ -155,7 +155,7 @@ impl Protocol for Bully {
 }
 
 impl Bully {
-    /// The machine of `config.me`. It listens first, and does not stand until it is told to.
+    /// The machine of `config.me`. It listens first, and does not campaign until it is told to.
     ///
     /// # Panics
     /// If this node is not among the nodes.

@@ -194,7 +194,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Protocol for Confirmed<N, C> {
 }
 
 impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
-    /// The machine of `config.me`. It does not stand until it is told to.
+    /// The machine of `config.me`. It does not campaign until it is told to.
     #[must_use]
     pub fn new(config: Config, nomination: N, confirmation: C) -> Self {
         let own = Own {

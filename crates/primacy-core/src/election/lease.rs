@@ -261,7 +261,7 @@ impl Record {
     }
 }
 
-/// The machine of one candidate, or of one observer that does not stand.
+/// The machine of one candidate, or of one observer that does not campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     config: Config,

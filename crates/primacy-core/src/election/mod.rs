@@ -13,7 +13,7 @@
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //! | [`session`] | the first in the queue of a store that keeps sessions | a token, and one leader at a time |
 //!
-//! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
+//! Beside them, [`errand`] writes into the record of a lease for somebody who does not campaign.
 //! What the two rings share is in [`on_a_ring`].
 
 use core::fmt;

@@ -159,7 +159,7 @@ pub struct OnARing<P: Probing> {
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// It does not stand before then: it has just resigned, or has only just been told to stand.
+    /// It does not campaign before then: it has just resigned, or has only just been told to stand.
     yields_until: Instant,
     occasion: Occasion,
     told_leader: Option<Leader>,
@@ -209,7 +209,7 @@ impl<P: Probing> Protocol for OnARing<P> {
 }
 
 impl<P: Probing> OnARing<P> {
-    /// The machine of `config.me`. It listens first, and does not stand until it is told to.
+    /// The machine of `config.me`. It listens first, and does not campaign until it is told to.
     ///
     /// # Panics
     /// If this node is not on the ring, or a name is on it twice.

@@ -204,7 +204,7 @@ impl Protocol for Quorum {
 }
 
 impl Quorum {
-    /// The machine of `config.me`, with what an earlier life left on its disk. It does not stand until it is told to.
+    /// The machine of `config.me`, with what an earlier life left on its disk. It does not campaign until it is told to.
     ///
     /// # Panics
     /// If this node is not among the voters.

@@ -89,7 +89,7 @@ pub struct Ranked {
     /// Rounds since there was a leader.
     rounds: u32,
     /// Somebody who stands elects in a ballot that is decided here, or too soon after the last round: this server begins a
-    /// round before long, even if it does not stand, for it may be the only one that knows a ballot above.
+    /// round before long, even if it does not campaign, for it may be the only one that knows a ballot above.
     asked: bool,
     /// When the claims of the last round need not be waited for any more. There is no other round before, and no other vote
     /// before `votes_from`, so that nobody sends more than two messages in the time in which claims are gathered.
@@ -198,7 +198,7 @@ impl Protocol for Ranked {
 }
 
 impl Ranked {
-    /// The machine of `config.me`, with what an earlier life left on its disk. It does not stand until it is told to.
+    /// The machine of `config.me`, with what an earlier life left on its disk. It does not campaign until it is told to.
     ///
     /// # Panics
     /// If this server is not among the voters.

@@ -21,7 +21,7 @@
 //! lost until they meet; then the smaller one joins the larger one, by an order in which no two are equal, and only after the larger
 //! one has said that it stays.
 //!
-//! To stand is to belong: a node that does not stand for election, or is not healthy, is no member. The last member of all is one also
+//! To stand is to belong: a node that does not campaign, or is not healthy, is no member. The last member of all is one also
 //! then: it keeps the cluster without leading, and leaves it to the next one that joins.
 
 mod config;
@@ -693,7 +693,7 @@ impl Seniority {
         self.ask(question);
     }
 
-    /// Leads no more, and keeps its place; the application is to say that it stands again, when its work has ended.
+    /// Leads no more, and keeps its place; the application is to say that it campaigns again, when its work has ended.
     fn stand_aside(&mut self) {
         self.campaigning &= !self.leads();
         self.step_down(Reason::Undecided);

@@ -233,7 +233,7 @@ pub enum Message {
     Changed,
 }
 
-/// The machine of one candidate, or of one observer that does not stand.
+/// The machine of one candidate, or of one observer that does not campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     config: Config,
@@ -750,7 +750,7 @@ impl Session {
         self.leave(now);
     }
 
-    /// Takes the entry out of the queue, and then ends the session. Whoever stands again does so in another one.
+    /// Takes the entry out of the queue, and then ends the session. Whoever campaigns again does so in another one.
     fn leave(&mut self, now: Instant) {
         (self.role, self.first) = (Role::Leaving { until: self.gone_by(now), left: false }, None);
         // What asks only need not be waited for. An entry that is being made must be, or it could be made afterwards.

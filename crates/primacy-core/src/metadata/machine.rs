@@ -402,7 +402,7 @@ impl<S: Keeps> Protocol for Metadata<S> {
 }
 
 impl<S: Keeps> Metadata<S> {
-    /// The machine of one node. It does not stand until it is told to.
+    /// The machine of one node. It does not campaign until it is told to.
     ///
     /// This node need not be among the voters: it may have been removed.
     ///

@@ -58,7 +58,7 @@ pub(crate) enum Kind {
     Resign,
     /// The operator's `primacy transfer`.
     Transfer,
-    /// The operator's `primacy voters replace`: a node with another name and an empty disk takes the place of one.
+    /// The operator's `primacy member replace`: a node with another name and an empty disk takes the place of one.
     ReplaceVoter,
     /// One node lives with a clock of another rate, for the whole run.
     FakedClock,

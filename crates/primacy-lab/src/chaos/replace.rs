@@ -116,7 +116,7 @@ impl Stage {
         }
         if let Some(mut command) = replacing.command.take() {
             let failed = |error: std::io::Error| Trouble::Program {
-                line: "primacy voters replace".into(),
+                line: "primacy member replace".into(),
                 said: error.to_string(),
             };
             match command.try_wait().map_err(failed)? {
@@ -127,7 +127,7 @@ impl Stage {
                     if let Some(mut stderr) = command.stderr.take() {
                         stderr.read_to_string(&mut said).map_err(failed)?;
                     }
-                    replacing.said = format!("`primacy voters replace` ended with {status}: {}", said.trim());
+                    replacing.said = format!("`primacy member replace` ended with {status}: {}", said.trim());
                     if !status.code().is_some_and(|code| DISOBEYED.contains(&code)) {
                         let (step, what) = (replacing.step, replacing.said.clone());
                         self.notes.note(Note::Failed { step, what })?;
@@ -158,7 +158,7 @@ impl Stage {
         let (old, asked) = (&self.nodes[replacing.place], self.nodes.get(replacing.asked).unwrap_or(new));
         let named = format!("{}={}", new.name, new.start.address.as_deref().unwrap_or_default());
         let mut command = Command::new(&old.start.primacy);
-        command.args(["voters", "replace", &old.name, &named, "--election", ELECTION, "--wait", WAIT]);
+        command.args(["member", "replace", &old.name, &named, "--election", ELECTION, "--wait", WAIT]);
         command.args(["--node", &asked.name, "--state-dir"]).arg(&asked.start.state);
         command.env(MARK, format!("{}=operator", mark(&self.plan.arm)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

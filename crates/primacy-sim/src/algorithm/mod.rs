@@ -219,7 +219,7 @@ pub trait Algorithm: Debug + Sized + 'static {
         None
     }
 
-    /// Whether a node stands for election at present: it asks for the lead, and does not lead.
+    /// Whether a node campaigns at present: it asks for the lead, and does not lead.
     fn stands(machine: &Self::Machine) -> bool {
         let _ = machine;
         false

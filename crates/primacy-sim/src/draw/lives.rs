@@ -16,7 +16,7 @@ pub(super) enum Stance {
     Down,
     /// It neither leads nor asks for it.
     Follower,
-    /// It stands for election.
+    /// It campaigns.
     Standing,
     /// It leads.
     Leading,

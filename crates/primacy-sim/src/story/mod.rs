@@ -87,7 +87,7 @@
 //! | `store removes first`, `store ends session a` | of a store that keeps sessions |
 //! | `store ends sessions late 1s`, `store gives sessions 5s` | |
 //! | `queue` | who stands in it |
-//! | `who`, `record` | what each node believes, what the store holds |
+//! | `status`, `record` | what each node believes, what the store holds |
 //! | `members a` | who belongs to the cluster, as `a` knows it, with all that they tell of themselves |
 //! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | what must be so now |
 //! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |

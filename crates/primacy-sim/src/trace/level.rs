@@ -6,7 +6,7 @@ pub enum Level {
     /// What applications are told, crashes, and broken invariants.
     Event,
     /// What a script says in its commands, and a drawing needs all the same: what is done to nodes, links and clocks,
-    /// and who stands for election.
+    /// and who campaigns.
     Scene,
     /// What nodes say to each other and to the store.
     Message,

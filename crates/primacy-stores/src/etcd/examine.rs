@@ -93,8 +93,8 @@ fn survives(maker: Maker, members: &[api::Member]) -> Check {
         ),
         Maker::Primacy => (
             "make it three, each on a machine of its own: start a node with all addresses and its own in --peers, then \
-             `primacy voters add NAME=HOST:PORT --election ELECTION` beside one of those that are there",
-            "take one out (`primacy voters remove NAME --election ELECTION`, then stop it), or add one",
+             `primacy member add NAME=HOST:PORT --election ELECTION` beside one of those that are there",
+            "take one out (`primacy member remove NAME --election ELECTION`, then stop it), or add one",
         ),
     };
     match voters {
@@ -215,7 +215,7 @@ fn are_well(maker: Maker, statuses: &[Status]) -> Check {
         Maker::Primacy => (
             "a node that is away is one that may not be lost any more; while none of them leads the others, nothing is written, and \
              so nobody leads",
-            "`primacy who --election ELECTION` on the machine of each node says what is missing; start those that are down, and take \
+            "`primacy status --election ELECTION` on the machine of each node says what is missing; start those that are down, and take \
              those that vote no more out of the URL",
         ),
     };

@@ -134,7 +134,7 @@ impl AmongPeers for Quorum {
 
 impl Settles for Quorum {
     fn is_settled(&self) -> bool {
-        true // What it has under way cannot make it the leader once it does not stand.
+        true // What it has under way cannot make it the leader once it does not campaign.
     }
 
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
@@ -239,7 +239,7 @@ impl AmongPeers for Bully {
 
 impl Settles for Bully {
     fn is_settled(&self) -> bool {
-        true // Nobody leads who does not stand.
+        true // Nobody leads who does not campaign.
     }
 
     fn occasion(&self) -> Option<Occasion> {
@@ -310,7 +310,7 @@ impl<A: Around> AmongPeers for OnARing<A> {
 
 impl<A: Probing> Settles for OnARing<A> {
     fn is_settled(&self) -> bool {
-        true // Nobody leads who does not stand.
+        true // Nobody leads who does not campaign.
     }
 
     fn occasion(&self) -> Option<Occasion> {
@@ -346,7 +346,7 @@ impl AmongPeers for Seniority {
 
 impl Settles for Seniority {
     fn is_settled(&self) -> bool {
-        true // Nobody leads who does not stand.
+        true // Nobody leads who does not campaign.
     }
 
     fn cluster(&self) -> Option<&Arc<membership::View>> {

@@ -99,7 +99,7 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         election: "test".to_owned(),
         identity: Identity::new(node, Incarnation { count: 1, nonce: 1 }),
         witness: false,
-        standing: Standing::load(None, "test", node).expect("nothing is read"),
+        cordon: Cordon::load(None, "test", node).expect("nothing is read"),
         healthy: true,
         not_campaigning: None,
         has_campaigned: false,

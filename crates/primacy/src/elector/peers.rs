@@ -8,13 +8,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{Builder, Confirm, Elector, start};
 use crate::among_peers;
 use crate::config::{self, Venue};
+use crate::cordon::Cordon;
 use crate::disk;
 use crate::error::ConnectError;
 use crate::handshake::Confirmation;
 use crate::metadata::{self, Joining, Map};
 use crate::peers::Peers;
 use crate::seniority::SplitBrain;
-use crate::standing::Standing;
 use crate::witness::{StoreSpec, WitnessSpec};
 
 impl Elector {
@@ -98,7 +98,7 @@ impl Builder {
             }
             None => None,
         };
-        let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
+        let cordon = Cordon::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
         let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
         if let Some((url, register)) = &store {
@@ -110,7 +110,7 @@ impl Builder {
             }
         }
         let (name, register) = store.map(|(url, register)| (url_without_login(url), register)).unzip();
-        start(config, identity, standing, Some(witness), map, move |config, desk, ready| async move {
+        start(config, identity, cordon, Some(witness), map, move |config, desk, ready| async move {
             desk.measures.store.describe(name.as_deref(), &config.timers);
             match keeping {
                 Some(keeping) => entry.live_keeping(&config, keeping, desk, ready).await,

@@ -140,7 +140,7 @@ fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
     let stranger = keeper("x", 0, &["a", "b", "d", "x"]);
     for (other, name) in [(&removed, "c"), (&knows, "c"), (&stranger, "x")] {
         let add = format!(
-            "of the record (4, 1); stop it, or add it on a node of the cluster: `primacy voters add {name}="
+            "of the record (4, 1); stop it, or add it on a node of the cluster: `primacy member add {name}="
         );
         refused(&new, &[], other, RefusalKind::NotAVoter, &add);
         assert_eq!(verdict(&new, &[name], other), Ok(()), "it is being added");

@@ -78,9 +78,9 @@ const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
 /// How much room is kept for what is written next, in bytes.
 const BUFFER_KEPT: usize = 256 * 1024;
 /// How an operator has the log of a node made again from those of the others.
-const REPAIR_COMMAND: &str = "primacy recover";
+const REPAIR_COMMAND: &str = "primacy log repair";
 /// How an operator has a node go on without what its log had.
-const ACCEPT_COMMAND: &str = "primacy recover --accept-loss";
+const ACCEPT_COMMAND: &str = "primacy log repair --accept-loss";
 
 const SNAPSHOT: &str = "snapshot";
 const NEW_SNAPSHOT: &str = "snapshot.new";
@@ -196,7 +196,7 @@ pub enum LogError {
     /// The state file is lost, and the log beside it is damaged.
     #[error(
         "{} is damaged: {found}; and there is no state file beside it, which has the votes of this node. It is left as it is. If other \
-         nodes vote, start this node, and have the others readmit it (`primacy readmit`). If none does, put both back as they \
+         nodes vote, start this node, and have the others readmit it (`primacy member readmit`). If none does, put both back as they \
          were; if that cannot be done, begin a new election under another name, with new fences", path.display()
     )]
     BothLost {
@@ -209,7 +209,7 @@ pub enum LogError {
     #[error(
         "the log in {} ends with the record {last}, and the state file beside it knows of no term above {term}: the state file is a \
          copy from earlier, and this node may have voted since. Move the state file away and start this node again; the others \
-         then readmit it (`primacy readmit`), or, where no other node votes, `{REPAIR_COMMAND}` makes it anew", path.display()
+         then readmit it (`primacy member readmit`), or, where no other node votes, `{REPAIR_COMMAND}` makes it anew", path.display()
     )]
     StateBehind {
         /// The directory of the log.
@@ -231,7 +231,7 @@ pub enum LogError {
     /// The state file is lost, and other voters can take the node back.
     #[error(
         "there is a log in {} and no state file beside it, and others vote: start this node, and have the others readmit it \
-         (`primacy readmit`)", path.display()
+         (`primacy member readmit`)", path.display()
     )]
     OthersVote {
         /// The directory of the log.

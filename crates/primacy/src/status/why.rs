@@ -31,14 +31,12 @@ pub(super) fn no_leader(status: &Status) -> Vec<String> {
     why
 }
 
-/// What keeps this node from standing.
+/// Reasons for which this node does not campaign.
 fn own_part(status: &Status) -> Vec<String> {
     let me = status.identity.node;
     let mut why = Vec::new();
-    if !status.standing {
-        why.push(format!(
-            "{me} was withdrawn by its operator, so it does not stand; `primacy stand` lets it"
-        ));
+    if status.cordoned {
+        why.push(format!("{me} is cordoned, so it does not campaign; `primacy uncordon` lets it"));
     }
     if !status.healthy {
         why.push(format!("the health check of {me} fails, so it does not stand"));
@@ -47,7 +45,7 @@ fn own_part(status: &Status) -> Vec<String> {
         why.push(format!("{me} led in term {} and is ending its work", lead.term));
     } else if !status.campaigning && !matches!(&status.view, View::Peers(view) if view.witness) {
         why.push(match &status.not_campaigning {
-            Some(why) => format!("{me} does not stand for election: {why}"),
+            Some(why) => format!("{me} does not campaign: {why}"),
             None => format!("{me} does not want to lead"),
         });
     }
@@ -70,7 +68,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     why.extend(view.election.recovering().map(|heard| waits_to_be_readmitted(me, view, heard)));
     if let Some(metadata) = view.metadata.filter(|_| !view.voters.contains(me)) {
         why.push(format!(
-            "{me} is none of the voters {} of the record {}, so it does not stand; `primacy voters add {me}=HOST:PORT` on \
+            "{me} is none of the voters {} of the record {}, so it does not campaign; `primacy member add {me}=HOST:PORT` on \
              one of them makes it one",
             view.voters, metadata.voters_number
         ));
@@ -123,7 +121,7 @@ fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>
     let log = if view.metadata.is_some() { ", and its log counts," } else { "" };
     format!(
         "{me} has lost its disk: others know it with another one; it votes{log} when all others have readmitted it and told it \
-         their term, and so far that is {heard}{missing}: `primacy readmit {me}` on each of the others"
+         their term, and so far that is {heard}{missing}: `primacy member readmit {me}` on each of the others"
     )
 }
 
@@ -131,7 +129,7 @@ fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>
 fn lost_log(me: NodeId, votes_alone: bool) -> String {
     if votes_alone {
         return format!(
-            "{me} has lost its log, and no other node votes that could have it; `primacy recover --accept-loss` has it go on with what \
+            "{me} has lost its log, and no other node votes that could have it; `primacy log repair --accept-loss` has it go on with what \
              it has of it, and what only the lost log had is gone"
         );
     }
@@ -146,7 +144,7 @@ fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> Stri
     let Leader { identity, term } = elected;
     if identity.node != me {
         return format!(
-            "{} was elected in term {term}, and {me} has no record of that term from it, so it may not lead yet; `primacy who` there \
+            "{} was elected in term {term}, and {me} has no record of that term from it, so it may not lead yet; `primacy status` there \
              says what it waits for",
             identity.node
         );
@@ -158,7 +156,7 @@ fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> Stri
     }
     format!(
         "{me} was elected in term {term}, and leads when a majority of the voters has told it how far their logs are; not told by {}: \
-         a voter that has lost its log cannot tell it, and `primacy who` there says so",
+         a voter that has lost its log cannot tell it, and `primacy status` there says so",
         names(awaited.iter().copied())
     )
 }
@@ -181,7 +179,7 @@ fn in_a_cluster(status: &Status, view: &PeersView, seniority: &seniority::Status
         if seniority.founder == Some(me) && !seniority.awaited.is_empty() {
             let awaited = names(seniority.awaited.iter().copied());
             let otherwise = match seniority.has_left {
-                true => format!("; for one that is gone for good: `primacy down` on {me}"),
+                true => format!("; for one that is gone for good: `primacy member remove --dead` on {me}"),
                 false => "; those that do not answer twice are not waited for".to_owned(),
             };
             why.push(format!(
@@ -250,7 +248,7 @@ fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
 fn silent_peers(status: &Status, view: &PeersView) -> BTreeMap<NodeId, Duration> {
     // A node that is asked for its vote, or to be let into a cluster, answers at once. A node that does not stand asks nothing, and need
     // not hear anything.
-    let asks = status.campaigning && status.standing && status.healthy && !view.witness;
+    let asks = status.campaigning && !status.cordoned && status.healthy && !view.witness;
     let patience = Duration::from(status.timers.lease.saturating_mul(2));
     let silent = |peer: &PeerStatus| {
         let silent = peer.heard_at.map(|at| status.at.since(at)).filter(|&silent| silent > patience);

@@ -148,7 +148,7 @@ impl Story {
         }
         let awake = node.clone();
         self.stage.wait_for("the end of the old leadership", |name, line| {
-            (name == awake && line["event"] == "standing").then_some(())
+            (name == awake && line["event"] == "campaigning").then_some(())
         })?;
         self.stage.pause(Duration::from_millis(300))?;
         Ok(next)

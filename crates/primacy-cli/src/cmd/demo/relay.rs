@@ -72,7 +72,7 @@ async fn accept(listener: StdListener, to: String, whole: watch::Receiver<bool>)
     }
 }
 
-/// Carries what both say, until one has said all. Who cannot be reached is shown as a connection that is closed.
+/// Carries what both say, until one has said all. NodeStatus cannot be reached is shown as a connection that is closed.
 async fn carry(from: TcpStream, to: String, mut whole: watch::Receiver<bool>) {
     if whole.wait_for(|whole| *whole).await.is_err() {
         return;

@@ -11,7 +11,7 @@ use super::relay::Relays;
 use super::{Narrator, ledger_failed};
 use crate::cmd::stage::{Place, Stage, places};
 use crate::cmd::target;
-use crate::control::{self, Leader, Who};
+use crate::control::{self, Leader, NodeStatus};
 use crate::exit::{Exit, Failure};
 
 const ELECTION: &str = "split";
@@ -248,7 +248,7 @@ impl Cluster {
 }
 
 /// What a node says; nothing if it has not come so far, or has no time.
-fn who(stage: &Stage, node: &str) -> Option<Who> {
+fn who(stage: &Stage, node: &str) -> Option<NodeStatus> {
     target::who(&control::find(&stage.dir().join(node), ELECTION, node)).ok()
 }
 
@@ -258,7 +258,7 @@ fn nominates(stage: &Stage, node: &str, nominee: &str) -> bool {
     named.as_deref() == Some(nominee)
 }
 
-/// Who leads these nodes, by the word of each of them, and has its job at work; and, where they know their members,
+/// NodeStatus leads these nodes, by the word of each of them, and has its job at work; and, where they know their members,
 /// leads no others.
 fn leader_of(stage: &Stage, part: &[&str]) -> Option<Leader> {
     let mut leader: Option<Leader> = None;

@@ -14,7 +14,7 @@ use crate::cmd::stage::Stage;
 use crate::exit::{Exit, Failure};
 use crate::process_tree::{stands, started_at};
 
-/// Who is paused, and who takes over.
+/// NodeStatus is paused, and who takes over.
 const NODES: [&str; 2] = ["doctor-1", "doctor-2"];
 
 /// How long anything may take beyond the leases that it has to wait for.

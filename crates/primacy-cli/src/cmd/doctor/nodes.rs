@@ -7,7 +7,7 @@ use primacy::core::Duration;
 use primacy::stores::{Check, Verdict};
 
 use crate::cmd::target;
-use crate::control::{self, Who};
+use crate::control::{self, NodeStatus};
 use crate::exit::Failure;
 
 const NAME: &str = "all nodes have the same timers";
@@ -28,12 +28,12 @@ pub(super) fn timers(dir: &Path, election: &str) -> Result<Check, Failure> {
 }
 
 /// Reads a timer, in milliseconds.
-type Read = fn(&Who) -> u64;
+type Read = fn(&NodeStatus) -> u64;
 
 /// The nodes by the value of a timer, in milliseconds.
 type Values = BTreeMap<u64, Vec<String>>;
 
-fn judge(known: &[Who], silent: &[String]) -> Check {
+fn judge(known: &[NodeStatus], silent: &[String]) -> Check {
     let timers: [(&str, Read); 4] = [
         ("lease", |who| who.lease_ms),
         ("heartbeat", |who| who.renewal_ms),
@@ -73,7 +73,7 @@ fn judge(known: &[Who], silent: &[String]) -> Check {
 }
 
 /// Adds the leases of nodes that run elsewhere: those that a leader has heard, and that in the record of a store.
-fn add_heard(values: &mut Values, known: &[Who]) {
+fn add_heard(values: &mut Values, known: &[NodeStatus]) {
     let is_known = |node: &str| known.iter().any(|who| who.node == node);
     for who in known {
         let peers = who.peers.iter().flat_map(|peers| &peers.other_leases_ms);

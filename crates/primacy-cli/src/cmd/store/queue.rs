@@ -25,7 +25,7 @@ enum Verdict {
     Empty,
 }
 
-/// `primacy who --store`
+/// `primacy status --store`
 pub(super) async fn who(store: &dyn Sessions, election: &str, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Told<'a> {

@@ -52,7 +52,7 @@ pub(crate) async fn an_entry_is_made_once_and_the_next_one_is_told_when_it_goes(
     };
     assert!(second > first);
     assert_eq!(a.leave(&of_a).await, Ok(()), "again");
-    assert!(matches!(a.stand(&of_a, &holder("a")).await, Ok(Place::Behind { .. })), "it may stand again");
+    assert!(matches!(a.stand(&of_a, &holder("a")).await, Ok(Place::Behind { .. })), "it may campaign again");
     b.end(&of_b).await.expect("it ends");
     assert!(matches!(b.stand(&of_b, &holder("b")).await, Err(SessionError::Ended { .. })));
     assert!(matches!(b.keep_alive(&of_b).await, Err(SessionError::Ended { .. })));

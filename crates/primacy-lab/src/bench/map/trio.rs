@@ -247,7 +247,15 @@ impl<'a> Trio<'a> {
             // It may not have come to them yet.
             insist(|| {
                 let mut command = Command::new(&program);
-                command.args(["readmit", NAMES[node], "--election", ELECTION, "--node", NAMES[other]]);
+                command.args([
+                    "member",
+                    "readmit",
+                    NAMES[node],
+                    "--election",
+                    ELECTION,
+                    "--node",
+                    NAMES[other],
+                ]);
                 command.arg("--state-dir").arg(self.home(other));
                 command
             })

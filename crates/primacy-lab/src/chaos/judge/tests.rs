@@ -709,7 +709,7 @@ fn what_nodes_print_is_read_as_it_is_printed() {
     assert_eq!(read(taken), Some((9, Said::Taken { token: FencingToken(3) })));
     let full = json!({"event": "log", "message": "x", "error": "database or disk is full", "boot_ns": 9});
     assert_eq!(read(full), Some((9, Said::NoRoom)));
-    assert_eq!(read(json!({"event": "standing", "boot_ns": 9})), None);
+    assert_eq!(read(json!({"event": "campaigning", "boot_ns": 9})), None);
     for bad in [log("elected", json!({"term": 2, "token": 3})), log("deposed", json!({"reason": "?"}))] {
         assert!(told(&bad, &NodeClock::True).is_err(), "{bad}");
     }

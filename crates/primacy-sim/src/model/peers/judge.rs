@@ -28,7 +28,7 @@ fn number(who: Identity) -> u128 {
 }
 
 impl History {
-    /// Writes down that `who` is the one at `place`; whether another one is there already.
+    /// Writes down that `status` is the one at `place`; whether another one is there already.
     fn is_second(&mut self, place: u32, who: u128) -> bool {
         let first = (self.0 >> place) & 15;
         if first == 0 {

@@ -89,7 +89,7 @@ impl Orphan {
         tracing::warn!(
             log = %self.path.display(),
             "there is a log and no state file beside it: the votes of this node are lost, and it takes no part until all others have \
-             readmitted it (`primacy readmit`)"
+             readmitted it (`primacy member readmit`)"
         );
         Ok(Remains { term: self.term, promise: Duration::ZERO, past: DiskState::Lost, log_lost: true })
     }

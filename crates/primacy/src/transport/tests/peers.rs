@@ -71,7 +71,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         let refusal = a.stranger().await;
         assert_eq!(refusal.kind, RefusalKind::NotAVoter);
         assert!(refusal.text.contains("{a, b} of the record (3, 1)"), "{}", refusal.text);
-        assert!(refusal.text.contains("`primacy voters add x=HOST:PORT`"), "{}", refusal.text);
+        assert!(refusal.text.contains("`primacy member add x=HOST:PORT`"), "{}", refusal.text);
         until(|| x.peer("a").refusal.is_some_and(|refusal| refusal.by_peer)).await;
         // First the leader alone talks with it; it votes for nobody yet.
         let mut reached = before.members.clone();

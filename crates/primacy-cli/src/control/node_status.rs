@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::state::Announced;
 
-/// Who leads.
+/// NodeStatus leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leader {
     /// The node.
@@ -31,14 +31,14 @@ pub(crate) struct Leader {
 
 /// How a node stood at one moment. All times are counted from then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Who {
+pub(crate) struct NodeStatus {
     /// The election.
     pub(crate) election: String,
     /// The node that tells.
     pub(crate) node: String,
     /// Its process life.
     pub(crate) incarnation: String,
-    /// Who leads, as far as it knows.
+    /// NodeStatus leads, as far as it knows.
     pub(crate) leader: Option<Leader>,
     /// For how long it has known that, or that nobody leads.
     pub(crate) known_for_ms: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Who {
     /// What its health check says.
     pub(crate) healthy: bool,
     /// Whether its operator lets it lead.
-    pub(crate) standing: bool,
+    pub(crate) cordoned: bool,
     /// How long a leader may lead without renewing.
     pub(crate) lease_ms: u64,
     /// The interval at which a leader renews; among peers, the heartbeat.
@@ -201,7 +201,7 @@ pub(crate) struct Metadata {
     pub(crate) recovering: bool,
 }
 
-/// Who belongs to a cluster, as one node has been told.
+/// NodeStatus belongs to a cluster, as one node has been told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
     /// The coordinator's term.
@@ -286,7 +286,7 @@ pub(crate) struct PeerRefused {
 /// The record of an election over a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Who holds it.
+    /// NodeStatus holds it.
     pub(crate) holder: Option<String>,
     /// The holder's process life.
     pub(crate) incarnation: Option<String>,
@@ -298,7 +298,7 @@ pub(crate) struct Record {
     pub(crate) duration_ms: u64,
     /// How often the holder has renewed it.
     pub(crate) renewal: u64,
-    /// Who asks the holder to resign.
+    /// NodeStatus asks the holder to resign.
     pub(crate) resign_request: Option<String>,
     /// Whether its creator still waits for whoever held a record that was deleted.
     pub(crate) young: bool,
@@ -323,7 +323,7 @@ impl Leader {
     }
 }
 
-impl From<&Status> for Who {
+impl From<&Status> for NodeStatus {
     fn from(status: &Status) -> Self {
         let at = status.at;
         let fenced = !matches!(&status.view, View::Peers(view) if !view.kind.is_fenced());
@@ -359,7 +359,7 @@ impl From<&Status> for Who {
             campaigning: status.campaigning,
             not_campaigning: status.not_campaigning.clone(),
             healthy: status.healthy,
-            standing: status.standing,
+            cordoned: status.cordoned,
             lease_ms: in_milliseconds(status.timers.lease),
             renewal_ms: in_milliseconds(status.timers.renewal),
             drain_ms: in_milliseconds(status.timers.drain),

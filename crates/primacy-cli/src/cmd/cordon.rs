@@ -1,4 +1,4 @@
-//! `primacy stand` and `primacy withdraw`: whether a node may lead.
+//! `primacy uncordon` and `primacy cordon`: whether a node may lead.
 
 use clap::Parser;
 use serde::Serialize;
@@ -8,15 +8,15 @@ use super::target::{self, Target, tell, unexpected};
 use crate::control::{Answer, Node, What};
 use crate::exit::{self, Exit, Failure};
 
-/// Let a node lead again, after `primacy withdraw`.
+/// Let a node lead again, after `primacy cordon`.
 #[derive(Debug, Parser)]
 #[command(after_help = exit::VERBS_HELP)]
-pub(crate) struct Stand {
+pub(crate) struct Uncordon {
     #[command(flatten)]
     target: Target,
 }
 
-/// Keep a node from leading: it does not stand, and gives up the lead in order if it has it.
+/// Keep a node from leading: it does not campaign, and gives up the lead in order if it has it.
 ///
 /// Among peers it goes on voting. It is remembered when the node restarts,
 /// where the node has a state directory; the answer says so. One that leads
@@ -24,7 +24,7 @@ pub(crate) struct Stand {
 /// what keeps the lead, such as a process that cannot be killed.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
-pub(crate) struct Withdraw {
+pub(crate) struct Cordon {
     #[command(flatten)]
     target: Target,
 
@@ -33,13 +33,13 @@ pub(crate) struct Withdraw {
 }
 
 /// Runs the verb.
-pub(crate) fn stand(args: &Stand) -> Result<Exit, Failure> {
-    set(&args.target, "stand", What::Stand).map(|_| Exit::Success)
+pub(crate) fn uncordon(args: &Uncordon) -> Result<Exit, Failure> {
+    set(&args.target, "uncordon", What::Uncordon).map(|_| Exit::Success)
 }
 
 /// Runs the verb.
-pub(crate) fn withdraw(args: &Withdraw) -> Result<Exit, Failure> {
-    let node = set(&args.target, "withdraw", What::Withdraw)?;
+pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
+    let node = set(&args.target, "cordon", What::Cordon)?;
     let who = target::who(&node)?;
     let led = who.leader.filter(|leader| who.ending.is_some() && leader.node == who.node);
     if let Some(led) = led.filter(|_| !args.patience.no_wait) {
@@ -53,29 +53,29 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
     #[derive(Serialize)]
     struct Told<'a> {
         node: &'a str,
-        stands: bool,
+        cordoned: bool,
         kept: bool,
-        /// Why it does not stand for election all the same.
+        /// Why it does not campaign all the same.
         #[serde(skip_serializing_if = "Option::is_none")]
         not_campaigning: Option<String>,
     }
     target.no_store(verb, "name the node with --node, on its machine")?;
     let node = target.the_node()?;
     let answer = node.ask(what)?;
-    let Answer::Standing { stands, kept } = answer else { return Err(unexpected(&node, answer)) };
-    let not_campaigning = if stands { target::who(&node)?.not_campaigning } else { None };
-    let told = Told { node: &node.node, stands, kept, not_campaigning };
+    let Answer::Cordoned { cordoned, kept } = answer else { return Err(unexpected(&node, answer)) };
+    let not_campaigning = if cordoned { None } else { target::who(&node)?.not_campaigning };
+    let told = Told { node: &node.node, cordoned, kept, not_campaigning };
     tell(target.json, &told, || {
         let name = &node.node;
-        let said = if stands {
+        let said = if !cordoned {
             format!("{name} may lead")
         } else {
-            format!("{name} is withdrawn: it does not stand, and gives up the lead if it has it")
+            format!("{name} is cordoned: it does not campaign, and gives up the lead if it has it")
         };
         let lasts =
             if kept { "also after a restart" } else { "until it is restarted; it has no state directory" };
         let yet = told.not_campaigning.as_ref();
-        let yet = yet.map(|why| format!("; yet it does not stand for election: {why}")).unwrap_or_default();
+        let yet = yet.map(|why| format!("; yet it does not campaign: {why}")).unwrap_or_default();
         format!("{said}, {lasts}{yet}")
     })?;
     Ok(node)

@@ -1,9 +1,9 @@
-//! `primacy announce`: lets the leader tell the others a state of the application.
+//! `primacy publish`: lets the leader tell the others a state of the application.
 
 use std::io::Read as _;
 
 use clap::Parser;
-use primacy::{ANNOUNCEMENT_MAX, AnnounceError};
+use primacy::{ANNOUNCEMENT_MAX, PublishError};
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};
@@ -13,15 +13,15 @@ use crate::exit::{self, Exit, Failure};
 /// Let the leader tell all nodes a small state of the application.
 ///
 /// For elections by `ranked`, whose leader repeats the state to the others
-/// with every message. They show it in `primacy who`, each with the number of
+/// with every message. They show it in `primacy status`, each with the number of
 /// the latest message that it has heard. The state replaces the one before,
 /// and the next leader goes on with it until it announces another.
 ///
 /// Asks the node that leads, if it runs on this machine. A job that
 /// `primacy run` has started may do so itself: PRIMACY_ELECTION is set there.
 #[derive(Debug, Parser)]
-#[command(name = "announce", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
-pub(crate) struct Announce {
+#[command(name = "publish", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Publish {
     /// The state, at most 16 KiB; `-` reads it from standard input, and then it need not be text
     #[arg(value_name = "STATE", allow_hyphen_values = true)]
     state: String,
@@ -32,7 +32,7 @@ pub(crate) struct Announce {
 
 #[derive(Debug, Serialize)]
 struct Told {
-    /// Who announces.
+    /// NodeStatus announces.
     node: String,
     /// The term of its leadership.
     term: u64,
@@ -41,19 +41,19 @@ struct Told {
 }
 
 /// Runs the verb.
-pub(crate) fn announce(args: &Announce) -> Result<Exit, Failure> {
+pub(crate) fn publish(args: &Publish) -> Result<Exit, Failure> {
     let target = &args.target;
-    target.no_store("announce", "over a store the candidates do not talk to each other")?;
+    target.no_store("publish", "over a store the candidates do not talk to each other")?;
     let state = match args.state.as_str() {
         "-" => read()?,
         text => text.as_bytes().to_vec(),
     };
     if state.len() > ANNOUNCEMENT_MAX {
-        let refused = AnnounceError::TooLong { length: state.len() };
+        let refused = PublishError::TooLong { length: state.len() };
         return Err(Failure::new(Exit::Usage, refused.to_string()));
     }
     let node = target.the_leader()?;
-    let answer = node.ask(What::Announce { state: State::new(&state) })?;
+    let answer = node.ask(What::Publish { state: State::new(&state) })?;
     let Answer::Announced { term, number } = answer else { return Err(unexpected(&node, answer)) };
     let told = Told { node: node.node.clone(), term, number };
     let length = state.len();

@@ -1,4 +1,4 @@
-//! `primacy voters` on real processes: who votes is changed while clients write, is shown on its way, and is refused where too few
+//! `primacy member` on real processes: who votes is changed while clients write, is shown on its way, and is refused where too few
 //! would be left.
 
 #![cfg(feature = "etcd")]
@@ -35,7 +35,7 @@ fn wait_until_done(mut command: Node, changes: &[(&str, &str)]) {
 async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     let mut keepers = Keepers::start("voters-refused", &["a", "b", "c"]);
     keepers.write("a", "before").await;
-    let said = keepers.verb("b", &["voters", "list"]);
+    let said = keepers.verb("b", &["member", "list"]);
     said.is(0, &["3 voters, stated by record (", &format!("\nc={}", keepers.address("c"))]);
     // Whoever is elected when `c` is dead has never heard it.
     keepers.lead("c");
@@ -43,8 +43,8 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     keepers.leader();
     let too_few = "of the 2 voters that there would be, only 1 are heard, and that is no majority: start the others first";
     for (asked, voter) in [("a", "b"), ("b", "a"), ("a", "a"), ("b", "b")] {
-        keepers.verb(asked, &["voters", "remove", voter]).is(75, &[too_few]);
-        let said = keepers.verb(asked, &["voters", "remove", voter, "--json"]);
+        keepers.verb(asked, &["member", "remove", voter]).is(75, &[too_few]);
+        let said = keepers.verb(asked, &["member", "remove", voter, "--json"]);
         said.is(75, &[too_few]);
         let step: Value = serde_json::from_str(&said.stdout).unwrap();
         assert_eq!((&step["progress"], &step["why"]), (&"refused".into(), &too_few.into()), "{step}");
@@ -55,7 +55,7 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     keepers.write("b", "after").await;
 
     // The dead one may go, and those that are left are enough without it.
-    keepers.verb("a", &["voters", "remove", "c"]).is(0, &["c does not vote"]);
+    keepers.verb("a", &["member", "remove", "c"]).is(0, &["c does not vote"]);
     keepers.all_vote(&["a", "b"]);
     keepers.restart("c");
     // It does not know it, and is told by both.
@@ -69,7 +69,7 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     assert_eq!(keepers.keys("a").await.len(), 3);
     // It may vote again, with the disk that it had.
     let c = format!("c={}", keepers.address("c"));
-    keepers.verb("a", &["voters", "add", &c]).is(0, &["c votes"]);
+    keepers.verb("a", &["member", "add", &c]).is(0, &["c votes"]);
     keepers.all_vote(&["a", "b", "c"]);
     assert_eq!(keepers.keys("c").await.len(), 3);
 }
@@ -80,11 +80,11 @@ async fn a_voter_that_is_added_is_waited_for_and_then_has_what_was_written_befor
     let mut keys = keepers.write_some("a", "before", 20).await;
     let first = keepers.listed(&["a", "b", "c"]);
     let d = keepers.add("d");
-    let command = keepers.begin("a", &["voters", "add", &d]);
+    let command = keepers.begin("a", &["member", "add", &d]);
     wait_for_progress(&command, "d");
     // It holds nobody up meanwhile, and does not vote; and the same may be asked for again, to look how it stands.
     keys.extend(keepers.write_some("b", "meanwhile", 5).await);
-    let said = keepers.verb("b", &["voters", "add", &d, "--wait", "1ms"]);
+    let said = keepers.verb("b", &["member", "add", &d, "--wait", "1ms"]);
     said.is(75, &[NOT_HEARD, "it is not done yet", "it does not vote before this command is given again"]);
     assert_eq!(keepers.voters("a"), first);
 
@@ -92,7 +92,7 @@ async fn a_voter_that_is_added_is_waited_for_and_then_has_what_was_written_befor
     wait_until_done(command, &[("add", "d")]);
     keepers.all_vote(&["a", "b", "c", "d"]);
     assert_eq!(keepers.keys("d").await, keys);
-    keepers.verb("c", &["voters", "add", &d]).is(0, &["d votes"]);
+    keepers.verb("c", &["member", "add", &d]).is(0, &["d votes"]);
     // A command that waits asks again and again, and is told of once.
     for asked in ["a", "b", "c"] {
         let told = keepers.node(asked).told.events();
@@ -110,7 +110,7 @@ async fn a_voter_is_replaced_when_the_new_one_is_up_to_date() {
     let keys = keepers.write_some("c", "before", 20).await;
     let first = keepers.listed(&["a", "b", "c"]);
     let d = keepers.add("d");
-    let command = keepers.begin("a", &["voters", "replace", "c", &d]);
+    let command = keepers.begin("a", &["member", "replace", "c", &d]);
     wait_for_progress(&command, "d");
     assert_eq!(keepers.voters("b"), first, "the old one stays until the new one is there");
 
@@ -133,7 +133,7 @@ async fn a_voter_is_replaced_when_the_new_one_is_up_to_date() {
         keepers.who("c")["why_no_leader"].to_string().contains("c is none of the voters {a, b, d}")
     });
     assert_eq!(keepers.keys("d").await, keys);
-    keepers.verb("b", &["voters", "replace", "c", &d]).is(0, &["d votes", "c does not vote"]);
+    keepers.verb("b", &["member", "replace", "c", &d]).is(0, &["d votes", "c does not vote"]);
     assert_eq!(keepers.voters("b"), keepers.listed(&["a", "b", "d"]));
     keepers.stop("c");
     keepers.kill("a");
@@ -150,7 +150,7 @@ async fn a_dead_voter_is_replaced_by_one_with_its_address() {
     let address = keepers.forget("c");
     let d = keepers.add_at("d", &address);
     // Each time that it is given it goes on from where it was, and waits no longer than it may.
-    let words = ["voters", "replace", "c", &d, "--wait", "1ms"];
+    let words = ["member", "replace", "c", &d, "--wait", "1ms"];
     wait_until("that it is begun", || {
         let said = keepers.verb("a", &words);
         said.is(75, &["it is not done yet", "this command"]);
@@ -189,9 +189,9 @@ async fn what_can_be_no_voter_is_refused_and_nothing_is_changed() {
         (&["remove", "cc"], 0, "cc does not vote, nor did it before"),
     ];
     for (words, code, says) in cases {
-        keepers.verb("b", &[&["voters"], words].concat()).is(code, &[says]);
+        keepers.verb("b", &[&["member"], words].concat()).is(code, &[says]);
     }
-    let store = ["voters", "add", &d, "--store", "sqlite:x.db"];
+    let store = ["member", "add", &d, "--store", "sqlite:x.db"];
     let said = keepers.place.output(&[&store[..], &["--election", "e"]].concat());
     assert_eq!(said.status.code(), Some(64), "{}", primacy_testbed::stderr(&said));
     for name in ["a", "b", "c"] {
@@ -209,7 +209,7 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
     for name in ["b", "c"] {
         let added = keepers.add(name);
         keepers.launch(name, &[]);
-        keepers.verb("a", &["voters", "add", &added]).is(0, &["votes"]);
+        keepers.verb("a", &["member", "add", &added]).is(0, &["votes"]);
     }
     keepers.all_vote(&["a", "b", "c"]);
     // Without metadata it would count itself only, with the disk that it had, too.
@@ -231,7 +231,7 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
         let who = keepers.who("a");
         assert_eq!(who["role"], "follower", "{who}");
         let why = who["why_no_leader"].to_string();
-        assert!(why.contains("a has lost its disk") && why.contains("primacy readmit a"), "{why}");
+        assert!(why.contains("a has lost its disk") && why.contains("primacy member readmit a"), "{why}");
     };
     // It hears of it before it stands. That is on its disk.
     wipe(&mut keepers);
@@ -247,7 +247,7 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
     keepers.leader();
     for name in ["b", "c"] {
         let node = &keepers;
-        wait_until("that it is refused", || node.verb(name, &["readmit", "a"]).code == Some(0));
+        wait_until("that it is refused", || node.verb(name, &["member", "readmit", "a"]).code == Some(0));
     }
     wait_until("its readmission", || keepers.who("a")["peers"]["recovering"].is_null());
     keepers.all_vote(&["a", "b", "c"]);

@@ -1,9 +1,9 @@
-//! `primacy readmit`: takes back a node that has lost its disk.
+//! `primacy member readmit`: takes back a node that has lost its disk.
 
 use clap::Parser;
 use serde::Serialize;
 
-use super::target::{self, Target, tell, unexpected};
+use crate::cmd::target::{self, Target, tell, unexpected};
 use crate::control::{self, Answer, Kind, Peers, What};
 use crate::exit::{self, Exit, Failure};
 
@@ -20,8 +20,8 @@ use crate::exit::{self, Exit, Failure};
 /// refused the new disk readmits it once the lost node has been readmitted
 /// elsewhere, and says itself that it waits.
 #[derive(Debug, Parser)]
-#[command(name = "readmit", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
-pub(crate) struct Readmit {
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(super) struct Readmit {
     /// The node to take back
     #[arg(value_name = "NODE")]
     lost: String,
@@ -51,9 +51,9 @@ struct Missing {
 }
 
 /// Runs the verb.
-pub(crate) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
+pub(super) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
     let target = &args.target;
-    target.no_store("readmit", "over a store no node needs its disk to vote")?;
+    target.no_store("member", "over a store no node needs its disk to vote")?;
     let nodes: Vec<control::Node> =
         target.nodes()?.into_iter().filter(|node| node.node != args.lost).collect();
     if nodes.is_empty() {

@@ -1,4 +1,4 @@
-//! `primacy who`: who leads, or why nobody does.
+//! `primacy status`: who leads, or why nobody does.
 
 pub(super) mod text;
 
@@ -17,8 +17,8 @@ use crate::exit::{self, Exit, Failure};
 /// that do not answer as such; or, with --store, asks the record in the store.
 /// What it shows may be over before you read it.
 #[derive(Debug, Parser)]
-#[command(name = "who", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
-pub(crate) struct WhoArgs {
+#[command(name = "status", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Status {
     #[command(flatten)]
     target: Target,
 
@@ -29,7 +29,7 @@ pub(crate) struct WhoArgs {
 }
 
 /// Runs the verb.
-pub(crate) fn who(args: &WhoArgs) -> Result<Exit, Failure> {
+pub(crate) fn status(args: &Status) -> Result<Exit, Failure> {
     let target = &args.target;
     if let Some(url) = target.url()? {
         let look = || store::who(&url, &target.election, args.verify, target.json);

@@ -1,4 +1,7 @@
-//! `primacy voters`: who votes, where nodes keep metadata together; added, removed and replaced while they run.
+//! `primacy member`: the voters and members of an election, listed and changed while the nodes run.
+
+mod dead;
+mod readmit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,14 +17,14 @@ use crate::duration;
 use crate::exit::{self, Exit, Failure};
 use crate::printable::one_line;
 
-/// Show who votes, or change it.
+/// List, add, remove, replace and readmit the nodes of an election among peers.
 ///
-/// For nodes that keep metadata together (`primacy node --metadata`, or
-/// --etcd-api). A change is written as a record, like everything that they keep,
-/// and is in force when a majority has it; one voter at a time.
+/// Voters change where nodes keep metadata together (`primacy node --metadata`,
+/// or --etcd-api). A change is a record in the log: it is in force when a
+/// majority has written it. One voter changes at a time.
 #[derive(Debug, Parser)]
-#[command(name = "voters", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
-pub(crate) struct Voters {
+#[command(name = "member", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Member {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -32,9 +35,10 @@ enum Verb {
     Add(Add),
     Remove(Remove),
     Replace(Replace),
+    Readmit(readmit::Readmit),
 }
 
-/// Show who votes, and since which record
+/// List the voters, and the record that states them
 #[derive(Debug, Parser)]
 #[command(after_help = exit::VERBS_HELP)]
 struct List {
@@ -60,28 +64,37 @@ struct Add {
     target: Target,
 }
 
-/// Let a voter go
+/// Remove a voter; with --dead, a member that the cluster waits for
 ///
-/// It is refused if too few of those that are left are heard for a majority.
-/// A leader resigns first, when its work has ended, and the next leader removes
-/// it. What the node has on its disk stays there; it is refused when it comes back.
+/// The leader refuses to remove a voter while it hears too few of the others for
+/// a majority. A leader that is removed ends its work and resigns first, and the
+/// next leader removes it. The node keeps its data, and the others refuse it.
+///
+/// --dead is for a cluster by seniority. The cluster removes a silent member by
+/// itself, if its policy lets the rest go on. With --dead the operator vouches
+/// for what the cluster cannot know: that the member is dead and stays so, or
+/// that its machine is off. Be sure of it: a member that lives leads on beside
+/// the others until it hears from them again; then it joins as the youngest.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Remove {
-    /// The voter
-    #[arg(value_name = "NAME")]
-    voter: String,
+    /// The node to remove
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// Vouch that this member of a cluster by seniority is dead
+    #[arg(long, conflicts_with = "wait")]
+    dead: bool,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
     target: Target,
 }
 
-/// Add a voter, and then let another one go
+/// Add a voter, then remove another one
 #[derive(Debug, Parser)]
 #[command(after_help = exit::VERBS_HELP)]
 struct Replace {
-    /// The voter to let go
+    /// The voter to remove
     #[arg(value_name = "OLD")]
     old: String,
     /// The new voter, and where the others reach it: NAME=HOST:PORT
@@ -117,16 +130,18 @@ struct Step<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn voters(args: &Voters) -> Result<Exit, Failure> {
+pub(crate) fn member(args: &Member) -> Result<Exit, Failure> {
     match &args.verb {
         Verb::List(List { target }) => list(target),
         Verb::Add(Add { voter, patience, target }) => {
             let (node, address) = named(voter)?;
             change(target, patience, "add", &node, Some(&address))
         }
-        Verb::Remove(Remove { voter, patience, target }) => {
-            change(target, patience, "remove", &name(voter)?, None)
+        Verb::Remove(Remove { node, dead: true, target, .. }) => dead::remove(node, target),
+        Verb::Remove(Remove { node, patience, target, .. }) => {
+            change(target, patience, "remove", &name(node)?, None)
         }
+        Verb::Readmit(args) => readmit::readmit(args),
         Verb::Replace(Replace { old, new, patience, target }) => {
             let (old, (node, address)) = (name(old)?, named(new)?);
             may_be_replaced(target, &old, &node)?;
@@ -180,7 +195,7 @@ fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure>
 }
 
 fn not_over_a_store(target: &Target) -> Result<(), Failure> {
-    target.no_store("voters", "over a store nobody votes")
+    target.no_store("member", "an election over a store has no voters")
 }
 
 fn list(target: &Target) -> Result<Exit, Failure> {
@@ -239,7 +254,7 @@ fn change(
                 let message = removed_by_its_own_list(&asked, change, node).unwrap_or_else(|| {
                     let election = &target.election;
                     format!(
-                        "nobody leads, so nothing can be changed; see `primacy who --election {election}`"
+                        "nobody leads, so nothing can be changed; see `primacy status --election {election}`"
                     )
                 });
                 return Err(Failure::new(Exit::NotElected, message));
@@ -270,7 +285,7 @@ fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> O
     (!voters.contains_key(node)).then(|| {
         format!(
             "{node} is none of the voters by the record ({term}, {number}), and hears no leader any more, so it cannot know whether a \
-             majority has that record; ask one of the voters: `primacy voters list`"
+             majority has that record; ask one of the voters: `primacy member list`"
         )
     })
 }

@@ -1,4 +1,4 @@
-//! Logs that are damaged, torn or lost, on real processes, and what `primacy recover` does: nothing is lost where others have it, and
+//! Logs that are damaged, torn or lost, on real processes, and what `primacy log repair` does: nothing is lost where others have it, and
 //! what is lost is given up only when an operator says so.
 
 #![cfg(feature = "etcd")]
@@ -40,7 +40,7 @@ fn lose_the_logs_of(keepers: &mut Keepers, names: &[&str]) {
     }
     for name in names {
         wait_until("that it says so", || {
-            keepers.verb(name, &["who"]).stdout.contains("the log was lost and does not count yet")
+            keepers.verb(name, &["status"]).stdout.contains("the log was lost and does not count yet")
         });
     }
 }
@@ -50,7 +50,7 @@ async fn a_log_that_is_damaged_in_the_middle_is_refused_until_it_is_put_aside_an
     let mut keepers = Keepers::start("recover", &ALL);
     let mut keys = keepers.write_some("a", "before", 20).await;
     assert_eq!(keepers.keys("b").await, keys);
-    let recover = ["recover", "--node", "b"];
+    let recover = ["log", "repair", "--node", "b"];
     keepers.verb("b", &recover).is(75, &["e@b.", "is in use by the process"]);
     keepers.stop("b");
     keys.extend(keepers.write_some("a", "meanwhile", 5).await);
@@ -71,7 +71,7 @@ async fn a_log_that_is_damaged_in_the_middle_is_refused_until_it_is_put_aside_an
          as it is.",
         third.start, fourth.start
     );
-    for text in [&says, "`primacy recover`"] {
+    for text in [&says, "`primacy log repair`"] {
         wait_until(&format!("{text:?} in what it says"), || keepers.node("b").history().contains(text));
     }
     assert!(fs::read(&segment).unwrap() == damaged, "it was left as it is");
@@ -110,7 +110,7 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
     let mut torn = written.clone();
     torn[end..end + there].copy_from_slice(&next[..there]);
     fs::write(&segment, &torn).unwrap();
-    let said = keepers.verb("c", &["recover", "--node", "c"]);
+    let said = keepers.verb("c", &["log", "repair", "--node", "c"]);
     said.is(75, &["the log of c is not damaged; nothing has changed"]);
     assert!(fs::read(&segment).unwrap() == torn);
 
@@ -155,7 +155,7 @@ async fn a_last_record_that_has_rotted_is_refused_and_the_others_give_it_again()
     assert_eq!(keepers.node("c").wait().code(), Some(74), "{}", keepers.node("c").history());
     let says = format!("at byte {}, a block stands there, all of which was written", last.start);
     wait_until("the reason", || keepers.node("c").history().contains(&says));
-    keepers.verb("c", &["recover", "--node", "c"]).is(0, &["e@c.log.damaged-1"]);
+    keepers.verb("c", &["log", "repair", "--node", "c"]).is(0, &["e@c.log.damaged-1"]);
     keepers.restart("c");
     assert_eq!(keepers.keys("c").await, keys);
     wait_until("its log", || !keepers.has_lost_its_log("c"));
@@ -174,9 +174,9 @@ async fn a_lost_state_file_is_a_lost_disk_and_a_directory_that_is_gone_ends_its_
     keepers.stop("c");
     fs::remove_file(keepers.dir("c").join("e@c.state")).unwrap();
     keepers.restart("c");
-    wait_until("that it says so", || keepers.verb("c", &["who"]).stdout.contains("c has lost its disk"));
+    wait_until("that it says so", || keepers.verb("c", &["status"]).stdout.contains("c has lost its disk"));
     for by in ["a", "b"] {
-        wait_until("that it is readmitted", || keepers.verb(by, &["readmit", "c"]).code == Some(0));
+        wait_until("that it is readmitted", || keepers.verb(by, &["member", "readmit", "c"]).code == Some(0));
     }
     wait_until("its log", || !keepers.has_lost_its_log("c"));
     assert_eq!(keepers.keys("c").await, keys);
@@ -218,7 +218,7 @@ async fn in_memory_nothing_is_lost_while_a_majority_runs_and_else_an_operator_sa
     let (code, text) = keepers.put("a", "asked in vain").await.unwrap_err();
     assert!(text.contains("etcdserver: request timed out"), "{code:?}: {text}");
     assert!(keepers.has_lost_its_log("b") && keepers.has_lost_its_log("c") && !keepers.has_lost_its_log("a"));
-    keepers.verb("b", &["recover", "--accept-loss"]).is(0, &["b goes on with what it has of its log"]);
+    keepers.verb("b", &["log", "repair", "--accept-loss"]).is(0, &["b goes on with what it has of its log"]);
     keepers.write("a", "after").await;
     keys.insert("after".to_owned());
     for name in ALL {
@@ -233,7 +233,7 @@ async fn a_majority_that_has_lost_its_logs_stands_still_and_goes_on_with_the_log
     let mut keepers = Keepers::start("accept-loss", &ALL);
     let mut keys = keepers.write_some("b", "before", 20).await;
     assert_eq!(keepers.keys("a").await, keys);
-    let accept = ["recover", "--accept-loss"];
+    let accept = ["log", "repair", "--accept-loss"];
     keepers.verb("a", &accept).is(75, &["a has not lost its log, or has it again; nothing has changed"]);
     lose_the_logs_of(&mut keepers, &["b", "c"]);
     // What was asked for may be done later.
@@ -262,7 +262,9 @@ async fn where_all_have_lost_their_logs_the_map_begins_anew_and_tokens_go_on() {
     let token = highest_token(&mut keepers);
     lose_the_logs_of(&mut keepers, &ALL);
     for name in ["a", "b"] {
-        keepers.verb(name, &["recover", "--accept-loss"]).is(0, &["goes on with what it has of its log"]);
+        keepers
+            .verb(name, &["log", "repair", "--accept-loss"])
+            .is(0, &["goes on with what it has of its log"]);
     }
     keepers.write("c", "after").await;
     for name in ALL {
@@ -287,16 +289,18 @@ async fn the_only_voter_keeps_its_damaged_log_and_is_told_that_nobody_else_has_i
     keepers.restart("a");
     assert_eq!(keepers.node("a").wait().code(), Some(74), "{}", keepers.node("a").history());
     wait_until("the reason", || keepers.node("a").history().contains(alone));
-    keepers.verb("a", &["recover", "--node", "a"]).is(74, &[FIRST, alone, "`primacy recover --accept-loss`"]);
+    keepers
+        .verb("a", &["log", "repair", "--node", "a"])
+        .is(74, &[FIRST, alone, "`primacy log repair --accept-loss`"]);
     assert!(fs::read(&segment).unwrap() == bytes, "it was left as it is");
 
     // As it says: what only that log had is given up.
     fs::rename(&log, log.with_extension("away")).unwrap();
     keepers.restart("a");
     wait_until("that it says so", || {
-        keepers.verb("a", &["who"]).stdout.contains("no other node votes that could have it")
+        keepers.verb("a", &["status"]).stdout.contains("no other node votes that could have it")
     });
-    keepers.verb("a", &["recover", "--accept-loss"]).is(0, &["a goes on with what it has of its log"]);
+    keepers.verb("a", &["log", "repair", "--accept-loss"]).is(0, &["a goes on with what it has of its log"]);
     keepers.write("a", "after").await;
     assert_eq!(keepers.keys("a").await.into_iter().collect::<Vec<_>>(), ["after"]);
     assert!(highest_token_of(&mut keepers, &["a"]) > token);

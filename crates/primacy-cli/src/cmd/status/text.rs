@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use primacy::core::Duration;
 
 use crate::control::{
-    Announced, Certificate, Member, Members, Metadata, PeerRefused, Peers, Queue, Record, RecordNumber,
-    State, Who, moves,
+    Announced, Certificate, Member, Members, Metadata, NodeStatus, PeerRefused, Peers, Queue, Record,
+    RecordNumber, State, moves,
 };
 use crate::printable::one_line;
 
@@ -15,7 +15,7 @@ const ANNOUNCED_SHOWN_MAX: usize = 72;
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// The lines about one node, without the last line's end.
-pub(super) fn text(who: &Who) -> String {
+pub(super) fn text(who: &NodeStatus) -> String {
     let mut lines = vec![leader(who)];
     lines.extend(who.why_no_leader.iter().map(|why| format!("  - {why}")));
     lines.push(own_part(who));
@@ -69,7 +69,7 @@ fn shortened(text: &str, bytes: usize) -> String {
     }
 }
 
-fn leader(who: &Who) -> String {
+fn leader(who: &NodeStatus) -> String {
     let known_for = milliseconds(who.known_for_ms);
     let Some(leader) = &who.leader else {
         return format!("{}: nobody leads, as {} has known for {known_for}", who.election, who.node);
@@ -88,7 +88,7 @@ fn leader(who: &Who) -> String {
     )
 }
 
-fn own_part(who: &Who) -> String {
+fn own_part(who: &NodeStatus) -> String {
     let mut part = format!("{}: {}", who.node, who.role);
     if let Some(peers) = &who.peers {
         part.push_str(&format!(", term {}", peers.term));
@@ -97,14 +97,14 @@ fn own_part(who: &Who) -> String {
     let is_witness = who.peers.as_ref().is_some_and(|peers| peers.witness);
     part.push_str(&if is_witness {
         ", a witness".to_owned()
-    } else if !who.standing {
-        ", withdrawn by its operator".to_owned()
+    } else if who.cordoned {
+        ", cordoned".to_owned()
     } else if !who.healthy {
         ", kept from leading by its health check".to_owned()
     } else if let Some(why) = &who.not_campaigning {
         // Where no leader is known, it stands among the reasons.
         let reason = who.leader.as_ref().map(|_| format!(": {why}")).unwrap_or_default();
-        format!(", does not stand for election{reason}")
+        format!(", does not campaign{reason}")
     } else if !who.campaigning {
         ", does not want to lead".to_owned()
     } else {
@@ -130,7 +130,7 @@ fn log(metadata: &Metadata) -> String {
     format!("  metadata by {durability}: last record {last}, committed {committed}, applied {applied}{lost}")
 }
 
-fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
+fn among_peers(who: &NodeStatus, peers: &Peers) -> Vec<String> {
     let mut lines = vec![format!(
         "  by {}; voters {}{}; safety {}; disk {}",
         peers.algorithm,
@@ -180,7 +180,7 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     lines
 }
 
-/// Who belongs to the cluster, the oldest first.
+/// NodeStatus belongs to the cluster, the oldest first.
 pub(crate) fn members(members: &Members) -> String {
     let member = |member: &Member| {
         let suspected = if member.suspected { ", suspected" } else { "" };
@@ -286,14 +286,14 @@ mod tests {
             let who = serde_json::json!({
                 "election": "e", "node": "a", "incarnation": "1.1", "leader": leader, "known_for_ms": 5,
                 "valid_for_ms": null, "ending": null, "why_no_leader": why_no_leader, "role": "follower",
-                "campaigning": false, "not_campaigning": "the disk is full", "healthy": true, "standing": true,
+                "campaigning": false, "not_campaigning": "the disk is full", "healthy": true, "cordoned": false,
                 "lease_ms": 1000,
             });
             text(&serde_json::from_value(who).unwrap())
         };
         let led = printed(serde_json::json!({"node": "b", "incarnation": "1.2", "term": 2}), &[]);
-        assert!(led.ends_with("a: follower, does not stand for election: the disk is full"), "{led}");
-        let not_led = printed(serde_json::Value::Null, &["a does not stand for election: the disk is full"]);
+        assert!(led.ends_with("a: follower, does not campaign: the disk is full"), "{led}");
+        let not_led = printed(serde_json::Value::Null, &["a does not campaign: the disk is full"]);
         assert_eq!(not_led.matches("the disk is full").count(), 1, "{not_led}");
     }
 

@@ -1,8 +1,8 @@
-//! `primacy recover`: has a node's log made again, or goes on without what a majority has lost.
+//! `primacy log`: the log that a node keeps on its disk.
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use primacy::NodeId;
 use primacy::metadata::{LogError, Repair, repair};
 use serde::Serialize;
@@ -11,7 +11,27 @@ use super::target::{Target, tell, unexpected};
 use crate::control::{Answer, What};
 use crate::exit::{self, Exit, Failure};
 
-/// Have a damaged log made again from those of the others.
+/// Repair the log that a node keeps.
+#[derive(Debug, Parser)]
+#[command(name = "log", after_help = exit::VERBS_HELP)]
+pub(crate) struct Log {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Repair(LogRepair),
+}
+
+/// Runs the verb.
+pub(crate) fn log(args: &Log) -> Result<Exit, Failure> {
+    match &args.verb {
+        Verb::Repair(args) => repair_log(args),
+    }
+}
+
+/// Rebuild a damaged log from those of the other nodes
 ///
 /// For nodes that keep metadata together (`primacy node --metadata`, or
 /// --etcd-api). A node whose log is damaged does not start. This puts the log out
@@ -22,20 +42,20 @@ use crate::exit::{self, Exit, Failure};
 ///
 /// If the state file of a node is lost, which has its votes, and no other node
 /// votes, this makes it again from the log. Where others vote, start the node
-/// and have them readmit it (`primacy readmit`).
+/// and have them readmit it (`primacy member readmit`).
 ///
 /// With --accept-loss it is a node that runs which is told: its log is lost,
 /// and so are those of so many others that no majority is left which could
 /// tell what was in them (with --metadata memory: all of them were restarted
 /// at once). It then takes what it has for the whole. **What only the lost
 /// logs had is gone.** Say it to as few nodes as are needed for a majority
-/// together with those whose logs are not lost; `primacy who` tells which they
+/// together with those whose logs are not lost; `primacy status` tells which they
 /// are. With --metadata fsync, first stop nodes that count older voters (see
 /// docs/metadata.md, "A majority that was lost"): else more may be lost, and
 /// two nodes may lead.
 #[derive(Debug, Parser)]
-#[command(name = "recover", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
-pub(crate) struct Recover {
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+struct LogRepair {
     /// Have the node go on without what it has lost
     #[arg(long)]
     accept_loss: bool,
@@ -56,9 +76,8 @@ struct Recovered<'a> {
     loss_accepted: bool,
 }
 
-/// Runs the verb.
-pub(crate) fn recover(args: &Recover) -> Result<Exit, Failure> {
-    args.target.no_store("recover", "over a store no node has a log")?;
+fn repair_log(args: &LogRepair) -> Result<Exit, Failure> {
+    args.target.no_store("log", "over a store no node has a log")?;
     if args.accept_loss { accept_loss(&args.target) } else { set_aside(&args.target) }
 }
 
