@@ -80,7 +80,7 @@ struct Add {
 struct Remove {
     /// The node to remove
     #[arg(value_name = "NODE")]
-    node: String,
+    voter: String,
     /// Vouch that this member of a cluster by seniority is dead
     #[arg(long, conflicts_with = "wait")]
     dead: bool,
@@ -137,9 +137,9 @@ pub(crate) fn member(args: &Member) -> Result<Exit, Failure> {
             let (node, address) = named(voter)?;
             change(target, patience, "add", &node, Some(&address))
         }
-        Verb::Remove(Remove { node, dead: true, target, .. }) => dead::remove(node, target),
-        Verb::Remove(Remove { node, patience, target, .. }) => {
-            change(target, patience, "remove", &name(node)?, None)
+        Verb::Remove(Remove { voter, dead: true, target, .. }) => dead::remove(voter, target),
+        Verb::Remove(Remove { voter, patience, target, .. }) => {
+            change(target, patience, "remove", &name(voter)?, None)
         }
         Verb::Readmit(args) => readmit::readmit(args),
         Verb::Replace(Replace { old, new, patience, target }) => {
