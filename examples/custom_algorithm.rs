@@ -1,4 +1,4 @@
-//! An election of one's own: one type that implements `Protocol`.
+//! A custom election algorithm: one type that implements `Protocol`.
 //!
 //! Here the node with the first name leads among those that were heard lately. It is advisory: in a partition each side
 //! has a first name. Nothing else is needed to run it in the simulator.

@@ -1,7 +1,7 @@
-//! A store of one's own: a register is all that an election needs.
+//! A custom store: a register is all that an election needs.
 //!
-//! This one keeps the record in a variable. One that is worth having keeps it where several processes see it, and
-//! passes the laws of `primacy-conformance`.
+//! This one keeps the record in a variable. A useful one keeps it where several processes see it, and passes the
+//! laws of `primacy-conformance`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

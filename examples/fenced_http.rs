@@ -26,7 +26,8 @@ use tokio::net::TcpListener;
 
 type Note = Arc<Mutex<String>>;
 
-/// The service does not know of tokens: whoever gets here is admitted, and nobody with an older token is at work.
+/// The service does not know of tokens: every request that gets here is admitted, and no request with an older
+/// token is at work.
 async fn write(State(note): State<Note>, body: String) {
     *note.lock().unwrap_or_else(PoisonError::into_inner) = body;
 }

@@ -1,7 +1,7 @@
 //! A leader's writes, and a predecessor's late one, which the database itself refuses.
 //!
-//! The fence does not depend on time: it holds when clocks stop, when a process is paused for an hour, and when somebody
-//! forgets to ask `check`.
+//! The fence does not depend on time: it holds when clocks stop, when a process is paused for an hour, and when the
+//! application forgets to call `check`.
 
 use primacy::fence::sqlite::{GuardError, fenced, highest, install, rusqlite};
 use primacy::{Elector, FencingToken};
@@ -40,7 +40,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
             Err(GuardError::Stale(refused)) => println!("refused: {refused}"),
             other => return Err(format!("a late write was not refused: {other:?}").into()),
         }
-        // And one who shows no token at all is refused as well.
+        // A writer that shows no token at all is refused as well.
         let bare = ledger.execute("INSERT INTO ledger(entry) VALUES ('without a token')", []);
         println!("refused: {}", bare.expect_err("the table is guarded"));
         let entries: u32 = ledger.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0))?;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// The election, and with it the Lease; also in the name of the annotation that keeps the highest token.
 const ELECTION: &str = "orders-controller";
 
-/// How often to reconcile where nothing asks for it.
+/// The interval between reconciliations where no event asks for one.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the example.
@@ -28,7 +28,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     run(&std::env::args().nth(1).unwrap_or_else(|| "kubernetes://".to_owned()))
 }
 
-/// Stands, and works whenever it leads, until SIGTERM.
+/// Campaigns, and reconciles whenever this node leads, until SIGTERM.
 ///
 /// # Errors
 /// As [`main`].
@@ -51,14 +51,14 @@ pub fn run(url: &str) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Stands, and works whenever it leads, until it is stopped.
+/// Campaigns, and reconciles whenever this node leads, until it is stopped.
 async fn control(
     url: &str,
     client: kube::Client,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), Box<dyn Error>> {
     let mut builder = Elector::builder().election(ELECTION);
-    // The pod's name, by the Downward API. It is in the Lease's `holderIdentity`, with a number for this life of the process.
+    // The pod's name, by the Downward API. It is in the Lease's `holderIdentity`, with a number of this incarnation.
     if let Ok(pod) = std::env::var("POD_NAME") {
         builder = builder.node(NodeId::new(&pod)?);
     }

@@ -1,7 +1,7 @@
 //! Three nodes share partitions out among them. One leaves, its partitions move, and its late write is refused.
 //!
-//! Here all nodes are in one program; elsewhere each is in a process of its own. There, one that dies is like one that leaves,
-//! but that the others wait until its session has run out, or a guardian vouches for its death.
+//! Here all nodes are in one program; elsewhere each is in a process of its own. There, a node that dies is like one that
+//! leaves, except that the others wait until its session has run out, or a guardian vouches for its death.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use primacy::{Elector, FencingToken, Peers};
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const COUNT: u32 = 6;
 
-/// What a partition's primary writes to. It knows the highest token that it has seen, and refuses lower ones.
+/// A resource that the primary of a partition writes to. It knows the highest token that it has seen, and refuses lower ones.
 #[derive(Default)]
 struct Queue {
     fence: Fence,
@@ -38,7 +38,7 @@ impl Queue {
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let state = std::env::temp_dir().join(format!("primacy-example-partitions-{}", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    // Without a majority nobody leads, and everything here would wait.
+    // Without a majority there is no leader, and everything here would wait.
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), tell(&state)).await })??;
     std::fs::remove_dir_all(&state)?;
     Ok(())
@@ -51,7 +51,8 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
         nodes.push(enter(name, &peers, state).await?);
     }
     for node in &nodes {
-        // Longer than usual, for a machine that is busy with tests: how long a node stays a primary while nobody hears of it.
+        // Longer than usual, for a machine that is busy with tests: the time for which a node stays a primary without a
+        // keep-alive.
         parts.push(node.partitions().time_to_live(Duration::from_secs(20)).join().await?);
     }
     let [mut a, mut b, mut c] = <[Partitions; 3]>::try_from(parts).map_err(|_| "there are three")?;
@@ -69,7 +70,7 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
         queue(&mut queues, index).push(primary.token(), "by the first primary")?;
     }
 
-    // Node c leaves: its work is told to stop, and nobody else begins before it has.
+    // Node c leaves: its work is stopped, and no other node begins before it has.
     let tokens: BTreeMap<u32, FencingToken> =
         of_c.iter().map(|(&index, primary)| (index, primary.token())).collect();
     let (_, ()) = tokio::join!(c.leave(), stop("c", of_c));
@@ -120,7 +121,7 @@ async fn take(
     Ok(taken)
 }
 
-/// Ends the work for these partitions when it is told to.
+/// Ends the work for these partitions when they are taken back.
 async fn stop(node: &str, primaries: BTreeMap<u32, Primary>) {
     for primary in primaries.into_values() {
         assert_eq!(primary.ended().await, End::Left);
@@ -146,7 +147,7 @@ fn free_peers() -> Result<Peers, Box<dyn std::error::Error>> {
     Ok(peers.join(",").parse()?)
 }
 
-/// A node that campaigns for as long as it lives: somebody must lead, and who it is does not matter to partitions.
+/// Starts a node that campaigns as long as it runs: the partitions need a leader, and it does not matter which node that is.
 async fn enter(name: &str, peers: &Peers, state: &Path) -> Result<Elector, Box<dyn std::error::Error>> {
     let builder = Elector::builder().election("example").node(name.parse()?).state_dir(state.join(name));
     let elector = builder.metadata(Durability::Fsync).peers(peers.clone()).await?;

@@ -20,7 +20,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let state = std::env::temp_dir().join(format!("primacy-replicated-map-{}", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    // Without a majority nobody leads, and everything here would wait.
+    // Without a majority there is no leader, and everything here would wait.
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), tell(&state)).await })??;
     std::fs::remove_dir_all(&state)?;
     Ok(())
@@ -35,7 +35,7 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
     ];
     let [map_a, map_b, map_c] = [map(&a), map(&b), map(&c)];
 
-    // Somebody must lead for anything to be written. Who it is does not matter to the map: any node serves it.
+    // Writing needs a leader. Which node it is does not matter to the map: any node serves it.
     let first = a.campaign().await?;
     map_b.write(Write::new("colour", "red")).await?.result?;
     assert_eq!(text(&map_c, "colour").await?.as_deref(), Some("red"));
@@ -49,7 +49,7 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
     assert!(!held(&map_c.write(of_c).await?.result?));
     println!("b has changed what it had read, and c has not: somebody was there before");
 
-    // An entry that says who is there. It goes with its session, whose number must be one that nobody else has chosen.
+    // An entry that says who is there. It goes with its session, whose number must be one that no other client has chosen.
     let session = SessionId::new(1).ok_or("0 means no session")?;
     let time_to_live = Duration::from_secs(60);
     map_c.write(Command::Begin { session, time_to_live: time_to_live.into() }).await?.result?;

@@ -91,14 +91,14 @@ impl RedisFence {
     }
 
     /// The fence of the election `election`, where it is held on this very server and in this database, by the URL
-    /// `redis://HOST/PREFIX`. Whoever takes the record raises it in the same step: a predecessor is refused before its
+    /// `redis://HOST/PREFIX`. A node that takes the record raises the fence in the same step: a predecessor is refused before its
     /// successor has written anything.
     #[must_use]
     pub fn of_election(prefix: &str, election: &str) -> Self {
         Self::new(primacy::stores::redis::fence_key(prefix, election))
     }
 
-    /// Runs `commands` under `token`, one after the other, and nobody's in between; returns their answers.
+    /// Runs `commands` under `token`, in order and without another client's commands in between; returns their answers.
     ///
     /// A new leader does well to call this once with no commands: from then on its predecessor is refused. Dropping the future
     /// does not take back what was sent.
@@ -115,7 +115,7 @@ impl RedisFence {
         self.outcome(token, reply)
     }
 
-    /// What [`run`](Self::run) sends, to be sent by other means; [`outcome`](Self::outcome) knows what the answer means.
+    /// Returns the command that [`run`](Self::run) sends, to be sent by other means; [`outcome`](Self::outcome) interprets its reply.
     #[must_use]
     pub fn guarded(&self, token: FencingToken, commands: &[Cmd]) -> Cmd {
         let mut script = redis::cmd("EVAL");
@@ -123,7 +123,7 @@ impl RedisFence {
         for command in commands {
             script.arg(command.args_iter().len());
             for word in command.args_iter() {
-                // The other kind of word is where a scan begins.
+                // The only other kind of argument is a scan's cursor, which starts at 0.
                 if let Arg::Simple(word) = word {
                     script.arg(word)
                 } else {

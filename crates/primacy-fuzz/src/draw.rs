@@ -2,11 +2,11 @@
 
 use primacy_core::rng::Rng;
 
-/// How many changes are made to an input at the most.
+/// The largest number of changes made to one input.
 const CHANGES_MAX: u64 = 6;
-/// How many bytes one change touches at the most.
+/// The largest number of bytes that one change touches.
 const CHANGE_LENGTH_MAX: u64 = 32;
-/// How long a drawn input becomes at the most.
+/// The largest length of a drawn input, in bytes.
 const LENGTH_MAX: usize = 2 * super::KEPT_LENGTH_MAX;
 /// Numbers at which code tends to be wrong.
 const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, u64::MAX];
@@ -69,7 +69,7 @@ impl<'a> Draw<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been drawn from.
+    /// The bytes that have not been drawn from.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest

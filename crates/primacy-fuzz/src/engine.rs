@@ -1,8 +1,8 @@
 //! The way to libFuzzer, which is linked in only for a run of the fuzzer.
 //!
-//! Its `main` is not used, because the program is a test binary that has one. What stands behind `--` on the command line
-//! are its options. Where it starts itself again (to merge corpora, or to make an input smaller), it takes for its own
-//! name what stands before them, and so comes back to the same test.
+//! libFuzzer's own `main` is not used, because the test binary already has one. The arguments after `--` on the command
+//! line are its options. Where it starts itself again (to merge corpora, or to make an input smaller), it uses everything
+//! before them as its program name, and so returns to the same test.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -15,7 +15,8 @@ use libfuzzer_sys as _;
 type Check = Box<dyn Fn(&[u8])>;
 
 thread_local! {
-    /// What the callback calls: it has no argument of its own. libFuzzer calls back on the thread that started it.
+    /// The check that the callback runs, because the callback takes no argument of its own. libFuzzer calls back on the
+    /// thread that started it.
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
 }
 
@@ -44,8 +45,8 @@ pub(crate) fn run(check: impl Fn(&[u8]) + 'static) {
     let mut count = c_int::try_from(pointers.len()).expect("there are few arguments");
     pointers.push(ptr::null_mut());
     let mut pointers = pointers.as_mut_ptr();
-    // SAFETY: both pointers lead to what they say, for as long as this process lives: libFuzzer does not write to the
-    // arguments, and `arguments` is not dropped, because `exit` follows.
+    // SAFETY: both pointers are valid until the process exits: libFuzzer does not write to the arguments, and `arguments`
+    // is not dropped, because `exit` follows.
     #[allow(unsafe_code)]
     let code = unsafe { LLVMFuzzerRunDriver(&raw mut count, &raw mut pointers, call) };
     std::process::exit(code);

@@ -1,7 +1,7 @@
 //! Bytes for checks that must hold whatever the bytes are.
 //!
-//! A check is a function of bytes that panics where something does not hold. It stands in a test of the crate that it
-//! looks into, as the only call of that test:
+//! A check is a function of bytes that panics where something does not hold. It is called from a test of the crate that
+//! it checks, as the only call of that test:
 //!
 //! ```no_run
 //! primacy_fuzz::hold("my_format", |bytes| {
@@ -28,8 +28,7 @@ use std::path::{Path, PathBuf};
 
 use primacy_core::rng::Rng;
 
-/// How many inputs are drawn near the kept ones in an ordinary test. So many take a second or less, without
-/// optimisation.
+/// The number of inputs drawn near the kept ones in an ordinary test. They take a second or less, without optimisation.
 pub const DRAWN: usize = 3_000;
 
 /// The longest input that is kept, in bytes.
@@ -39,11 +38,12 @@ pub const KEPT_LENGTH_MAX: usize = 16 * 1024;
 /// It is looked at only where this crate was built with `--cfg fuzzing`.
 pub const ENGINE_VARIABLE: &str = "PRIMACY_FUZZ";
 
-/// Holds a check to bytes. `name` is the folder of its kept inputs; all calls of one name run the same check.
+/// Runs a check on the kept inputs and on inputs drawn near them. `name` is the folder of the kept inputs; all calls
+/// with one name run the same check.
 ///
 /// # Panics
-/// Where the check panics, after the bytes were told; and where the folder has no input, or one that is longer than
-/// [`KEPT_LENGTH_MAX`], since then something is missing.
+/// Where the check panics, after the failing input was printed; and where the folder has no input, or one that is longer
+/// than [`KEPT_LENGTH_MAX`], since then something is missing.
 pub fn hold(name: &str, check: impl Fn(&[u8]) + 'static) {
     #[cfg(fuzzing)]
     if std::env::var_os(ENGINE_VARIABLE).is_some() {

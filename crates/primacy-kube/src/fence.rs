@@ -13,7 +13,7 @@
 //! after it has read finds another `resourceVersion` once a later leader has written, reads again, and sees the later token.
 //! A request of its own that is still under way names the old one, and is refused by the server.
 //!
-//! It holds among those who write through this module. `docs/fencing.md` says what gets around it.
+//! It holds among all clients that write through this module. `docs/fencing.md` says what gets around it.
 //!
 //! This module takes an [`Api`] of [`kube`], because the credentials are the application's; so a new major version of it is one
 //! of this module too.
@@ -28,13 +28,14 @@ use primacy::fence::{self, Fence, FenceError, FencingToken};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What the name of the annotation begins with; the election follows.
+/// The prefix of the annotation's name; the election follows.
 pub const ANNOTATION_PREFIX: &str = "fence.primacy-rs.github.io/";
 
 /// The longest name of an election here, in bytes: what Kubernetes leaves for it.
 pub const ELECTION_LENGTH_MAX: usize = 63;
 
-/// How often a write begins anew because somebody else has written meanwhile. More than that is not bad luck.
+/// The number of attempts of one write. Each conflict means another client has written meanwhile; more than these are not bad
+/// luck.
 const ATTEMPTS_MAX: u32 = 20;
 
 /// Why a guarded write was not made.
@@ -61,7 +62,7 @@ pub enum GuardError {
         object: String,
         /// The annotation.
         annotation: String,
-        /// What it holds.
+        /// The annotation's value.
         found: String,
     },
     /// Others have written to the object again and again. Nothing was written.
@@ -80,7 +81,8 @@ pub enum GuardError {
     Kube(#[from] kube::Error),
 }
 
-/// Changes the object `name` with `change`, and shows `token` in it, in one write; what the server then has.
+/// Changes the object `name` with `change`, and records `token` in it, in one write. Returns the object as the server then has
+/// it.
 ///
 /// `change` is called anew for each attempt, on the object as it is then, and so should set rather than add: it may find its
 /// own earlier write, whose answer was lost. A new leader does well to call this once for each object with nothing to change:
@@ -108,7 +110,7 @@ where
         let version = object.resource_version();
         change(&mut object)?;
         object.annotations_mut().insert(annotation.clone(), token.to_string());
-        // Without it the server would write over whatever is there.
+        // Without it the server would overwrite the object unconditionally.
         object.meta_mut().resource_version = version;
         match api.replace(name, &PostParams::default(), &object).await {
             Err(error) if is_conflict(&error) => {}

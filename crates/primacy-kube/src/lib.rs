@@ -20,9 +20,9 @@ use primacy::stores::{OpenError, Pending};
 
 /// Opens `election` in a Lease of `namespace`, for `Elector::builder().register(…)`.
 ///
-/// The client's connections live in the runtime in which it was made, which must outlive the register. kube's clients send a request again by
-/// themselves unless `Config::default_retry` is off: so a write that was not done is always `SetError::Unknown` here, for that may be about a
-/// repetition.
+/// The client's connections belong to the runtime in which it was made, which must outlive the register. kube's clients repeat a request by
+/// themselves unless `Config::default_retry` is off: so a failed write is always `SetError::Unknown` here, because the failure may be that
+/// of a repetition.
 ///
 /// # Errors
 /// [`OpenError::Refused`] if the server does not accept the credentials or the role allows too little,

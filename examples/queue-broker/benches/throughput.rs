@@ -1,10 +1,10 @@
-//! How many pushes a broker answers in a second, how many writes they take, and how long each waits: over HTTP, with a broker as
-//! users build it, over a directory and over the S3 server of the tests.
+//! Throughput of a broker: pushes answered per second, writes they take, and the wait of each. It is measured over HTTP, with a
+//! broker as users build it, over a directory and over the S3 server of the tests.
 //!
 //! `cargo bench -p queue-broker --bench throughput -- [--trials N] [--pushes N] [--directory DIR]`
 //!
-//! Every trial has a broker and a queue of its own, and a case is tried once before any is tried again: what else the machine does
-//! meanwhile falls on all of them. Nothing is asserted but that each push was answered.
+//! Every trial has a broker and a queue of its own, and every case is tried once before any is tried again, so that other load on
+//! the machine falls on all of them. The only assertion is that each push was answered.
 
 #[path = "../tests/broker/bucket.rs"]
 mod bucket;
@@ -23,17 +23,17 @@ use tokio::task::JoinSet;
 
 use crate::bucket::Bucket;
 
-/// How many clients fill the queue before a trial that begins with a long one.
+/// The number of clients that fill the queue before a trial that begins with a long one.
 const FILLERS: usize = 64;
 
 /// Measure how many pushes a broker answers.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How often each case is tried
+    /// Try each case this many times
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     trials: u64,
 
-    /// How many jobs are pushed in each trial
+    /// Push this many jobs in each trial
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     pushes: u64,
 
@@ -46,13 +46,13 @@ struct Args {
     bench: bool,
 }
 
-/// Who pushes, and into what.
+/// The clients of a trial, and the queue that they push into.
 #[derive(Debug)]
 struct Case {
     clients: usize,
     /// Each waits for the answer of the one before: every push has a write of its own, as without group commit.
     is_one_by_one: bool,
-    /// How many jobs are in the queue before.
+    /// The number of jobs in the queue before the trial.
     waiting: u64,
 }
 
@@ -70,7 +70,7 @@ enum Store {
     S3(Bucket),
 }
 
-/// What came of one trial.
+/// The result of one trial.
 struct Trial {
     took: Duration,
     writes: u64,
@@ -188,7 +188,7 @@ async fn push_all(
     Ok(waits)
 }
 
-/// One job, as small as they are in practice: a name of what is to be done, and for whom.
+/// Pushes one job, as small as they are in practice.
 async fn push(http: &reqwest::Client, url: &str) -> Result<(), String> {
     let body =
         json!({ "type": "mail", "payload": { "to": "ann@example.org", "subject": "The report of today" } });
@@ -206,7 +206,7 @@ async fn get(http: &reqwest::Client, address: &str, path: &str) -> Result<Value,
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
-/// How often the broker has written the queue.
+/// Returns the number of times that the broker has written the queue.
 async fn writes(http: &reqwest::Client, address: &str) -> Result<u64, String> {
     let stats = get(http, address, "/v1/stats").await?;
     stats["writes"].as_u64().ok_or_else(|| format!("it leads no more: {stats}"))

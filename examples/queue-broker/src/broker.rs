@@ -1,4 +1,4 @@
-//! One broker: it stands, leads, lets jobs expire, and campaigns again.
+//! One broker: it campaigns, leads, lets jobs expire, and campaigns again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep};
 use crate::place::Place;
 use crate::queue::{Done, Mutation, Queue};
 
-/// How patient the broker is.
+/// The timers of a broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     /// After how long without a write a leader is taken to be gone.
     pub(crate) timeout: Duration,
-    /// How often one that does not lead looks.
+    /// The interval at which a broker that does not lead reads the document.
     pub(crate) retry: Duration,
     /// After how long without a heartbeat a job is given to another worker.
     pub(crate) job_timeout: Duration,
@@ -29,7 +29,7 @@ pub(crate) struct Broker {
     document: Arc<LedDocument<Queue>>,
     /// Where another one leads, as it was seen last.
     leader: watch::Sender<Option<String>>,
-    /// How often this broker has written the document.
+    /// The number of writes of the document by this broker.
     writes: Arc<AtomicU64>,
     timers: Timers,
 }
@@ -57,12 +57,12 @@ impl Broker {
         self.leader.borrow().clone()
     }
 
-    /// How often this broker has written the queue since it was started: what group commit keeps low.
+    /// The number of times this broker has written the queue since it was started; group commit keeps it low.
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// What this broker is.
+    /// Whether this broker leads, stands by or has been deposed.
     pub(crate) fn standing(&self) -> Standing {
         self.document.standing()
     }
@@ -71,7 +71,7 @@ impl Broker {
         self.document.resign().await;
     }
 
-    /// Stands, leads, and campaigns again, for ever; what it returns is why it cannot.
+    /// Campaigns, leads, and campaigns again until an error that does not pass; returns that error.
     pub(crate) async fn lead_and_stand_by(&self) -> String {
         loop {
             match self.document.try_elect().await {
@@ -99,8 +99,8 @@ impl Broker {
         }
     }
 
-    /// Gives jobs to others whose workers are not heard of; until this broker does not lead any more. It counts on its own clock, from
-    /// when it saw the last sign of life: what its predecessor wrote is no time of this machine.
+    /// Gives jobs of silent workers to other workers, until this broker no longer leads. It counts on its own clock, from when it saw
+    /// the last heartbeat: times written by its predecessor do not count.
     async fn expire_jobs(&self) {
         let mut seen: BTreeMap<(String, String), (Option<u64>, Instant)> = BTreeMap::new();
         loop {
@@ -126,7 +126,7 @@ impl Broker {
     }
 }
 
-/// For people who read the file; nobody waits by it.
+/// Milliseconds since 1970, for people who read the file; no timer uses them.
 fn now() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)

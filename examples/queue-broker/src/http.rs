@@ -1,4 +1,4 @@
-//! The broker over HTTP, in osqueue's words. Whoever does not lead answers 503 and says who does.
+//! The broker over HTTP, with osqueue's interface. A broker that does not lead answers 503 and names the leader.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -129,7 +129,7 @@ async fn healthz(State(broker): State<Broker>) -> Response {
     }
 }
 
-/// What has no answer of its own.
+/// Returns the response to a mutation that has no body of its own.
 fn answer(broker: &Broker, done: Result<Done, SubmitError>) -> Response {
     match done {
         Ok(Done::Yes | Done::Pushed(_) | Done::Claimed(_)) => StatusCode::NO_CONTENT.into_response(),
@@ -140,7 +140,7 @@ fn answer(broker: &Broker, done: Result<Done, SubmitError>) -> Response {
         Ok(Done::Gone) => problem(StatusCode::GONE, "there is no such job any more"),
         Err(SubmitError::NotLeading | SubmitError::NotDone { .. }) => not_leading(broker),
         Err(error @ SubmitError::Unknown { .. }) => {
-            // Whether it was done is for the next leader to say: with a key, or with its claim, it may be asked for again.
+            // Only the next leader knows whether it was done: with a key, or with its claim, the client may ask again.
             problem(StatusCode::GATEWAY_TIMEOUT, &error.to_string())
         }
         Err(error @ SubmitError::Rejected { .. }) => {

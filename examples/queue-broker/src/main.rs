@@ -43,7 +43,7 @@ struct Args {
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     timeout: u64,
 
-    /// How often a broker that does not lead looks, in milliseconds
+    /// Milliseconds between two looks of a broker that does not lead
     #[arg(long, value_name = "MS", default_value_t = 1_000)]
     retry: u64,
 

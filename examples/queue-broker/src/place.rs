@@ -18,7 +18,7 @@ const NAME: &str = "queue.json";
 #[derive(Debug)]
 pub(crate) struct Place {
     document: Box<dyn Document>,
-    /// How often it was written through this value.
+    /// The number of writes through this value.
     writes: Arc<AtomicU64>,
 }
 

@@ -9,10 +9,10 @@ use primacy::led_document::Stamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How often a job is given out that names no number of its own.
+/// The number of times a job is given out where it states no number of its own.
 pub(crate) const ATTEMPTS: u64 = 3;
 
-/// How many keys of pushes are remembered: a push that is repeated later than so many others makes a second job.
+/// The number of remembered keys of pushes: a push that is repeated after this many others makes a second job.
 pub(crate) const KEYS_MAX: usize = 10_000;
 
 /// The whole queue.
@@ -21,16 +21,16 @@ pub(crate) const KEYS_MAX: usize = 10_000;
 pub(crate) struct Queue {
     /// Where the leader is reached: clients look for it here.
     pub(crate) broker: Option<String>,
-    /// When it wrote last, in milliseconds since 1970; 0 when nobody leads. Brokers of osqueue look at it, and nobody else.
+    /// The time of the leader's last write, in milliseconds since 1970; 0 without a leader. Only brokers of osqueue read it.
     pub(crate) broker_heartbeat: u64,
     /// In the order in which they were pushed.
     pub(crate) jobs: VecDeque<Job>,
-    /// How many were completed, ever.
+    /// The number of jobs ever completed.
     pub(crate) completed_total: u64,
     /// The keys of the last pushes, the oldest first.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub(crate) pushed: VecDeque<Pushed>,
-    /// What others have put into the file.
+    /// Fields of the file that this version does not know.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
@@ -39,37 +39,37 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Job {
-    /// Unique for ever.
+    /// Never used for another job.
     pub(crate) id: String,
-    /// Whether somebody works at it.
+    /// Whether a worker has it.
     pub(crate) status: Status,
-    /// What is to be done; the broker does not look into it.
+    /// The job's content, opaque to the broker.
     pub(crate) payload: Value,
-    /// What kind of work it is, for workers that do not do all.
+    /// The kind of work, for workers that do not do every kind.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
     /// When its worker was heard last, in milliseconds since 1970 by the clock of the broker at that time; for people only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) heartbeat: Option<u64>,
-    /// Who works at it.
+    /// The worker that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) worker_id: Option<String>,
     /// When it was pushed, in milliseconds since 1970.
     pub(crate) created_at: u64,
-    /// How often it was given out.
+    /// The number of times it was given out.
     pub(crate) attempts: u64,
-    /// How often it may be; [`ATTEMPTS`] if it does not say.
+    /// The number of times it may be given out; [`ATTEMPTS`] if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u64>,
     /// The number of the claim under which it is worked at: no other claim of any job ever has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<String>,
-    /// What others have put into the job.
+    /// Fields of the job that this version does not know.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
 
-/// Whether somebody works at a job.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -83,33 +83,34 @@ pub(crate) enum Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Pushed {
-    /// What the client calls it.
+    /// The client's key for the push.
     pub(crate) key: String,
     /// The job.
     pub(crate) job_id: String,
 }
 
-/// What a client may want.
+/// A client's request to change the queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mutation {
     /// A new job.
     Push {
         /// The name that it gets.
         id: String,
-        /// What is to be done.
+        /// The job's content.
         payload: Value,
         /// Of what kind.
         kind: Option<String>,
-        /// How often it may be given out.
+        /// The number of times it may be given out.
         max_attempts: Option<u64>,
         /// The same key again makes no second job.
         key: Option<String>,
     },
     /// The first job that waits.
     Claim {
-        /// For whom.
+        /// The worker that claims it.
         worker_id: String,
-        /// Only of these kinds; of any if there are none. A job without a kind is given only to who asks for any.
+        /// The kinds that the worker does; every kind if empty. A job without a kind is given only to workers that name no
+        /// kinds.
         kinds: Vec<String>,
         /// The number that the claim gets.
         claim: String,
@@ -124,18 +125,18 @@ pub(crate) enum Mutation {
     Expire(Vec<(String, String)>),
 }
 
-/// A job that somebody says to have.
+/// A job that a worker claims to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     /// The job.
     pub(crate) id: String,
-    /// Who says so.
+    /// The worker.
     pub(crate) worker_id: String,
     /// Under which claim; a client of osqueue knows none, and then the worker's name must do.
     pub(crate) claim: Option<String>,
 }
 
-/// What a mutation came to.
+/// The outcome of a mutation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Done {
     /// The job with this name is in the queue, or was when the same push was done before.
@@ -144,14 +145,14 @@ pub(crate) enum Done {
     Claimed(Option<Box<Job>>),
     /// It is so.
     Yes,
-    /// Another claim has it, or nobody: what this worker has done since counts for nothing.
+    /// Another claim has it, or none: what this worker has done since counts for nothing.
     Stale,
     /// There is no such job: it was completed, or given out too often.
     Gone,
 }
 
 impl Queue {
-    /// Writes down who leads, right before the queue is written.
+    /// Records the leader, right before the queue is written.
     pub(crate) fn stamp(&mut self, stamp: &Stamp) {
         self.broker.clone_from(&stamp.address);
         self.broker_heartbeat = if stamp.address.is_some() { stamp.millis } else { 0 };
@@ -219,7 +220,7 @@ impl Queue {
         }
     }
 
-    /// What is worked at, with what tells one sign of life of its worker from another.
+    /// Returns the jobs at work, by name and claim, each with its worker's latest heartbeat.
     pub(crate) fn signs_of_life(&self) -> BTreeMap<(String, String), Option<u64>> {
         let sign = |job: &Job| Some(((job.id.clone(), job.claim_name()?.to_owned()), job.heartbeat));
         self.jobs.iter().filter_map(sign).collect()
@@ -275,7 +276,8 @@ impl Job {
         kinds.is_empty() || self.kind.as_ref().is_some_and(|kind| kinds.contains(kind))
     }
 
-    /// The claim under which it is worked at. One that a broker of osqueue gave out has no number, and is told by its worker.
+    /// The claim under which a worker has it. A claim that a broker of osqueue gave out has no number and is identified by
+    /// its worker.
     fn claim_name(&self) -> Option<&str> {
         match self.status {
             Status::InProgress => self.claim.as_deref().or(self.worker_id.as_deref()),

@@ -1,4 +1,4 @@
-//! For those who run a Raft already: its leader and term as a fencing token, without another election beside it.
+//! For applications that run a Raft already: its leader and term as a fencing token, without another election beside it.
 //!
 //! Three nodes of openraft in one process. The leader is cut off from the others and does not know it, as one that was paused
 //! would not; another leads; and what the old one still writes is refused by the resource, which is guarded by a fence.
@@ -6,12 +6,12 @@
 //! **The token is the term**: in a term there is at most one leader, for each voter has one vote in it and remembers that on its
 //! disk; and a later leader has a higher term. But it is a token only once the leader has **committed an entry in its own term**:
 //!
-//! - Before that, a node has only its own word for it that it leads. Its metrics say so until it hears otherwise. That an
-//!   entry was committed says that a majority followed it after it had asked for the token.
-//! - Before that, a new leader does not know which entries of its predecessors are committed (Raft, sections 5.4.2 and 8),
-//!   so what it reads in its state machine may be less than what was acknowledged. Whoever acts on it acts on the past.
+//! - Before that, a node's metrics may say that it leads although it has been replaced. A committed entry shows that a majority
+//!   followed it after it had asked for the token.
+//! - Before that, a new leader does not know which entries of its predecessors are committed (Raft, sections 5.4.2 and 8), so its
+//!   state machine may lack acknowledged writes, and acting on it is acting on the past.
 //!
-//! What it rests on:
+//! The token depends on three conditions:
 //!
 //! - The votes are durable. The store here is in memory; a node that forgets its vote lets a term have two leaders.
 //! - A term has one leader. In openraft that needs the feature `single-term-leader`: without it a second node may lead in the
@@ -38,10 +38,10 @@ use network::Network;
 /// The names of the nodes.
 const NODES: [u64; 3] = [1, 2, 3];
 
-/// How long one that leads may take to commit an entry. A leader without a majority never does.
+/// The time for a leader to commit an entry. A leader without a majority never does.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the others may take to elect one. Far longer than the election timeout.
+/// The time for the others to elect a leader. Far longer than the election timeout.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(60);
 
 type Node = Raft<TypeConfig>;
@@ -49,7 +49,7 @@ type Node = Raft<TypeConfig>;
 /// The token of the leadership that this node has now: the term in which it has committed an entry that was asked for here.
 ///
 /// # Errors
-/// If it does not lead, or leads nobody any more.
+/// If it does not lead, or no majority follows it any more.
 async fn token(node: &Node) -> Result<FencingToken, Box<dyn Error>> {
     let nothing = ClientRequest { client: "token".to_owned(), serial: 0, status: String::new() };
     let committed = tokio::time::timeout(COMMIT_PATIENCE, node.client_write(nothing)).await;
@@ -57,7 +57,7 @@ async fn token(node: &Node) -> Result<FencingToken, Box<dyn Error>> {
     Ok(FencingToken(committed.log_id.leader_id.term))
 }
 
-/// Whom this node takes for the leader, once that is somebody but `not`.
+/// Waits until this node's metrics name a leader other than `not`, and returns it.
 async fn leader(node: &Node, not: Option<u64>) -> Result<u64, Box<dyn Error>> {
     let is_another = |leader: Option<u64>| leader.is_some() && leader != not;
     let wait = node.wait(Some(ELECTION_PATIENCE));

@@ -1,4 +1,4 @@
-//! Brokers as processes, started, struck and asked.
+//! Brokers as processes: starting, killing, pausing and querying them.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use crate::client::{Client, Discovery, Known, request};
 use crate::store::Store;
 use crate::{PATIENCE, RETRY, TIMEOUT};
 
-/// How often it is looked whether something has happened.
+/// The interval at which a condition is checked.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Some brokers on one document, and what its clients have found.
@@ -62,14 +62,14 @@ impl Brokers {
         answer["token"].as_u64().filter(|_| answer["leading"] == true)
     }
 
-    /// What one answers that leads.
+    /// Returns the leader's `/v1/stats`.
     pub(crate) fn stats(&self) -> Option<Value> {
         let (leader, _) = self.wait_for_leader();
         let (status, stats) = request(&self.addresses[leader], "GET", "/v1/stats", None).ok()?;
         (status == 200).then_some(stats)
     }
 
-    /// Who leads, and under which token.
+    /// Waits for a leader; returns its index and token.
     pub(crate) fn wait_for_leader(&self) -> (usize, u64) {
         let leader = || (0..self.addresses.len()).find_map(|index| Some((index, self.token(index)?)));
         self.wait_for("a leader", leader)
@@ -102,10 +102,11 @@ impl Brokers {
         struck_at
     }
 
-    /// Stops it where it has no file locked; when that began.
+    /// Stops the process at a moment at which it has no file locked; returns the time.
     ///
-    /// One that is stopped in the middle of a write to a directory keeps the lock, which the kernel takes from nobody who lives
-    /// (docs/stores/file.md), and nobody takes over. That limit is known, and not what is measured here.
+    /// A broker that is stopped in the middle of a write to a directory keeps the lock, which the kernel does not take from a
+    /// live process (docs/stores/file.md), and no other broker can take over. That limit is known, and not what is measured
+    /// here.
     pub(crate) fn pause(&self, index: usize) -> Instant {
         let id = self.processes.lock().unwrap()[index].as_ref().unwrap().id();
         self.wait_for("a moment without a lock", || {
@@ -134,7 +135,7 @@ fn is_stopped(id: u32) -> bool {
 /// Whether the process has locked a file, as `flock` does it.
 fn holds_a_lock(id: u32) -> bool {
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
-    // "NUMBER: FLOCK ADVISORY WRITE ID DEVICE:INODE START END"; those who wait have an arrow before the kind.
+    // "NUMBER: FLOCK ADVISORY WRITE ID DEVICE:INODE START END"; waiting processes have an arrow before the kind.
     locks.lines().any(|lock| {
         let words: Vec<&str> = lock.split_whitespace().collect();
         words.get(1) == Some(&"FLOCK") && words.get(4) == Some(&id.to_string().as_str())

@@ -1,4 +1,4 @@
-//! The S3 server of the tests, as a broker over `s3://` is told of it.
+//! The S3 server of the tests, as a broker over `s3://` is configured for it.
 
 use primacy_conformance::live::moto::{BUCKET, Moto};
 
@@ -13,7 +13,7 @@ impl Bucket {
         Ok(Self { moto: Moto::start().await? })
     }
 
-    /// What a broker needs in its environment.
+    /// The environment variables of a broker.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let variables = [
             ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.moto.port())),

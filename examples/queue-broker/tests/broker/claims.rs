@@ -1,4 +1,4 @@
-//! What a worker may do with its claim: keep it, lose it, give it back.
+//! Claims of workers: kept alive, lost and given back.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::brokers::Brokers;
 use crate::client::{Client, Known};
 use crate::store::Store;
 
-/// After how long without a heartbeat a job is given to another worker. Long beside [`BEAT`], so that a machine that is busy does
-/// not take a claim from who keeps it alive.
+/// The time without a heartbeat after which a job is given to another worker. Long compared with [`BEAT`], so that a busy machine
+/// does not take a claim from a worker that keeps it alive.
 const JOB_TIMEOUT: Duration = Duration::from_secs(4);
-/// How often a worker says that it is at it still.
+/// The interval between a worker's heartbeats.
 const BEAT: Duration = Duration::from_millis(100);
 /// A time after which no claim ends in a test.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -43,7 +43,7 @@ struct Held {
 }
 
 impl Held {
-    /// Claims the first one that waits.
+    /// Claims the first waiting job.
     fn claim(client: &mut Client<'_>, worker: &str) -> Option<Self> {
         let (status, job) = client.ask("/v1/jobs/claim", &json!({ "workerId": worker })).unwrap();
         assert_eq!(status, 200, "{job}");
@@ -71,7 +71,7 @@ fn a_claim_with_heartbeats_outlives_its_timeout_and_one_without_goes_to_another(
     let began = Instant::now();
     let left = Held::claim(client, "silent").unwrap();
     assert_eq!((&*kept.payload, &*left.payload), ("kept alive", "left alone"), "in their order");
-    // The silent one loses its job, and so does whoever gets it after it: two whole timeouts.
+    // The silent worker loses its job, and so does each worker that gets it after it: two whole timeouts.
     let mut last = left.attempts;
     while last < 3 {
         assert_eq!(kept.ask(client, "heartbeat"), 204, "after {:?}", began.elapsed());

@@ -1,4 +1,4 @@
-//! A client that knows one broker, or the document, and finds the leader by what it is told: it never tries a list of brokers.
+//! A client that knows one broker, or the document, and finds the leader by their answers: it never tries a list of brokers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,22 +10,23 @@ use serde_json::Value;
 use crate::PATIENCE;
 use crate::store::Store;
 
-/// How long a connection may take, and an answer.
+/// The time limits of a connection and of an answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a client waits before it asks again.
+/// The time that a client waits before it asks again.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a client knows of the brokers from the beginning.
+/// A client's initial knowledge of the brokers.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
-    /// The address of one, which may lead or stand by, or not run at all. It asks there when it knows nothing better.
+    /// The address of one broker, which may lead or stand by, or not run at all. The client asks there when it knows nothing
+    /// better.
     Address(String),
     /// No broker: it reads `broker` in the document.
     Document,
 }
 
-/// How a client came to the address that it asks.
+/// The source of the address that a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// It was given to it.
@@ -58,8 +59,8 @@ impl<'a> Client<'a> {
         Self { store, known, at: None, answered_by: String::new(), discoveries }
     }
 
-    /// Asks whoever leads, and looks for it again when it has changed; `None` if the answer was lost, and what was asked was done
-    /// or not.
+    /// Sends a request to the leader, and looks for the leader again when it has changed; `None` if the answer was lost, so that
+    /// the request was carried out or not.
     pub(crate) fn ask(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
         let began = Instant::now();
         loop {
@@ -87,10 +88,10 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A broker that does not lead said who does, as far as it knows.
+    /// Goes to the leader that a broker in standby named, if it named one.
     fn follow(&mut self, asked: &str, leader: Option<&str>) {
         match &self.known {
-            // One that was started anew at its old address may name itself, until it has looked again.
+            // A broker that was restarted at its old address may name itself, until it has read the document again.
             Known::Address(_) => {
                 let other = leader.filter(|&leader| leader != asked);
                 self.at = other.map(|leader| (leader.to_owned(), Way::Standby));

@@ -1,5 +1,6 @@
 //! Two brokers on one document, killed and paused in turn while clients push and work: no job is lost, none is completed twice by
-//! two claims, the other one leads within the timeout and its looks, and clients find it by what they are told.
+//! two claims, the other broker leads within the timeout and its looks, and clients find it by the answers of brokers or by the
+//! document.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,22 +21,22 @@ use crate::{PATIENCE, RETRY, TIMEOUT};
 
 /// After how long a job is given to another worker.
 const JOB_TIMEOUT: Duration = Duration::from_secs(2);
-/// How much longer than it must a takeover may take, for processes that wait for a processor on a busy machine, and for the two
-/// requests to the store that it is made of.
+/// The allowance of a takeover beyond its computed bound, for processes that wait for a processor on a busy machine, and for the
+/// two requests to the store that it is made of.
 const SLACK: Duration = Duration::from_secs(5);
-/// How many jobs there are at least; more are pushed until the last leader was struck.
+/// The least number of jobs; more are pushed until the last leader was struck.
 const JOBS: u64 = 300;
 /// Between two pushes.
 const PACE: Duration = Duration::from_millis(20);
-/// How long a worker waits that was given nothing.
+/// The time that a worker waits after it was given no job.
 const IDLE: Duration = Duration::from_millis(20);
 const STRIKES: [Strike; 4] = [Strike::Kill, Strike::Pause, Strike::Kill, Strike::Pause];
 
-/// What is done to the leader.
+/// A fault of the leader.
 #[derive(Clone, Copy, Debug)]
 enum Strike {
     Kill,
-    /// Its process stands still until the other one leads.
+    /// Its process is stopped until the other one leads.
     Pause,
 }
 
@@ -73,7 +74,7 @@ fn work(
             continue;
         };
         let body = json!({ "workerId": name, "claim": claim });
-        // An answer that was lost: it is asked again, under the same claim.
+        // The answer was lost: the request is repeated, under the same claim.
         let path = format!("/v1/jobs/{id}/complete");
         let answer = std::iter::repeat_with(|| client.ask(&path, &body)).flatten().next();
         if answer.is_some_and(|(status, _)| status == 204) {
@@ -83,7 +84,7 @@ fn work(
     }
 }
 
-/// Strikes the leader, and waits until the other one leads and clients have found it; how long nobody led.
+/// Strikes the leader, and waits until the other one leads and clients have found it; returns the time without a leader.
 fn strike(brokers: &Brokers, strike: Strike) -> Duration {
     // Time in which something is done.
     std::thread::sleep(TIMEOUT / 2);
@@ -123,8 +124,8 @@ fn is_way_to(discovery: &Discovery, way: Way, address: &str) -> bool {
     discovery.way == way && discovery.address == address
 }
 
-/// What is known of the brokers by each worker: of one address or of none, so that each change of leader has one who can learn of
-/// it only from a broker that stands by, the one whose only address is that of the leader that was struck.
+/// Each worker's initial knowledge of the brokers: the address of one or of none. So at each change of leader, one worker can
+/// learn of it only from a broker in standby: the worker whose only address is that of the leader that was struck.
 fn knowledge(brokers: &Brokers) -> [Known; 4] {
     let address = |index| Known::Address(brokers.address(index).to_owned());
     [address(0), address(1), Known::Document, Known::Document]
@@ -141,7 +142,7 @@ fn run(store: Store, ground: Ground) {
             let (completed, is_done) = (&completed, &is_done);
             scope.spawn(move || work(brokers.client(known), &format!("worker {index}"), completed, is_done));
         }
-        // Whatever fails here is not to leave the others at work for ever.
+        // A failure here must not leave the other threads at work.
         let struck = catch_unwind(AssertUnwindSafe(|| STRIKES.map(|what| (what, strike(brokers, what)))));
         are_struck.store(true, Ordering::SeqCst);
         let pushed = pushing.join();
@@ -160,7 +161,7 @@ fn run(store: Store, ground: Ground) {
     for (number, claims) in &completed {
         assert_eq!(claims.len(), 1, "job {number} was completed by two claims: {claims:?}");
     }
-    // Of those whose answer was lost, nobody here knows; they are few.
+    // The outcome of requests whose answers were lost is not known here; they are few.
     assert!(completed.len() as u64 >= pushed / 2, "{} were told to be completed", completed.len());
     let discoveries = brokers.discoveries.lock().unwrap();
     let by = |way| discoveries.iter().filter(|discovery| discovery.way == way).count();

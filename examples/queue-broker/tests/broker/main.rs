@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// After how long without a write a broker is taken to be gone.
 const TIMEOUT: Duration = Duration::from_millis(1_500);
-/// How often one that does not lead looks.
+/// The interval at which a broker that does not lead reads the document.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long anything may take that must happen, on a busy machine.
+/// The time limit of everything that must happen, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
