@@ -9,7 +9,7 @@ use crate::{live, record};
 /// The exit code of a run of which this user or this machine cannot make some fault, or any.
 pub(crate) const NOT_RUN: i32 = 77;
 
-/// How a run ended.
+/// The end of a run.
 pub(crate) enum Ended {
     /// With this exit code, having printed this.
     Code(i32, String),
@@ -53,7 +53,7 @@ fn schedule<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     arguments.iter().copied().filter(|argument| is_of_it(argument)).collect()
 }
 
-/// What stands behind each `name`.
+/// The values that follow each `name`.
 fn values<'a>(arguments: &[&'a str], name: &str) -> Vec<&'a str> {
     let pairs = arguments.iter().zip(arguments.iter().skip(1));
     pairs.filter(|(before, _)| **before == name).map(|(_, value)| *value).collect()
@@ -126,7 +126,7 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
         Ok(output) => {
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();
             print!("{printed}");
-            // One that was ended by a signal has no code.
+            // A process that was ended by a signal has no code.
             Ended::Code(output.status.code().unwrap_or(1), printed)
         }
         Err(error) => Ended::Failed(format!("`{chaos}` cannot be run: {error}")),

@@ -5,7 +5,7 @@
 
 use crate::tidy::toml;
 
-/// What `deny.toml` says.
+/// The rules of `deny.toml`.
 pub(crate) struct Rules {
     licences: Vec<String>,
     /// Each banned package, with what to do instead.
@@ -27,7 +27,8 @@ impl Rules {
         Self { licences, bans: bans.collect() }
     }
 
-    /// What is wrong with the packages of a tree: lines of `name v1.2.3 …|licence`, as `cargo tree` prints them.
+    /// Returns what is wrong with the packages of a tree: lines of `name v1.2.3 …|licence`, as `cargo tree` prints
+    /// them.
     pub(crate) fn check_tree(&self, tree: &str) -> Vec<String> {
         let mut findings = Vec::new();
         for line in tree.lines().filter(|line| !line.trim().is_empty()) {
@@ -47,7 +48,7 @@ impl Rules {
         findings
     }
 
-    /// What is wrong with a lock file: packages from elsewhere than the public registry.
+    /// Returns what is wrong with a lock file: packages from elsewhere than the public registry.
     pub(crate) fn check_sources(lock: &str) -> Vec<String> {
         let sources = toml::entries(lock).into_iter().filter(|entry| entry.key == "source");
         let strange = sources

@@ -1,11 +1,11 @@
-//! `cargo xtask failover`: how long nobody leads over each store, on real servers, and the table of it.
+//! `cargo xtask failover`: the time without a leader over each store, on real servers, and the table of it.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::live;
 
-/// What is measured is built as users build it.
+/// The command that builds the measured programs, with the profile that users build them with.
 const BUILD: &[&str] = &[
     "build",
     "--release",
@@ -16,7 +16,7 @@ const BUILD: &[&str] = &[
     "--package",
     "primacy-lab",
 ];
-/// What starts the servers, and runs the bench.
+/// The command that starts the servers, and runs the bench.
 const RUN: &[&str] = &["run", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
 
 /// Installs, builds, and measures.

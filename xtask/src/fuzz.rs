@@ -19,7 +19,7 @@ struct Target {
     /// The test binary, as cargo names it.
     binary: &'static str,
     test: &'static str,
-    /// How long an input becomes at the most, in bytes.
+    /// The longest input, in bytes.
     length_max: usize,
 }
 
@@ -55,15 +55,15 @@ const BUILT: &[&str] = &[
     "--bins",
 ];
 
-/// How long each target runs where nothing else is said, in seconds.
+/// The default run time of each target, in seconds.
 pub(crate) const SECONDS: u64 = 60;
-/// How long one input may take, in seconds. Each takes microseconds; this is for a machine that is busy with other things.
+/// The time limit for one input, in seconds. Each takes microseconds; this is for a machine that is busy with other things.
 const INPUT_SECONDS_MAX: u64 = 60;
-/// How much memory a target may have, in MiB, most of it for the inputs that were found.
+/// The memory limit of a target, in MiB, most of it for the inputs that were found.
 const MEMORY_MAX: u64 = 1_024;
-/// How much one input may have allocated at once, in MiB. What a node reads has fewer bytes by far.
+/// The most that one input may have allocated at once, in MiB. The input of a node has fewer bytes by far.
 const ALLOCATION_MAX: u64 = 64;
-/// How much of a failed run's output is shown: its end, where the reason is.
+/// The number of lines shown of a failed run's output: its end, where the reason is.
 const COMPLAINT_LINES_MAX: usize = 30;
 
 /// Makes what is built count where it comes by, and remember what it compares with what. What is checked in a debug build
@@ -79,21 +79,21 @@ const FLAGS: &[&str] = &[
     "-Coverflow-checks",
 ];
 
-/// What became of one target.
+/// The result of one target.
 pub(crate) struct Run {
     /// The target.
     pub(crate) target: &'static str,
-    /// How many inputs it was given.
+    /// The number of inputs that it was given.
     pub(crate) executions: u64,
-    /// How many edges of the code were reached, and how many features: edges told apart by how often, and comparisons.
+    /// The number of edges of the code that were reached, and of features: edges told apart by how often, and comparisons.
     pub(crate) edges: u64,
     pub(crate) features: u64,
     pub(crate) took: Duration,
-    /// What failed: the end of its output, and where the input is.
+    /// The failure: the end of its output, and where the input is.
     pub(crate) failure: Option<String>,
 }
 
-/// What was asked for on the command line.
+/// The command line, parsed.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     seconds: u64,
@@ -239,7 +239,7 @@ impl Built {
         self.root.join("crates/primacy-fuzz/corpus").join(target.name)
     }
 
-    /// What earlier runs have found for it.
+    /// The folder of inputs that earlier runs have found for this target.
     fn found(&self, target: &Target) -> PathBuf {
         self.found.join(target.name)
     }

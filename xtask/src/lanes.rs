@@ -7,10 +7,11 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-/// How many binaries run at a time. Many of ours wait for leases and processes most of their time, and `cargo test` runs one after the other.
+/// The number of binaries that run at a time. Many wait for leases and processes most of their time; `cargo test` runs one after
+/// another.
 const LANES: usize = 2;
 
-/// How a program ended.
+/// The end of a program.
 pub(crate) struct Ended {
     pub(crate) status: io::Result<ExitStatus>,
     /// Processes that it left behind, with its output open.
@@ -73,7 +74,7 @@ pub(crate) fn run(
     let (next, tell) = (Mutex::new(binaries.iter()), Mutex::new(tell));
     let run_next = || {
         let binary = next.lock().expect("it only counts").next()?;
-        // Also of one that never ends its name is seen.
+        // Printed before the run, so that the name of a binary that never ends is seen too.
         println!("     Running {}", binary.executable.display());
         let mut command = Command::new(&binary.executable);
         command.current_dir(&binary.package).env("CARGO_MANIFEST_DIR", &binary.package);
@@ -90,12 +91,12 @@ pub(crate) fn run(
     });
 }
 
-/// What the kernel calls a pipe, as whoever writes to it sees it too.
+/// The kernel's name of a pipe, which the processes that write to it see too.
 fn name_of(pipe: &impl AsRawFd) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok()
 }
 
-/// Ends the processes that write to this pipe, and names them. While there is one, nobody sees the pipe's end.
+/// Ends the processes that write to this pipe, and names them. While one is alive, no reader sees the end of the pipe.
 fn end_who_writes_to(pipe: &Path) -> Vec<String> {
     let mut ended = Vec::new();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());

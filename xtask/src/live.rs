@@ -12,7 +12,7 @@ const REQUIRE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 /// The stores that are to be tried.
 const ONLY_VARIABLE: &str = "PRIMACY_LIVE_ONLY";
 
-/// What Python has: servers, and strangers' clients that stand in the same election.
+/// The packages from PyPI: servers, and foreign clients that campaign in the same election.
 const PYTHON: &[&str] = &[
     "moto[server]==5.2.5",
     "azure-storage-blob==12.31.1",
@@ -26,7 +26,7 @@ const PYTHON: &[&str] = &[
     "tenacity==6.3.1",
 ];
 
-/// What npm has.
+/// The packages from npm.
 const NPM: &[&str] = &["azurite@3.37.0"];
 
 /// Installs, and runs the laws on each server.
@@ -74,10 +74,10 @@ pub(crate) fn environment(root: &Path) -> [(&'static str, PathBuf); 1] {
     [(DIRECTORY_VARIABLE, directory(root))]
 }
 
-/// Installs the servers and the strangers' clients that are missing; what it did.
+/// Installs the servers and the foreign clients that are missing; returns what was done.
 ///
 /// # Errors
-/// What could not be installed.
+/// The package that could not be installed, with the reason.
 pub(crate) fn install(root: &Path) -> Result<String, String> {
     let told = needs::meet(Step::Live)?;
     let live = directory(root);

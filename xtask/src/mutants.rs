@@ -23,14 +23,14 @@ use crate::record;
 /// Where the patches are.
 const FOLDER: &str = "crates/primacy-sim/mutants";
 
-/// What is asked for.
+/// The command line, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wish {
     /// These; all, if none is named.
     names: Vec<String>,
     /// Only so many of them, drawn.
     draw: Option<usize>,
-    /// What they are drawn from: a number, a date, a commit.
+    /// The seed of the draw: a number, a date, a commit.
     seed: Option<String>,
     json: bool,
     /// Put the table into docs/proof.md.
@@ -196,7 +196,7 @@ impl Wish {
     }
 }
 
-/// A seed for whoever gives none; it is printed.
+/// The seed where none is given; it is printed.
 fn now() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string()
 }

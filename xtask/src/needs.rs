@@ -1,9 +1,9 @@
-//! What the tests need beside Rust, and how it is installed.
+//! The programs that the tests need beside Rust, and how they are installed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What somebody wants to do.
+/// A step that has needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// `cargo xtask test`
@@ -16,7 +16,7 @@ pub(crate) enum Step {
 
 /// Something that must be there before a step can run.
 struct Need {
-    /// Who wants it.
+    /// The steps that need it.
     wanted_by: &'static [Step],
     /// Succeeds where it is there.
     probe: &'static [&'static str],
@@ -130,7 +130,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Live],
-        // Debian puts the server's programs on nobody's PATH.
+        // Debian does not put the server's programs on the PATH.
         probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/postgres || postgres --version", "sh"],
         why: "the store `postgres` is tried on it",
         only_with: None,
@@ -191,7 +191,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Live],
-        // Its scripts are not used; what is wanted is the library, and the one that it logs with.
+        // Its scripts are not used, only its library and the logging library that it needs.
         probe: &["find", "/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar", "-quit"],
         why: "an ensemble of three ZooKeeper servers holds elections",
         only_with: None,

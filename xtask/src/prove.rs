@@ -1,4 +1,4 @@
-//! `cargo xtask prove`: the long searches, whose tables stand in docs/proof.md.
+//! `cargo xtask prove`: the long searches, whose tables are in docs/proof.md.
 //!
 //! Each part is a command of its own, which can be run alone; this runs them one after the other, and with `--write`
 //! puts what they print into the page, below the command that printed it.
@@ -8,7 +8,7 @@ use std::process::{ExitCode, Stdio};
 
 use crate::record;
 
-/// A part of the proof: its place in docs/proof.md, and what cargo is told.
+/// A part of the proof: its place in docs/proof.md, and the arguments of its cargo command.
 struct Part {
     name: &'static str,
     what: &'static str,
@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What a part prints, and whether it succeeded. How far it is, it tells on standard error.
+/// Returns the output of a part, and whether it succeeded. It reports its progress on standard error.
 fn tell(root: &Path, part: &Part) -> Result<(bool, String), String> {
     let mut command = crate::cargo(root, &[part.program, part.arguments].concat());
     command.stdin(Stdio::null()).stderr(Stdio::inherit());

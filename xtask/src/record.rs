@@ -1,4 +1,4 @@
-//! What long searches have found, as it stands in docs/proof.md.
+//! The results of long searches, as they are written to docs/proof.md.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ const PAGE: &str = "docs/proof.md";
 /// A run that may be put on the page.
 pub(crate) struct Run<'a> {
     root: &'a Path,
-    /// The code as it was when the run began; whoever waits for an hour goes on writing meanwhile.
+    /// The revision of the code when the run began: a run takes an hour, and its user goes on writing meanwhile.
     revision: String,
     began: Instant,
 }

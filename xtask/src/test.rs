@@ -21,21 +21,21 @@ const NOT_IN_THE_COMMAND: &[&str] = &[
     "cmake",
 ];
 
-/// What a step came to: fine, with a remark; not run, with the reason; or failed, with what is wrong.
+/// The outcome of a step: passed, with a remark; not run, with the reason; or failed, with what is wrong.
 enum Outcome {
     Passed(String),
     NotRun(String),
     Failed(String),
 }
 
-/// How many tests ran, over all binaries.
+/// The number of tests that ran, over all binaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     passed: usize,
     failed: usize,
 }
 
-/// What has come of some of them, so far.
+/// The results of some of them, so far.
 #[derive(Debug, Default)]
 struct Tally {
     count: Count,
@@ -107,7 +107,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// How much is left of the disk on which all is built: a step that has none fails with the strangest of reasons.
+/// The free space of the disk on which all is built: without any, a step fails for reasons that do not name it.
 fn disk(target: &Path) -> String {
     let there = target.ancestors().find(|folder| folder.exists());
     let mut command = Command::new("df");
@@ -171,7 +171,7 @@ fn among<'a>(packages: &[&str], tree: &'a str) -> Vec<&'a str> {
     names.filter(|name| packages.contains(name)).collect()
 }
 
-/// The packages that are built with few features, and with which: the command with those that it has by default, and none; the library
+/// The packages that are built with few features, and with which: the command with its default features, and with none; the library
 /// with one kind of election only.
 const FEW_FEATURES: &[(&str, Option<&str>)] = &[
     ("primacy-cli", None),
@@ -181,7 +181,7 @@ const FEW_FEATURES: &[(&str, Option<&str>)] = &[
     ("primacy", Some("peers")),
 ];
 
-/// What only elections among peers need, and stores on servers: no part of a program that elects over files.
+/// The dependencies that only elections among peers and stores on servers need: no part of a program that elects over files.
 const NOT_WITH_FILES: &[&str] = &["prost", "ring", "rustls", "tonic"];
 
 /// Every package of [`FEW_FEATURES`] is built, and the library without peers has nothing of [`NOT_WITH_FILES`].
@@ -235,10 +235,10 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
 /// Makes a live test fail where what it needs is not there; without it, the test says NOT RUN.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
-/// How many of the tests on servers run at a time, however few processors there are: they wait for leases most of the time.
+/// The number of tests on servers that run at a time, however few processors there are: they wait for leases most of the time.
 const LIVE_AT_A_TIME: &str = "5";
 
-/// How many of all others of one binary run at a time: many wait for leases, too, or for processes.
+/// The number of all other tests of one binary that run at a time: many wait for leases, too, or for processes.
 const TESTS_AT_A_TIME: &str = "4";
 
 /// All tests but those on servers.
@@ -281,7 +281,7 @@ fn tests(session: &mut Session<'_>) -> Outcome {
     session.judge(tally)
 }
 
-/// Those of stores on real servers. What the first steps have installed must be found: one that is left out fails.
+/// The tests of stores on real servers. What the first steps have installed must be found: a server that is left out fails.
 fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
     let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
     let mut command =
@@ -293,7 +293,7 @@ fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
     session.judge(tally)
 }
 
-/// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
+/// The number of mutants that are tried with every commit. All of them: `cargo xtask mutants`.
 const MUTANTS_DRAWN: &str = "2";
 
 /// Other mutants with every commit, so that all are tried in time, and the same for the same commit.
@@ -352,7 +352,7 @@ fn difference(first: &str, second: &str) -> Option<String> {
     Some(format!("line {} differs:\n{}\n{}", at + 1, line(&first), line(&second)))
 }
 
-/// The lines of a test run but those that tell how long it took.
+/// The lines of a test run without its summary lines, which contain the times.
 fn without_times(output: &str) -> Vec<&str> {
     output.lines().filter(|line| !line.starts_with("test result:")).collect()
 }
@@ -394,16 +394,16 @@ impl Session<'_> {
         succeeds(self.command(arguments))
     }
 
-    /// What a cargo command prints, or what it complains of.
+    /// Returns the output of a cargo command, or its complaint.
     fn output(&self, arguments: &[&str]) -> Result<String, String> {
         output(self.command(arguments)).map_err(|error| format!("cargo {}: {error}", arguments.join(" ")))
     }
 }
 
-/// How much of what a failed command printed is shown: its end, where the reason is.
+/// The number of lines shown of a failed command's output: its end, where the reason is.
 const COMPLAINT_LINES_MAX: usize = 40;
 
-/// What a command prints, or what it complains of.
+/// Returns the output of a command, or its complaint.
 fn output(mut command: Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -48,13 +48,14 @@ impl Authority {
         (params.not_before, params.not_after) = (at(from), at(until));
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        // Whoever reads between the two finds a key that is not the certificate's, and keeps what it has.
+        // A process that reads between the two writes finds a key that does not match the certificate, and keeps its
+        // current pair.
         replace(place, &format!("{file}.key"), &key.serialize_pem());
         replace(place, &format!("{file}.pem"), &certificate);
     }
 }
 
-/// Writes a file whole, readable by nobody else, in place of what was there.
+/// Writes a file whole, readable by its owner only, in place of the old one.
 pub fn replace(place: &Place, file: &str, text: &str) {
     let new = place.path(&format!("{file}.new"));
     fs::write(&new, text).unwrap();

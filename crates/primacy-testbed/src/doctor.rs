@@ -1,4 +1,4 @@
-//! What `primacy doctor` has found, as a program reads it.
+//! The findings of `primacy doctor`, parsed from its JSON output.
 
 use std::process::Output;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::{Place, stderr, stdout, strings};
 
-/// The lease of those that are not about it: far longer than any pause of a busy machine, so that none of its own fails.
+/// The lease of the tests that are not about it: far longer than any pause of a busy machine, so that no check of theirs fails for it.
 const LEASE: &str = "10m";
 
-/// What was found, and the exit code.
+/// The exit code and the findings of a run.
 #[derive(Debug)]
 pub struct Found {
     pub code: Option<i32>,

@@ -1,4 +1,4 @@
-//! A door for clients of etcd, and who asks at it in the messages themselves.
+//! A cluster that serves the etcd API, and a client that sends it raw gRPC messages.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// How long an answer may take.
+/// The longest time to wait for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the answer may take to a request that is answered when others are gone: a whole story.
+/// The longest time to wait for an answer that comes only when other clients have ended: a whole story.
 const WAITING_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// How often it is looked whether something has come to be.
+/// The interval between two checks of a condition that is waited for.
 pub const POLL: Duration = Duration::from_millis(100);
 
 /// Three nodes that keep a map together and serve clients, each with these arguments too.
@@ -92,7 +92,7 @@ impl Asked {
         answers.map(Response::into_inner).map_err(|status| told(&status))
     }
 
-    /// Asks with a name, where it has one, and nothing else, and waits until the answer begins: whether there is somebody who answers.
+    /// Sends a name, where the request has one, and nothing else, and waits until the answer begins: checks that the method is served.
     pub async fn reach(&self, path: &str, name: &str) -> Result<(), (Code, String)> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();

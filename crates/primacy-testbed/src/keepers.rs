@@ -1,4 +1,4 @@
-//! Nodes that keep a map together, on their disks if nothing else is said, and serve clients of etcd: as an operator has them, and as clients see them.
+//! Nodes that replicate a map, on disk by default, and serve the etcd API: as their operator and their clients see them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::{Node, Place, stderr, stdout, strings, wait_until};
 /// The name of their election.
 const ELECTION: &str = "e";
 
-/// What a command has said at its end.
+/// The exit code and the output of a command that has ended.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -87,7 +87,7 @@ impl Keepers {
         format!("{name}={address}")
     }
 
-    /// It is none of them any more; nor is it named to those that are started from now on.
+    /// Forgets a node: it is ended, and not named to nodes that are started from now on.
     pub fn forget(&mut self, name: &str) -> String {
         self.nodes.remove(name);
         self.addresses.remove(name).unwrap()
@@ -147,7 +147,7 @@ impl Keepers {
         self.dir(name).join(format!("{ELECTION}@{name}.log"))
     }
 
-    /// Waits until one of those that run leads.
+    /// Waits until a running node leads.
     pub fn leader(&mut self) -> String {
         let mut leader = None;
         wait_until("the election", || {
@@ -170,7 +170,7 @@ impl Keepers {
         wait_until("the transfer", || self.leader() == name);
     }
 
-    /// What an operator's command is told at this node.
+    /// The words of an operator's command for this node.
     fn words(&self, asked: &str, args: &[&str]) -> Vec<String> {
         let dir = self.dir(asked);
         let target = ["--election", ELECTION, "--state-dir", dir.to_str().unwrap()];
@@ -188,7 +188,7 @@ impl Keepers {
         Node::start(&self.place, "operator", &self.words(asked, &[args, &["--json"]].concat()))
     }
 
-    /// How a node stands; one that was just started has to answer first.
+    /// The status of a node; waits until a node that was just started answers.
     pub fn who(&self, asked: &str) -> Value {
         let mut who = None;
         wait_until("an answer", || {
@@ -203,7 +203,7 @@ impl Keepers {
         self.who(name)["peers"]["metadata"]["recovering"] == true
     }
 
-    /// Who votes, by what this node says, each with its address.
+    /// The voters by this node's list, each with its address.
     pub fn voters(&self, asked: &str) -> BTreeMap<String, String> {
         let said = self.verb(asked, &["member", "list", "--json"]);
         said.is(0, &[]);
@@ -224,13 +224,13 @@ impl Keepers {
         }
     }
 
-    /// Where the door of a node is.
+    /// The address of a node's etcd API.
     pub fn door(&self, name: &str) -> String {
         let serving = self.nodes[name].told.wait_for_event("serving_clients");
         serving["address"].as_str().unwrap().to_owned()
     }
 
-    /// Somebody who asks at the door of a node.
+    /// A client of a node's etcd API.
     pub async fn asked(&self, name: &str) -> Asked {
         Asked::new(&self.door(name)).await
     }
@@ -242,7 +242,7 @@ impl Keepers {
         answer.map(drop)
     }
 
-    /// Writes a key until that is acknowledged: while nobody leads it is not.
+    /// Writes a key until the write is acknowledged, which needs a leader.
     pub async fn write(&self, name: &str, key: &str) {
         let began = Instant::now();
         while let Err(error) = self.put(name, key).await {
@@ -260,7 +260,7 @@ impl Keepers {
         keys
     }
 
-    /// All keys, by the door of this node, with all that was written before. Each has its own value.
+    /// All keys by this node's etcd API, with every earlier write. Checks that each has its own value.
     pub async fn keys(&self, name: &str) -> BTreeSet<String> {
         let all = api::RangeRequest { key: vec![0], range_end: vec![0], ..Default::default() };
         let (asked, began) = (self.asked(name).await, Instant::now());
@@ -280,7 +280,7 @@ impl Keepers {
     }
 }
 
-/// What is written under a key: long enough that a small disk is full soon.
+/// The value that is written under a key: long enough that a small disk is full soon.
 pub fn value(key: &str) -> Vec<u8> {
     key.bytes().cycle().take(8 << 10).collect()
 }

@@ -38,7 +38,7 @@ impl Ledger {
         self.path.to_str().unwrap()
     }
 
-    /// Whether nobody is in the middle of a write.
+    /// True if no process is in the middle of a write.
     pub fn is_free(&self) -> bool {
         let connection = Connection::open(&self.path).unwrap();
         connection.busy_timeout(Duration::ZERO).unwrap();

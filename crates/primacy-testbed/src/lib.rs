@@ -1,4 +1,4 @@
-//! What the tests of the command share: its processes, what they tell, and the ledger that their jobs write to.
+//! The testbed of the command: its processes, their output, and the ledger that their jobs write to.
 //!
 //! The command is tested from outside: by its exit codes and messages, by the process table, by locks that its
 //! jobs take, and by what is in the ledger.
@@ -32,7 +32,7 @@ use primacy_conformance::live::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long anything that must happen may take, on a busy machine.
+/// The longest time to wait for anything that must happen, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The variable that marks everything that a test starts, so that the test can end it.
@@ -56,7 +56,7 @@ pub fn primacy_lab() -> &'static str {
     &PROGRAM
 }
 
-/// A program of this workspace, which lies beside the directory of those that test it.
+/// The path of a program of this workspace, which lies beside the directory of its test binaries.
 fn built(name: &str, package: &str) -> String {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().with_file_name(name);
@@ -84,15 +84,15 @@ pub fn started<T>(
     }
 }
 
-/// What begins a command whose words follow. It ignores no signals: these tests may run under `nohup` or in the background of a shell, and
-/// what such a one ignores `primacy` ignores too.
+/// The start of a command whose words follow. It resets ignored signals: these tests may run under `nohup` or in the background of a
+/// shell, and `primacy` inherits the signals that are ignored there.
 fn as_from_a_terminal() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP,INT");
     command
 }
 
-/// What a server answers: the status line with the headers, and the body.
+/// The response of a server: the status line with the headers, and the body.
 pub fn get(address: &str, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -183,7 +183,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Until none is left: one that is killed may just be starting another.
+        // Repeat until none is left: a process that is killed may just be starting another.
         loop {
             let alive = self.alive();
             if alive.is_empty() {
@@ -198,7 +198,7 @@ impl Drop for Place {
     }
 }
 
-/// What a process has told, line by line, as it comes.
+/// The output of a process, line by line, as it comes.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
@@ -259,7 +259,7 @@ impl Told {
         })
     }
 
-    /// How many events of this kind it has told.
+    /// The number of events of this kind in the output.
     pub fn count(&self, event: &str) -> usize {
         self.events().iter().filter(|told| told["event"] == event).count()
     }
@@ -274,7 +274,7 @@ impl Told {
 pub struct Node {
     pub name: String,
     pub told: Told,
-    /// What it told in its earlier lives.
+    /// The output of its earlier incarnations.
     pub past: Vec<String>,
     args: Vec<String>,
     /// The command that brings it to where it runs, where that is not here, and becomes it.
@@ -376,7 +376,7 @@ impl Node {
         kill_process(self.supervisor(), signal).unwrap();
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, once the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }

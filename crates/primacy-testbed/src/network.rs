@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 
 use crate::trouble::{Trouble, call};
 
-/// What the names of all namespaces begin with; then comes the number of the process that has made them.
+/// The prefix of all namespaces' names; the number of the process that made them follows.
 pub const PREFIX: &str = "primacy-chaos-";
 
 /// The port of every node, which has an address of its own. A node that is replaced and the one that takes its place are
 /// there at the same time; so they have this one and the next in turns.
 const PORT: u16 = 7400;
-/// The port of a node's door for clients; of these there are two as well.
+/// The port of a node's etcd API; of these there are two as well.
 const DOOR_PORT: u16 = 2379;
 
 /// The namespaces of some nodes; dropping it removes them.
@@ -26,17 +26,17 @@ pub struct Network {
     cuts: Vec<Cut>,
 }
 
-/// What does not get through.
+/// The links and the shares of traffic that are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// From the first to the second, counted from 0.
     pub links: BTreeSet<(usize, usize)>,
-    /// What share of all that arrives at a node is dropped, in per cent.
+    /// The share of all packets arriving at a node that is dropped, in per cent.
     pub shares: BTreeMap<usize, u64>,
 }
 
 impl Cut {
-    /// What divides the nodes into this part and all the others.
+    /// The cut that separates this part of the nodes from all others.
     #[must_use]
     pub fn apart(part: &[usize], nodes: usize) -> Self {
         let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
@@ -44,7 +44,7 @@ impl Cut {
         Self { links, shares: BTreeMap::new() }
     }
 
-    /// How many packets of all that the nodes have dropped were dropped where this cuts.
+    /// The number of dropped packets, of all that the nodes have dropped, that this cut explains.
     fn dropped(&self, by_node: &[Dropped]) -> u64 {
         let of =
             |to: usize, from| by_node.get(to).and_then(|dropped| dropped.get(&from)).copied().unwrap_or(0);
@@ -189,10 +189,10 @@ fn rules(node: usize, cut: &Cut) -> String {
     )
 }
 
-/// What the rules of a node have dropped: by the node that it came from, and of all that arrived.
+/// The packets that the rules of a node have dropped: by the node of origin, and of all that arrived (`None`).
 type Dropped = BTreeMap<Option<usize>, u64>;
 
-/// What a list of rules says of that.
+/// Reads that from a list of rules.
 fn dropped_by(listed: &str) -> Dropped {
     let mut dropped = Dropped::new();
     for line in listed.lines() {
@@ -231,7 +231,7 @@ pub fn probe() -> Result<(), Trouble> {
     let cut = Cut { links: BTreeSet::from([(1, 0)]), shares: BTreeMap::from([(0, 50)]) };
     let made = run_nft(&name, &rules(0, &cut)).and_then(|()| {
         let listed = call("ip", &["netns", "exec", &name, "nft", "list", "ruleset"])?;
-        // That it was taken without an error does not say that it stands there.
+        // A command that succeeds does not prove that the rule is in the list.
         if listed.contains("10.77.0.2 counter") && listed.contains("numgen random mod 100 < 50 counter") {
             Ok(())
         } else {

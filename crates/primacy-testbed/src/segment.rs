@@ -1,11 +1,12 @@
-//! A segment of a log as it stands on the disk: what must be known of it to damage it where that is wanted.
+//! A segment of a log on disk: the layout that a test must know to damage it at a chosen place.
 
 use std::ops::Range;
 
 /// The first page of a file of a log, and a slot of a state file.
 pub const PAGE: usize = 4096;
 
-/// What stands before the content of a block: the mark, the checksum of the header, the length, the checksum of the content.
+/// The length of the header before the content of a block: the mark, the checksum of the header, the length, the checksum of the
+/// content.
 pub const BLOCK_HEADER: usize = 16;
 
 /// The name of the first one.

@@ -33,7 +33,7 @@ impl SmallDisk {
         Self { holder, dir }
     }
 
-    /// What runs a command there.
+    /// The words that run a command in the namespaces of this disk.
     pub fn within(&self) -> Vec<String> {
         let holder = self.holder.id().to_string();
         strings(&["nsenter", "--target", &holder, "--user", "--mount", "--preserve-credentials"])

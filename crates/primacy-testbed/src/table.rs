@@ -21,7 +21,7 @@ impl Process {
     pub fn now(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        // One that has ended and was not reaped is no process any more.
+        // A zombie, which has ended and was not reaped, is no process any more.
         if matches!(*fields.first()?, "Z" | "X") {
             return None;
         }
@@ -82,7 +82,7 @@ pub struct Watch {
     thread: Option<JoinHandle<Vec<String>>>,
 }
 
-/// How long between two looks.
+/// The interval between two looks.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 impl Watch {
@@ -130,8 +130,8 @@ fn look(ledger: &str) -> Vec<String> {
     if !of_several(&jobs) {
         return Vec::new();
     }
-    // The table was not read in one moment: the first may have ended before the second began. But all of them were
-    // begun by now; so those that are still alive are alive together.
+    // The table was not read in one moment: the first job may have ended before the second began. But all of them
+    // had begun by now; so the jobs that are still alive are alive together.
     jobs.retain(|process, _| process.is_alive());
     if of_several(&jobs) { vec![format!("alive together: {jobs:?}")] } else { Vec::new() }
 }

@@ -4,25 +4,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What went wrong with the run itself.
+/// A failure of the run itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// A program of the system failed, or is not there.
     #[error("`{line}` failed: {said}")]
     Program {
-        /// How it was called.
+        /// Its command line.
         line: String,
-        /// What it said.
+        /// Its output.
         said: String,
     },
     /// A file could not be used.
     #[error("cannot {doing} {path}: {error}", path = .path.display())]
     File {
-        /// What was tried.
+        /// The operation that was tried.
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// A file of the run says something that is not understood.

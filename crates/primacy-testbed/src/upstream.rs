@@ -17,17 +17,17 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
-/// How long a write takes at most.
+/// The longest time that a write takes.
 const WORK_MAX_MS: usize = 7;
 
-/// What the service has seen.
+/// The requests and connections that the service has seen.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The token of each request, in the order in which they came.
     pub tokens: Mutex<Vec<u64>>,
     /// The token of each write, in the order in which they took effect, which is a while after they came.
     pub effects: Mutex<Vec<u64>>,
-    /// `began 7`, `ended 7` or `dropped 7`, for those that wait.
+    /// `began 7`, `ended 7` or `dropped 7`, for requests that wait.
     pub waits: Mutex<Vec<String>>,
     pub connections: AtomicU64,
     pub go: Notify,

@@ -1,4 +1,4 @@
-//! Which of the inputs that were found are kept: those that together reach the most, as few as will do.
+//! Selection of the inputs to keep: as few as together reach the most.
 //!
 //! libFuzzer tells what each reaches while it merges folders, for which it starts itself again through a shell; so the path
 //! of the target directory must have no space in it.
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{Built, Target};
 
-/// How many inputs of a target are kept at the most: tens of small files, which an ordinary test runs in no time.
+/// The most inputs that are kept of a target: tens of small files, which an ordinary test runs in no time.
 const KEPT_MAX: usize = 40;
 
 /// Adds what was found to what is kept of these targets.
@@ -81,7 +81,7 @@ fn inputs(control: &str) -> Vec<Input<'_>> {
     inputs
 }
 
-/// What to add to those that are kept: one after the other, the one that reaches the most that no other does.
+/// Returns the inputs to add to the kept ones: one after the other, the input that reaches the most that no other does.
 fn choose<'a>(inputs: &[Input<'a>], is_kept: &dyn Fn(&str) -> bool) -> Vec<&'a str> {
     let (kept, mut found): (Vec<_>, Vec<_>) = inputs.iter().partition(|input| is_kept(input.path));
     let mut reached: BTreeSet<u64> = kept.iter().flat_map(|input| input.reaches.iter().copied()).collect();

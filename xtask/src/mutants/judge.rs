@@ -17,19 +17,19 @@ use crate::chaos;
 /// more of them.
 const SEEDS_MAX: &str = "20000";
 
-/// How long chaos makes faults, in minutes, and what they are drawn from.
+/// The duration of a run of chaos, in minutes, and the seed of its faults.
 const CHAOS: [&str; 4] = ["--minutes", "1", "--seed", "1"];
 
-/// What takes longer than this hangs: a mutant may well ask itself for ever.
+/// The time limit of a command, after which it is taken to hang: a mutant may well loop for ever.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How long it may then take to end in order: a run of chaos takes its namespaces away.
+/// The time that it then has to end in order: a run of chaos takes its namespaces away.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How often is looked whether a command has ended.
+/// The interval between two checks whether a command has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a judge has said.
+/// The verdict of a judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Spoken {
     /// Nothing was found, by so much work.
@@ -41,7 +41,7 @@ pub(super) enum Spoken {
     NotRun(String),
 }
 
-/// How a mutant was caught.
+/// The way in which a mutant was caught.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Catch {
     /// By which invariant or test.
@@ -50,7 +50,7 @@ pub(super) struct Catch {
     pub(super) first_seed: Option<u64>,
     /// In how many worlds of the first thousand seeds anything spoke.
     pub(super) rate: Option<u64>,
-    /// What else spoke, and how often.
+    /// All rules that spoke, each with its count.
     pub(super) spoke: String,
 }
 
@@ -153,8 +153,7 @@ impl Builder {
         command
     }
 
-    /// Runs a command to its end, or for as long as there is patience; what it prints goes through a file, so that
-    /// nobody need read it meanwhile.
+    /// Runs a command to its end, or up to the time limit; its output goes through a file, so that nothing need read it meanwhile.
     fn run(&self, mut command: Command) -> Result<(Option<ExitStatus>, String), String> {
         let path = self.target.join("output");
         let failed = |error: io::Error| error.to_string();
@@ -201,7 +200,7 @@ fn target_option(target: &str) -> Vec<&str> {
     }
 }
 
-/// What a hunt or the model checker says in its last line: `caught invariant=I4 first=17 …`, or `survived run=20000`.
+/// Reads the verdict of a hunt or of the model checker from its last line: `caught invariant=I4 first=17 …`, or `survived run=20000`.
 fn said(text: &str) -> Result<Spoken, String> {
     let line = text.lines().rev().find(|line| line.starts_with("caught ") || line.starts_with("survived "));
     let line = line.ok_or_else(|| format!("nothing was said: {}", end(text)))?;
@@ -218,7 +217,7 @@ fn said(text: &str) -> Result<Spoken, String> {
     Ok(Spoken::Caught(Catch { by, first_seed: number("first"), rate: number("rate"), spoke }))
 }
 
-/// What the harness of tests says of this one.
+/// Reads the verdict of the test harness on this test.
 fn tested(test: &str, text: &str) -> Result<Spoken, String> {
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("test {test} ... ")));
     match line {
@@ -230,7 +229,7 @@ fn tested(test: &str, text: &str) -> Result<Spoken, String> {
     }
 }
 
-/// What a run of chaos says: `VIOLATIONS in ARM: RULE: COUNT`, and by its exit code that it came to an end.
+/// Reads the verdict of a run of chaos: `VIOLATIONS in ARM: RULE: COUNT`, and an exit code that shows that the run completed.
 fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, String> {
     let mut spoke: BTreeMap<&str, u64> = BTreeMap::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("VIOLATIONS in ")) {
@@ -246,7 +245,7 @@ fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, S
     match (code, spoke.iter().max_by_key(|(_, count)| **count)) {
         (Some(0), None) => Ok(Spoken::Nothing { run }),
         (Some(1), Some((most, _))) => {
-            // Of one overlap many rules may speak, each as often as somebody acted in it.
+            // Many rules may speak of one overlap, each as often as a process acted in it.
             let by = if spoke.contains_key(expected) { expected } else { most };
             let words: Vec<String> = spoke.iter().map(|(rule, count)| format!("{rule}:{count}")).collect();
             Ok(Spoken::Caught(Catch { by: by.to_owned(), spoke: words.join(","), ..Catch::default() }))

@@ -7,16 +7,16 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub(super) struct Patch {
     pub(super) name: String,
-    /// What is wrong, in a sentence.
+    /// The mistake, in a sentence.
     pub(super) mistake: String,
-    /// Who made it: an issue or code of another system.
+    /// Its origin: an issue or code of another system.
     pub(super) made_by: String,
-    /// Who must catch it: all of these.
+    /// The judges that must catch it, all of them.
     pub(super) judges: Vec<Judge>,
     pub(super) files: Vec<FileDiff>,
 }
 
-/// Who must catch a mutant.
+/// A judge that must catch a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judge {
     /// This invariant, in more of the worlds of the first seeds that catch it than any other.
@@ -29,7 +29,7 @@ pub(super) enum Judge {
     Chaos { arm: String, rule: String },
 }
 
-/// What a patch does to one file.
+/// The changes of a patch to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileDiff {
     pub(super) path: String,
@@ -117,7 +117,7 @@ impl Judge {
         }
     }
 
-    /// What it must say.
+    /// The invariant, test or rule that it must report.
     pub(super) fn expected(&self) -> &str {
         match self {
             Self::Seeds { invariant, .. } | Self::Model { invariant, .. } => invariant,

@@ -1,4 +1,4 @@
-//! What came of the mutants, for people and for programs.
+//! The table of results of the mutants, for people and for programs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ pub(super) struct Row<'a> {
     pub(super) search: Duration,
 }
 
-/// What came of it.
+/// The result of a mutant.
 pub(super) enum Verdict {
     Caught(Catch),
     /// By something else than it names, which it should then name, or which hides a judge that is blind.

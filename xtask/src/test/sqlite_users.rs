@@ -10,7 +10,7 @@ use super::{Outcome, Session, output};
 struct User {
     name: &'static str,
     dependency: &'static str,
-    /// True of one that leaves the library the oldest `rusqlite` of its range: that is compiled. The workspace has the newest.
+    /// True if the library is compiled with the oldest `rusqlite` of its range, for this user. The workspace has the newest.
     has_the_oldest: bool,
 }
 

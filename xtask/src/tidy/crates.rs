@@ -1,9 +1,9 @@
-//! The manifests: who may depend on whom, and what is written in one place only.
+//! The manifests: the dependencies between crates, and what is written in one place only.
 
 use super::toml::{self, Entry};
 use super::{Finding, Tree};
 
-/// What each crate may name as a dependency: those before it in its chain, and no other of this workspace.
+/// The dependencies that each crate may name: crates before it in its chain, and no other of this workspace.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-core", &[]),
     ("primacy-stores", &["primacy-core"]),
@@ -21,7 +21,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-testbed", &["primacy-core", "primacy-stores", "primacy", "primacy-conformance"]),
 ];
 
-/// Those that may use any crate, because nothing is built on them.
+/// The crates that may use any crate, because nothing is built on them.
 const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 
 /// The crates that others may use in their tests, and only there.
@@ -59,7 +59,7 @@ pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The minimum Rust version, the versions of dependencies and the lints stand in the root manifest alone.
+/// Checks that the minimum Rust version, the versions of dependencies and the lints are in the root manifest alone.
 pub(super) fn one_home(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in manifests(tree) {
@@ -92,7 +92,7 @@ pub(super) fn one_home(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Features are chosen, never taken by default: so heavy parts come in only where somebody asks for them.
+/// Checks that features are chosen, never taken by default: so heavy parts come in only where they are asked for.
 fn root_manifest(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else {
         return vec![Finding::new("Cargo.toml", 0, "the root manifest is missing")];

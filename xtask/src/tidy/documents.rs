@@ -3,7 +3,7 @@
 use super::toml;
 use super::{Finding, Tree};
 
-/// The files that belong to any repository of this kind, and those that this one promises.
+/// The files that belong to any repository of this kind, and the files that this one promises.
 const PRESENT: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -116,7 +116,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What only one machine has: the folders of users and of their jobs.
+/// Finds the paths that only one machine has: the folders of users and of their jobs.
 pub(super) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     // Written so that this file does not find itself.
     let paths = ["root/", "home/", "Users/", "work/"].map(|folder| format!("/{folder}"));

@@ -43,7 +43,7 @@ const NO_STORES: &[&str] = &[
     "object",
 ];
 
-/// Every election stands in the table of `election/mod.rs`, and every store in `open.rs`.
+/// Checks that every election is in the table of `election/mod.rs`, and every store in `open.rs`.
 pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let home = format!("{ELECTIONS}mod.rs");
@@ -156,13 +156,14 @@ pub(super) fn duties(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Where a number of seconds may stand in code, other than in `config.rs`.
+/// The files other than `config.rs` whose code may name a number of seconds.
 const DURATIONS: &[(&str, &str)] = &[
     ("crates/primacy/src/config.rs", "every default, and every relation between them"),
     ("crates/primacy-cli/src/cmd/demo", "the demonstration is a script with its own timing"),
 ];
 
-/// The command's own waits, which no relation of timers depends on, may stand where they are used, with a name.
+/// The command's own waits, which no relation of timers depends on, may be written where they are used, with a
+/// name.
 const MAY_NAME_THEM: &str = "crates/primacy-cli/src/";
 
 /// Only `config.rs` has default durations: a number of seconds anywhere else is a default that nobody checks.
@@ -204,7 +205,8 @@ const STORE_NAMES: &[&str] = &[
     "consul",
 ];
 
-/// Stores know of the elections only what is said to a store; no machine knows a store by name.
+/// Checks that stores know of the elections only the interface to a store, and that no machine knows a store by
+/// name.
 pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, rust) in tree.rust(STORES) {
@@ -241,10 +243,11 @@ pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
 /// Whatever draws a run.
 const DRAWINGS: &str = "crates/primacy-sim/src/draw/";
 
-/// What it may know of the simulator: the entries, and the words in which they are written.
+/// The parts of the simulator that it may know: the entries, and the words in which they are written.
 const OF_THE_TRACE: &[&str] = &["crate::trace", "crate::clock::Moment", "crate::network::Remark"];
 
-/// What draws a run is given its trace, and cannot ask the world: else a picture could show what no trace says.
+/// Checks that code that draws a run reads its trace only, not the world: else a picture could show what no trace
+/// says.
 pub(super) fn drawings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, rust) in tree.rust(DRAWINGS) {

@@ -1,5 +1,5 @@
-//! The rules of this repository that no compiler knows. Each check is a small function over the files; all
-//! findings of all checks are told at once. `cargo test` runs them too.
+//! The rules of this repository that no compiler knows. Each check is a small function over the files; all findings
+//! of all checks are printed at once. `cargo test` runs them too.
 
 mod crates;
 mod documents;
@@ -31,7 +31,7 @@ pub(crate) struct Finding {
     path: String,
     /// From 1; 0 where it is the file as a whole.
     line: usize,
-    /// What is wrong, and what to do.
+    /// The finding, and what to do.
     message: String,
 }
 

@@ -4,7 +4,7 @@
 use super::rust::Rust;
 use super::{Finding, Tree};
 
-/// What of an identifier is compared.
+/// The part of an identifier that is compared.
 #[derive(Clone, Copy)]
 enum Part {
     /// Any word of it: `msg` is found in `MsgKind` and in `last_msg`.
@@ -29,7 +29,7 @@ struct Banned {
 const EVERYWHERE: &[&str] = &[""];
 /// The machines, and the world that runs them.
 const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/"];
-/// What speaks of elections; adapters of stores, which speak their store's language, are not among it.
+/// The code that speaks of elections; adapters of stores, which speak their store's language, are not among it.
 const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/primacy/src/"];
 const METADATA: &[&str] = &[
     "crates/primacy-core/src/metadata/",
@@ -40,8 +40,8 @@ const METADATA: &[&str] = &[
     "crates/primacy-sim/src/swarm/primaries",
 ];
 const NOWHERE: &[&str] = &[];
-/// Names that are not ours to give: the standard library's; of an endpoint, that of whoever asks a node for something, which
-/// elections do not hear; and a method of object stores.
+/// Names that are not ours to give: the standard library's; of an endpoint, that of its client, which elections do not hear; and a
+/// method of object stores.
 const GIVEN: &[&str] = &["LazyLock", "UNIX_EPOCH", "Client", "get_opts"];
 /// The one election that has ballots, and those who run it.
 const RANKED: &[&str] = &[

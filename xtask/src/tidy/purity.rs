@@ -4,7 +4,7 @@ use super::{Finding, Tree, is_test_file};
 
 const CORE: &str = "crates/primacy-core/src/";
 
-/// What may not stand in the core outside its tests, and what to do instead.
+/// The patterns that are banned from the core outside its tests, and what to do instead.
 const IMPURE: &[(&str, &str)] = &[
     ("std::", "use `core::` or `alloc::`: the core is built without the standard library"),
     ("extern crate std", "the core is built without the standard library"),

@@ -35,7 +35,7 @@ impl Rust {
         self.tests.iter().any(|test| test.contains(&offset))
     }
 
-    /// How many lines of code the file has beside its tests, and how many lines its tests have in all.
+    /// Returns the number of lines of code that the file has beside its tests, and of all lines of its tests.
     pub(crate) fn lines(&self) -> (usize, usize) {
         let mut offset = 0;
         let mut code = 0;
@@ -51,7 +51,7 @@ impl Rust {
         words(&self.code)
     }
 
-    /// The places where `pattern` stands in the code as whole words: `async` is not found in `asynchronous`.
+    /// The places where `pattern` is found in the code as whole words: `async` is not found in `asynchronous`.
     pub(crate) fn find(&self, pattern: &str) -> Vec<usize> {
         let ends_in_word = pattern.as_bytes().last().is_some_and(|&byte| is_word(byte));
         let goes_on = |end: usize| self.code.as_bytes().get(end).is_some_and(|&byte| is_word(byte));
@@ -163,7 +163,7 @@ fn split(text: &str) -> (String, String) {
     (code, comments)
 }
 
-/// What stands at the start of `rest`, and its length in bytes where it is more than one character.
+/// The kind of token at the start of `rest`, and its length in bytes where it is more than one character.
 fn token(rest: &str, after_word: bool) -> (Kind, Option<usize>) {
     if rest.starts_with("//") {
         return (Kind::Comment, Some(rest.find('\n').unwrap_or(rest.len())));

@@ -1,11 +1,11 @@
-//! Honest tests: none is skipped, none sleeps, nothing is left for later in the code, and those that documents name are there.
+//! Honest tests: none is skipped, none sleeps, nothing is left for later in the code, and the tests that documents name exist.
 
 use std::collections::BTreeSet;
 
 use super::documents::{documents, prose_lines};
 use super::{Finding, Tree, is_test_file};
 
-/// What may stand nowhere, and why.
+/// The patterns that are banned everywhere, with the reason.
 const UNFINISHED: &[(&str, &str)] = &[
     ("#[ignore", "a test that does not run proves nothing; run it, or delete it"),
     ("todo!", "finish it, or leave it out"),
@@ -17,7 +17,7 @@ const UNFINISHED_COMMENTS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
 const SLEEPS: &[&str] = &["thread::sleep", "time::sleep", "sleep_until", "park_timeout"];
 
-/// Where a test may sleep, with the reason. All others are told the time, or wait on an event with a bound.
+/// The places where a test may sleep, with the reason. All others are handed the time, or wait on an event with a bound.
 const MAY_SLEEP: &[(&str, &str)] = &[
     (
         "crates/primacy-cli/tests/",
@@ -40,7 +40,7 @@ const MAY_SLEEP: &[(&str, &str)] = &[
 /// From how many words on a name is a sentence, as those of tests are: shorter ones are of other things, and also of other programs.
 const WORDS_OF_A_SENTENCE: usize = 5;
 
-/// What documents name and has its home elsewhere, with the reason.
+/// The names in documents that are defined elsewhere, with the reason.
 const NAMED_ELSEWHERE: &[(&str, &str)] =
     &[("idle_in_transaction_session_timeout", "a setting of PostgreSQL, which we do not touch")];
 
@@ -79,7 +79,7 @@ pub(super) fn honest(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Where a document says which test shows it, there is one: a name of so many words stands in a source, or is that of a file.
+/// Checks that each test that a document names exists: a name of so many words is found in a source, or is that of a file.
 pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let known = sentences_in_sources(tree);

@@ -1,6 +1,6 @@
 //! Reads as much of TOML as the manifests of this repository use.
 
-/// One `key = value` with the section that it stands in.
+/// One `key = value` with its section.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) section: String,
