@@ -11,7 +11,7 @@ use crate::protocol::{Command, Event, Input, Leader, Mandate, Output, Protocol, 
 use crate::term::Term;
 use crate::time::Instant;
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Appointed {
     me: Identity,
@@ -29,7 +29,7 @@ enum Role {
 }
 
 impl Appointed {
-    /// The machine of `me`, where `leader` is to lead. Which life of the leader's process leads is not known here.
+    /// The state machine of `me`, where `leader` is to lead. It does not know which incarnation of the leader leads.
     #[must_use]
     pub const fn new(me: Identity, leader: NodeId) -> Self {
         Self { me, leader, role: Role::Follower, outputs: VecDeque::new() }
@@ -63,7 +63,7 @@ impl Appointed {
             (Role::Follower, Command::Resign | Command::Withdraw | Command::Drained) => {} // It does not lead.
             (Role::Resigning, Command::Resign | Command::Withdraw) => {} // It does so already.
             (Role::Follower | Role::Resigning, Command::Healthy(_)) => {} // The appointment does not depend on it.
-            // Only the configuration can.
+            // Only the configuration can change that.
             (Role::Follower | Role::Leader | Role::Resigning, Command::Transfer(_) | Command::Down(_)) => {}
         }
     }

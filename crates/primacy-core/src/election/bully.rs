@@ -4,7 +4,7 @@
 //! Costs     n² − n − 1 messages if the lowest name notices that the highest is dead, n − 1 if the second highest does; two
 //!           delays after the detection. A heartbeat to every node.   Prefer `quorum`; or let one confirm it.
 //!
-//! How it goes:
+//! The roles of a node:
 //!
 //! ```text
 //!               silence: Election to all higher names            nobody is alive above: Coordinator to all lower names
@@ -15,12 +15,13 @@
 //!       └──────────────── Coordinator of a later election, or of the same one and a higher name ─────────────┘
 //! ```
 //!
-//! What the textbooks leave out. Elections are numbered, and every message carries the highest number that its sender has
-//! heard of: what carries a lower one than its receiver knows is late. A leader that hears of an election that it has not yet
-//! spoken in shows itself at once. Where two lead, the one of the later election stays, or of two in the same the higher name. A
-//! higher name that comes back takes over, as the textbooks have it; or, where the election is `sticky`, it listens first, asks
-//! the leader that it has lost as well as the names above it, and waits until there is need. A closed connection proves nothing,
-//! so only silence and a vouched death begin an election.
+//! Additions to the textbooks: elections are numbered, and every message carries the highest number that its sender has
+//! heard of; a message with a lower number than its receiver knows is late. A leader that hears of an election that it
+//! has not yet announced itself in sends its heartbeats at once. Where two lead, the one of the later election stays,
+//! or of two in the same the higher name. A higher name that comes back takes over, as the textbooks have it; or, where
+//! the election is `sticky`, it listens first, asks the leader that it has lost as well as the names above it, and
+//! waits until there is need. A closed connection proves nothing, so only silence and a reported death begin an
+//! election.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -33,78 +34,79 @@ use crate::protocol::{
 use crate::term::Term;
 use crate::time::{Duration, Instant};
 
-/// A number of an election above this one is no honest node's.
+/// The highest number of an election that an honest node sends.
 pub const ROUND_MAX: Term = Term(u64::MAX / 2);
 
-/// Who takes part, and how patient they are.
+/// The nodes and the timing of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life.
+    /// This node, with the incarnation of this process.
     pub me: Identity,
     /// All nodes, this one among them. The order of their names decides.
     pub nodes: BTreeSet<NodeId>,
-    /// How often the leader shows itself.
+    /// The interval at which the leader sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// How many heartbeats in a row must be missed until the leader is taken to be dead.
+    /// The number of consecutive heartbeats missed before the leader is taken to be dead.
     pub miss_count: u32,
-    /// How long is waited for somebody above to say that it is alive, and twice as long then for a leader. To be longer than
-    /// any round trip: whoever answers later is passed over, and may lead beside the one that did not wait.
+    /// The time to wait for a higher name to answer that it is alive, and half the time to wait for a leader after
+    /// that. To be longer than any round trip: a node that answers later is passed over, and may lead beside the one
+    /// that did not wait.
     pub answer_timeout: Duration,
-    /// Whether a node that comes back leaves the lead to whoever has it. To be the same on all nodes.
+    /// True if a node that comes back leaves the lead to the node that has it. To be the same on all nodes.
     pub sticky: bool,
 }
 
-/// What nodes say to each other. Its size is fixed but for the sender's name, which its connection knows: an incarnation, a
+/// A message between nodes. Its size is fixed but for the sender's name, which its connection knows: an incarnation, a
 /// number, one of six words, and with three of them another number, which is not above the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// The process life of the sender.
+    /// The incarnation of the sender.
     pub incarnation: Incarnation,
     /// The highest number of an election that the sender has heard of; at most [`ROUND_MAX`].
     pub round: Term,
-    /// What is said.
+    /// The content.
     pub body: Body,
 }
 
-/// The parts of the conversation.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// To all higher names: "is any of you alive? If not, I lead".
+    /// To all higher names: "Is any of you alive? If not, I lead."
     Election,
-    /// The answer: "I am, leave it to me".
+    /// The answer: "I am; leave it to me."
     Alive,
-    /// To all lower names: "I lead from now on".
+    /// To all lower names: "I lead from now on."
     Coordinator {
         /// The number of the election that it has won; at most [`Message::round`].
         term: Term,
     },
-    /// To all: "I still lead".
+    /// To all: "I still lead."
     Heartbeat {
         /// The number of the election that it has won; at most [`Message::round`].
         term: Term,
     },
-    /// The answer to a leader that has not heard of the latest election: "there was this one meanwhile".
+    /// The answer to a leader that has not heard of the latest election: "There was this one meanwhile."
     Late,
-    /// To all: "I led and do not any more".
+    /// To all: "I led and do not any more."
     Resigned {
         /// The number of the election that it had won; at most [`Message::round`].
         term: Term,
     },
 }
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bully {
     config: Config,
     role: Role,
     /// The highest number of an election that this node has heard of.
     round: Term,
-    /// The application wants this node to lead.
+    /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// It does not campaign before then: it has just resigned, or has only just been told to stand.
+    /// The time before which it does not campaign: it has just resigned, or was only just told to campaign.
     yields_until: Instant,
-    /// The leader that it has lost to silence, which is asked once more.
+    /// The leader that was lost to silence, which is asked once more.
     lost: Option<NodeId>,
     occasion: Occasion,
     told_leader: Option<Leader>,
@@ -115,11 +117,12 @@ pub struct Bully {
 enum Role {
     /// Hears a leader, or waits for one.
     Following { leader: Option<Leader>, detector: MissedHeartbeats },
-    /// Has asked whether anybody above is alive.
+    /// Has asked the higher names whether any of them is alive.
     Electing { until: Instant },
-    /// Somebody above is, and will say that it leads.
+    /// Has heard that a higher name is alive, and waits for it to announce that it leads.
     Waiting { until: Instant },
-    /// In the term that is the number of the election that it has won. It has shown itself since it heard of election `told`.
+    /// Leads in the term that is the number of the election that it has won. It has sent a heartbeat since it heard of
+    /// election `told`.
     Leading { term: Term, told: Term, beat_at: Instant, resigning: Option<Reason> },
 }
 
@@ -155,7 +158,7 @@ impl Protocol for Bully {
 }
 
 impl Bully {
-    /// The machine of `config.me`. It listens first, and does not campaign until it is told to.
+    /// The state machine of `config.me`. It listens first, and does not campaign until commanded to.
     ///
     /// # Panics
     /// If this node is not among the nodes.
@@ -177,7 +180,7 @@ impl Bully {
         }
     }
 
-    /// Begins an election now, whether there is a leader or not: what a textbook means by "a process initiates".
+    /// Begins an election now, whether there is a leader or not: a textbook's "a process initiates".
     pub fn initiate(&mut self, now: Instant) {
         if self.may_stand(now) {
             self.elect(now);
@@ -208,7 +211,7 @@ impl Bully {
             (Body::Alive, Role::Electing { .. }) => {} // Of an earlier election.
             // It waits already, or there is a leader by now.
             (Body::Alive, Role::Following { .. } | Role::Waiting { .. } | Role::Leading { .. }) => {}
-            // Whoever leads nonetheless shows itself once more, as soon as it has heard of that.
+            // A node that leads nonetheless sends a heartbeat once more, as soon as it has heard of that.
             (Body::Coordinator { .. } | Body::Heartbeat { .. }, _) if is_late => {
                 self.send(from.node, Body::Late)
             }
@@ -231,7 +234,7 @@ impl Bully {
                 if detector.suspects(now) && now >= self.yields_until =>
             {
                 let (leader, due) = (*leader, detector.deadline().max(self.yields_until));
-                // Whoever has overslept may only have missed what was said: it listens once more.
+                // A node that was asleep may only have missed the messages: it listens once more.
                 if now >= due.after(self.config.answer_timeout) {
                     self.follow(now, leader);
                 } else {
@@ -240,9 +243,9 @@ impl Bully {
             }
             Role::Electing { until } if now >= until.after(self.config.answer_timeout) => self.elect(now), // Overslept.
             Role::Electing { until } if now >= *until => self.become_leader(now),
-            // Whoever was alive above is not any more, or does not hear.
+            // No higher name that was alive is alive any more, or can be heard.
             Role::Waiting { until } if now >= *until => self.elect(now),
-            // Also while its work drains: nobody else shall lead before that has ended.
+            // Also while its work drains: no other node shall lead before that has ended.
             Role::Leading { beat_at, .. } if now >= *beat_at => self.beat(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => {} // Early.
         }
@@ -266,7 +269,7 @@ impl Bully {
                 self.healthy = false;
                 self.retire(now, Reason::Unhealthy);
             }
-            // The names decide who is next, and nothing else does.
+            // The names alone decide which node is next.
             Command::Resign | Command::Transfer(_) => self.retire(now, Reason::Resigned),
             Command::Down(_) => {} // There is no membership.
             Command::Drained => {
@@ -299,7 +302,7 @@ impl Bully {
 
     // ── electing ────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Asks all higher names, and a leader that it has lost. Whoever has nobody to ask need not wait.
+    /// Asks all higher names, and a leader that it has lost. A node that has none to ask need not wait.
     fn elect(&mut self, now: Instant) {
         self.round = self.round.next();
         let (me, lost) = (self.config.me.node, self.lost);
@@ -310,7 +313,7 @@ impl Bully {
         self.send_to(|node| node > me || Some(node) == lost, Body::Election);
     }
 
-    /// Somebody lower asks whether this node is alive; or somebody higher, whether it still leads.
+    /// Handles the question of a lower name whether this node is alive, or of a higher one whether it still leads.
     fn on_election(&mut self, now: Instant, from: NodeId, is_late: bool) {
         if let Role::Leading { term, resigning, .. } = self.role {
             if from < self.config.me.node && resigning.is_none() {
@@ -323,7 +326,7 @@ impl Bully {
         }
         self.send(from, Body::Alive);
         match &self.role {
-            // It will hear a leader, if there is one, before it has lost patience.
+            // It will hear a leader, if there is one, before its patience ends.
             Role::Following { leader: None, detector } if self.config.sticky && !detector.suspects(now) => {}
             Role::Following { .. } if is_late => {} // It has been asked before.
             Role::Following { leader, .. } => {
@@ -352,7 +355,8 @@ impl Bully {
         self.send_to(|_| true, Body::Heartbeat { term });
     }
 
-    /// Whoever has begun an election that this leader has not yet spoken in, has not heard it.
+    /// Sends a heartbeat in an election that this leader has not yet announced itself in: the node that began it has
+    /// not heard it.
     fn show_itself(&mut self, now: Instant) {
         if matches!(self.role, Role::Leading { told, .. } if told < self.round) {
             self.beat(now);
@@ -361,7 +365,7 @@ impl Bully {
 
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Another says that it leads, and has heard of the latest election.
+    /// Handles the message of another node that it leads, and has heard of the latest election.
     fn on_leader(&mut self, now: Instant, leader: Leader) {
         let rank = |leader: Leader| (leader.term, leader.identity.node);
         let yields = match &self.role {
@@ -411,7 +415,7 @@ impl Bully {
             Role::Following { leader, detector: MissedHeartbeats::new(heartbeat_interval, miss_count, now) };
     }
 
-    /// Leaves candidacy, or asks the application to drain.
+    /// Ends a candidacy, or asks the application to drain.
     fn retire(&mut self, now: Instant, reason: Reason) {
         let wants_to_lead = self.wants_to_lead();
         match &mut self.role {
@@ -433,7 +437,7 @@ impl Bully {
         self.round
     }
 
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         match &self.role {
@@ -443,7 +447,7 @@ impl Bully {
         }
     }
 
-    /// What made this node stand, if it stands or leads.
+    /// The event that made this node campaign, if it campaigns or leads.
     #[must_use]
     pub const fn occasion(&self) -> Occasion {
         self.occasion

@@ -1,16 +1,17 @@
-//! Nominate, then confirm: one election says who should lead, another one says who may.
+//! Nominate, then confirm: one election names the node that should lead, another one grants it the lead.
 //!
 //! The nomination may be any election among peers, an advisory one too; the confirmation is a [`quorum`](super::quorum), or a
 //! [`lease`](super::lease) over a store. The leader, its token and its end are the confirmation's.
 //!
 //! Assumes   what the confirmation assumes, for safety; what the nomination assumes, for the right one to lead.
-//! Promises  what the confirmation promises, whatever the nomination does: it can only say who stands.
+//! Promises  what the confirmation promises, whatever the nomination does: that can only choose the candidate.
 //! Costs     the messages of both. A change of leader: one after the other.
 //!
-//! How it goes: a node stands in the confirmation for as long as it is nominated. If the nomination moves to another node and
-//! stays there, the leader hands over in order: it drains, and only then may the other one lead. A nomination that flaps moves
-//! nothing. If nobody leads for long, because the nominee cannot be confirmed or nobody is nominated, everybody stands; so a
-//! nomination that fails costs time, and not the lead for good. To a nominee that was waited for in vain the lead is not handed.
+//! A node campaigns in the confirmation for as long as it is nominated. If the nomination moves to another node and
+//! stays there, the leader hands over in order: it drains, and only then may the other one lead. A nomination that
+//! flaps moves nothing. If there is no leader for long, because the nominee cannot be confirmed or there is none, all
+//! nodes campaign; so a nomination that fails costs time, and not the lead for good. The lead is not handed over to a
+//! nominee that was awaited in vain.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -21,31 +22,31 @@ use crate::id::NodeId;
 use crate::protocol::{Command, Endpoint, Event, Input, Output, Protocol};
 use crate::time::{Duration, Instant};
 
-/// For how many heartbeats of the nomination it should stand with another node until the leader hands over: what
-/// [`Config::damping`] is, where nothing speaks for something else.
+/// The number of heartbeats for which the nomination should stand with another node until the leader hands over: the
+/// default of [`Config::damping`].
 pub const DAMPING_COUNT: u32 = 8;
 
-/// How patient a node is.
+/// The damping and the patience of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// This node.
     pub me: NodeId,
-    /// How long the nomination must have stood with one other node until the leader hands over to it.
+    /// The time for which the nomination must have stood with one other node until the leader hands over to it.
     pub damping: Duration,
-    /// How long nobody may have led until everybody stands, nominated or not.
+    /// The time without a leader after which all nodes campaign, nominated or not.
     pub patience: Duration,
 }
 
-/// What is said in the one election, or in the other.
+/// A message of one of the two elections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message<N, C> {
-    /// Who should lead.
+    /// A message of the nomination.
     Nomination(N),
-    /// Who may.
+    /// A message of the confirmation.
     Confirmation(C),
 }
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug)]
 pub struct Confirmed<N: Protocol, C: Protocol> {
     nomination: N,
@@ -54,38 +55,38 @@ pub struct Confirmed<N: Protocol, C: Protocol> {
     outputs: Outputs<N, C>,
 }
 
-/// What it remembers beside them.
+/// The state of this machine beside that of its two elections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Own {
     config: Config,
-    /// The application wants this node to lead.
+    /// True if the application wants this node to lead.
     campaigning: bool,
-    /// Whom the nomination names.
+    /// The node that the nomination names.
     nominee: Option<NodeId>,
-    /// The confirmation was told to stand.
+    /// True if the confirmation was told to campaign.
     standing: bool,
-    /// Who leads, as the confirmation says.
+    /// The leader, as the confirmation reports it.
     leader: Option<NodeId>,
     lead: Lead,
-    /// To whom this leader hands over, and when.
+    /// The node to hand over to, and the time of it.
     hand_over: Option<(NodeId, Instant)>,
     patience: Patience,
-    /// A nominee that has led nobody out of a time without a leader: the lead is not handed to it as long as it is nominated.
+    /// A nominee that has not ended a time without a leader: the lead is not handed to it as long as it is nominated.
     unconfirmed: Option<NodeId>,
 }
 
-/// How long it is waited for the nominee.
+/// The state of the wait for the nominee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Patience {
-    /// Somebody leads.
+    /// There is a leader.
     NotNeeded,
-    /// Nobody does.
+    /// There is no leader; the nominee has until this time.
     Until(Instant),
-    /// Nobody has for too long: everybody stands.
+    /// There has been no leader for too long: all nodes campaign.
     Lost,
 }
 
-/// What is still to be done. Between two inputs it is empty, so it is no part of a machine's state.
+/// The effects that are still to be taken. Between two inputs there are none, so they are no part of a machine's state.
 #[derive(Clone)]
 struct Outputs<N: Protocol, C: Protocol>(VecDeque<Effect<N, C>>);
 
@@ -118,7 +119,7 @@ type Effect<N, C> =
 enum Lead {
     None,
     Held,
-    /// It is being given up, and its work drains.
+    /// The lead is being given up, and its work drains.
     Ending,
 }
 
@@ -194,7 +195,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Protocol for Confirmed<N, C> {
 }
 
 impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
-    /// The machine of `config.me`. It does not campaign until it is told to.
+    /// The state machine of `config.me`. It does not campaign until commanded to.
     #[must_use]
     pub fn new(config: Config, nomination: N, confirmation: C) -> Self {
         let own = Own {
@@ -209,25 +210,25 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
             unconfirmed: None,
         };
         let mut machine = Self { nomination, confirmation, own, outputs: Outputs(VecDeque::new()) };
-        // What they have to say before anything has come.
+        // Their outputs before any input.
         machine.take_nomination();
         machine.take_confirmation();
         machine
     }
 
-    /// Who should lead, as far as this node knows.
+    /// The node that should lead, as far as this node knows.
     #[must_use]
     pub const fn nominee(&self) -> Option<NodeId> {
         self.own.nominee
     }
 
-    /// The election that says who should lead.
+    /// The election that names the node that should lead.
     #[must_use]
     pub const fn nomination(&self) -> &N {
         &self.nomination
     }
 
-    /// The election that says who may.
+    /// The election that grants the lead.
     #[must_use]
     pub const fn confirmation(&self) -> &C {
         &self.confirmation
@@ -245,7 +246,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
                 self.nominate(now, Input::Command(command));
                 self.confirm(now, Input::Command(command));
             }
-            // Who is next is the nomination's to say: one that is not the nominee would hand the lead on at once.
+            // The nomination decides which node is next: another would hand the lead on at once.
             Command::Resign | Command::Transfer(_) => {
                 self.nominate(now, Input::Command(Command::Resign));
                 self.confirm(now, Input::Command(Command::Resign));
@@ -259,7 +260,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         }
     }
 
-    /// Hands an input to the nomination, and takes what comes of it.
+    /// Hands an input to the nomination, and applies its outputs.
     fn nominate(&mut self, now: Instant, input: Input<N::Message>) {
         self.nomination.handle(now, input);
         if self.take_nomination() {
@@ -268,7 +269,8 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         }
     }
 
-    /// Whether the nominee resigns. Nobody works for a nominee, so there is nothing to drain.
+    /// Applies the outputs of the nomination; returns true if the nominee resigns. No work depends on a nominee, so
+    /// there is nothing to drain.
     fn take_nomination(&mut self) -> bool {
         let mut resigns = false;
         while let Some(output) = self.nomination.poll() {
@@ -290,7 +292,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         resigns
     }
 
-    /// Hands an input to the confirmation, and passes on what comes of it.
+    /// Hands an input to the confirmation, and passes on its outputs.
     fn confirm(&mut self, now: Instant, input: Input<C::Message>) {
         self.confirmation.handle(now, input);
         self.take_confirmation();
@@ -320,7 +322,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         }
     }
 
-    /// Stands, withdraws or hands over, as the nomination has it.
+    /// Campaigns, withdraws or hands over, as the nomination has it.
     fn follow_nomination(&mut self, now: Instant) {
         self.lose_patience(now);
         let stands = self.own.campaigning
@@ -336,7 +338,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         self.hand_over(now);
     }
 
-    /// If nobody leads for long, nobody need be nominated to stand.
+    /// Lets this node campaign without a nomination if there is no leader for long.
     fn lose_patience(&mut self, now: Instant) {
         let Own { config, nominee, leader, patience, unconfirmed, .. } = &mut self.own;
         if *unconfirmed != *nominee || *unconfirmed == *leader {

@@ -9,11 +9,11 @@
 //! | [`ring`] | the highest name on a ring | advisory: a partition, two leaders |
 //! | [`ring_bidirectional`] | the same, with fewer messages on large rings | advisory |
 //! | [`seniority`] | the oldest member of a cluster | advisory: a partition may have two, as its policy says |
-//! | [`confirmed`] | whom one election names and another one confirms | that of the one that confirms |
+//! | [`confirmed`] | the node that one election nominates and another one confirms | that of the one that confirms |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //! | [`session`] | the first in the queue of a store that keeps sessions | a token, and one leader at a time |
 //!
-//! Beside them, [`errand`] writes into the record of a lease for somebody who does not campaign.
+//! Beside them, [`errand`] writes into the record of a lease for a node that does not campaign.
 //! What the two rings share is in [`on_a_ring`].
 
 use core::fmt;
@@ -50,7 +50,7 @@ pub enum Algorithm {
     Seniority,
 }
 
-/// This is the name of no election among peers.
+/// Error: no election among peers has this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAlgorithm;
 
@@ -59,7 +59,7 @@ impl Algorithm {
     pub const ALL: [Self; 6] =
         [Self::Quorum, Self::Ranked, Self::Bully, Self::Ring, Self::RingBidirectional, Self::Seniority];
 
-    /// Its name, such as `ring-bidirectional`.
+    /// The name of the algorithm, such as `ring-bidirectional`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether its leaders have a token, of themselves: no other leadership of the election ever has the same term.
+    /// True if its leaders have a token of their own: no other leadership of the election ever has the same term.
     #[must_use]
     pub const fn is_fenced(self) -> bool {
         match self {

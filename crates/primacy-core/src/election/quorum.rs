@@ -11,7 +11,7 @@
 //! Costs     a heartbeat and its answer per follower and interval. A change of leader: pre-vote, vote and first
 //!           heartbeat, one round trip each, and one write to each voter's disk.
 //!
-//! How it goes:
+//! The roles of a node:
 //!
 //! ```text
 //!              no leader, and the wait is over          majority says yes
@@ -21,10 +21,10 @@
 //!      └──── higher term, lease over, resigned, or two leaders in one term ────────  Leader
 //! ```
 //!
-//! Why nobody else leads while the leader's lease runs: every answer to a heartbeat is a promise to vote for
-//! nobody else for a while. The leader counts the promise from when it *sent* the heartbeat and shortens it by
-//! the drift; the voter counts it from when it *received* the heartbeat. So the leader stops believing before the
-//! promises of its majority end, and another leader needs a vote from that majority.
+//! Why no other node leads while the leader's lease runs: every answer to a heartbeat is a promise to vote for no other
+//! candidate for a while. The leader counts the promise from when it *sent* the heartbeat and shortens it by the drift;
+//! the voter counts it from when it *received* the heartbeat. So the leader stops believing before the promises of its
+//! majority end, and another leader needs a vote from that majority.
 
 mod config;
 mod embedding;
@@ -54,56 +54,57 @@ use crate::rng::Rng;
 use crate::term::Term;
 use crate::time::{Duration, Instant};
 
-/// How many dead process lives of a node are remembered. The connections of those further back are long gone.
+/// The number of dead incarnations remembered per node. The connections of older ones are long gone.
 const DEAD_MAX: usize = 8;
 
-/// How often the patience for votes is doubled while elections are lost: voters write before they answer, and a disk that
-/// is slower than configured must not keep everyone from being elected.
+/// The limit on doublings of the round timeout while elections are lost: voters write before they answer, and a disk
+/// slower than configured must not keep every candidate from being elected.
 const PATIENCE_DOUBLINGS_MAX: u32 = 2;
 
-/// How often a node that knows its leader to be gone asks those again who have not heard of it, each time after twice as
-/// long.
+/// The limit on retries by a node that knows its leader to be gone, against voters that have not heard of it. Each
+/// retry comes after twice the delay of the one before.
 const GONE_TRIES_MAX: u32 = 6;
 
-/// How many times as often as configured a leader shows itself at the most, to voters that promise for a shorter time.
+/// The limit on how much faster than configured a leader sends heartbeats, to voters that promise for a shorter time.
 const PACE_MAX: u64 = 100;
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
     config: Config,
     hard: HardState,
     role: Role,
-    /// The application wants this node to lead.
+    /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// A node that has just started or recovered does not know what it promised; until then it grants nothing.
+    /// The end of the silence after a start or a recovery: the node does not know what it promised, and until then it
+    /// grants nothing.
     silent_until: Instant,
-    /// To support nobody else.
+    /// The promise to support no other node, if one was made.
     promise: Option<Promise>,
-    /// Until then the work of some leadership from which this node was deposed may still be draining: the latest of their ends.
+    /// The latest end of the leaderships from which this node was deposed: until then their work may still be draining.
     works_until: Instant,
-    /// While this node knows that it has lost its disk: which terms the others have reported to this life.
+    /// The terms that the others have reported to this process, while this node knows that it has lost its disk.
     reports: TermReports,
-    /// All who have voted, as far as this life has known. Whoever has lost its disk does not know which of the voters that it is told
-    /// of are those that it counted, so it has to hear of all of them.
+    /// Every voter this process has seen in any configuration. A node that lost its disk cannot know which
+    /// configuration it voted under, so it must hear from all of them.
     known: BTreeSet<NodeId>,
-    /// The latest resignation heard of; passed on to those who may not have heard it.
+    /// The latest resignation heard of, passed on to voters that may not have heard it.
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
     gone: Option<DepartedLeader>,
-    /// What this node knows of the end of the last leadership that it knew.
+    /// The way the last leadership that this node knew has ended, as far as it knows.
     occasion: Occasion,
-    /// When to stand, while no leader is heard.
+    /// The time of the next campaign, while no leader is heard.
     stand_at: Instant,
-    /// How often this node was a candidate in vain since there was a leader.
+    /// The number of elections lost as a candidate since there was a leader.
     lost_elections: u32,
     round: Round,
     connected: BTreeMap<NodeId, Peer>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
-    /// Why the last round failed, for people.
+    /// The reasons why the last round failed, for people.
     refusals: BTreeMap<NodeId, Refusal>,
-    /// What the application was told last.
+    /// The leader last reported to the application.
     told_leader: Option<Leader>,
     rng: Rng,
     outputs: VecDeque<Output<Message, HardState>>,
@@ -130,42 +131,43 @@ struct Promise {
     until: Instant,
 }
 
-/// A round of questions and the answers so far, keyed by who gave them: a doubled answer counts once.
+/// A round of questions and the answers so far, by voter: a duplicated answer counts once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Poll {
     round: Round,
     asked_at: Instant,
-    /// When those who have not answered are given up.
+    /// The time at which voters that have not answered are given up.
     until: Instant,
     yes: BTreeSet<NodeId>,
-    /// Each refusal, and when it came.
+    /// Each refusal, and the time of its arrival.
     no: BTreeMap<NodeId, (Refusal, Instant)>,
 }
 
-/// A leader whose end this node knows for certain, by its resignation or its witnessed death.
+/// A leader that this node knows to be gone, by its resignation or its witnessed death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct DepartedLeader {
     leader: NodeId,
     /// The term in which it led.
     term: Term,
-    /// How often the others have refused since, perhaps because they had not heard of it yet.
+    /// The number of rounds refused since, perhaps by voters that had not heard of it yet.
     tries: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The end of the belief; `None` until a majority has answered.
+    /// The end of the lease, as this leader believes it; `None` until a majority has answered.
     valid_until: Option<Instant>,
-    /// When a leader that nobody answers gives up.
+    /// The time at which a leader that no majority answers gives up.
     confirm_by: Instant,
     beat_at: Instant,
-    /// When the latest rounds were sent.
+    /// The latest rounds, and when each was sent.
     sent: VecDeque<(Round, Instant)>,
-    /// Until when, counted on this clock, each voter surely supports this leader.
+    /// The time, on this clock, until which each voter surely supports this leader.
     support: BTreeMap<NodeId, Instant>,
-    /// For how long they promise that, where it is not this node's own duration: their configuration differs.
+    /// The durations of the voters' promises where they differ from this node's own, because their configuration
+    /// differs.
     promises: BTreeMap<NodeId, Duration>,
-    /// Set while the work is being drained. The lease is prolonged until it has.
+    /// The reason for resigning, while the work is being drained. The lease is extended until it has drained.
     resigning: Option<Reason>,
 }
 
@@ -204,7 +206,8 @@ impl Protocol for Quorum {
 }
 
 impl Quorum {
-    /// The machine of `config.me`, with what an earlier life left on its disk. It does not campaign until it is told to.
+    /// The state machine of `config.me`, with the durable state of an earlier incarnation. It does not campaign until
+    /// commanded to.
     ///
     /// # Panics
     /// If this node is not among the voters.
@@ -242,7 +245,7 @@ impl Quorum {
             outputs: VecDeque::new(),
         };
         if hard.promise < longest {
-            // Before the first promise: the next life must know for how long to stay silent.
+            // Before the first promise: the next incarnation must know for how long to stay silent.
             machine.persist(HardState { promise: longest, ..hard });
         }
         machine
@@ -260,7 +263,7 @@ impl Quorum {
             Body::Vote { round, leave } => self.on_vote(now, from, term, round, leave),
             Body::Heartbeat { round } => self.on_heartbeat(now, from, term, round),
             Body::Resigned { successor } => self.on_resigned(now, from, term, successor),
-            // An answer to an earlier life of this process is none to this one.
+            // An answer to an earlier incarnation is none to this one.
             Body::PreVoteReply { to, .. } | Body::VoteReply { to, .. } | Body::HeartbeatReply { to, .. }
                 if to != self.config.me.incarnation => {}
             Body::PreVoteReply { round, answer, .. } => {
@@ -275,12 +278,12 @@ impl Quorum {
 
     fn on_timeout(&mut self, now: Instant) {
         if now >= self.silent_until && self.promise_can_be_lowered() {
-            // All that an earlier life promised has ended; this life's promises are shorter.
+            // All promises of earlier incarnations have ended; those of this one are shorter.
             self.persist(HardState { promise: self.config.promised(), ..self.hard });
         }
         match &self.role {
             Role::Follower { leader: Some(following) } if following.detector.suspects(now) => {
-                // Silence: nobody knows who else has noticed, so a random wait keeps the nodes apart.
+                // Silence: a node does not know which others have noticed, so a random wait keeps them apart.
                 self.role = Role::Follower { leader: None };
                 self.stand_after_random_wait(self.promise_end(now));
             }
@@ -311,7 +314,7 @@ impl Quorum {
             Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
                 self.resign(now, Reason::Transferred(to));
             }
-            // To itself, or to a stranger: the lead is given up all the same, to whoever stands first.
+            // To itself or to a non-voter: the lead is given up all the same, to the first candidate.
             Command::Transfer(_) => self.resign(now, Reason::Resigned),
             Command::Down(_) => {} // Its members are in the configuration.
             Command::Drained => {
@@ -330,7 +333,7 @@ impl Quorum {
         }
         match evidence {
             Evidence::Connected(peer) => {
-                // It may vote only later.
+                // The peer may become a voter only later.
                 self.connected.insert(peer.identity.node, peer);
                 if !self.config.voters.contains(&peer.identity.node) {
                     return;
@@ -360,25 +363,25 @@ impl Quorum {
         }
     }
 
-    /// An operator has let this node come back without its disk. What it has voted and promised it cannot know; so it
-    /// takes no part until all others have told their term since.
+    /// Handles an operator's permission to come back without the disk. This node cannot know its votes and promises, so
+    /// it takes no part until all others have reported their term since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
-        // Also one that this node does not know for a voter yet: who votes may have changed since it was told last. Of whom it has to
-        // hear is another question.
+        // This includes nodes that it does not know as voters yet: the voters may have changed since it last heard. The
+        // set of nodes that it has to hear from is another question.
         if by == self.config.me.node || term > TERM_MAX || self.hard.past == DiskState::Recovered {
             return;
         }
         let me = self.config.me.node;
         let Some(recovered) = self.reports.take(self.hard, &self.known, me, by, term) else { return };
         self.persist(recovered);
-        // The process that had the lost disk may have answered heartbeats until it was readmitted with this one. Now
-        // nobody hears it any more, so nothing that it has promised lasts longer than a promise from now on.
+        // The process that had the lost disk may have answered heartbeats until this one was readmitted. Now no peer
+        // hears it any more, so nothing that it has promised lasts longer than a promise made from now on.
         let quiet = now.after(self.hard.promise.max(self.config.promised()));
         self.silent_until = self.silent_until.max(quiet);
         self.stand_after_random_wait(self.silent_until);
     }
 
-    /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
+    /// Handles a guardian's report that this incarnation and all its work are gone: it leads no more.
     fn on_died(&mut self, now: Instant, identity: Identity) {
         if identity.node == self.config.me.node || !self.config.voters.contains(&identity.node) {
             return; // This process lives, and an earlier life of it owes nothing; strangers have no vote.
@@ -394,7 +397,8 @@ impl Quorum {
         self.release(now, identity, TERM_MAX, Occasion::Died);
     }
 
-    /// That process life leads in this term or a lower one no more: it is not heard, and no promise to it binds.
+    /// Ends the leadership of that incarnation in this term and lower ones: it is not heard, and no promise to it
+    /// binds.
     fn release(&mut self, now: Instant, leader: Identity, term: Term, occasion: Occasion) {
         let promised = self.promise.filter(|promise| promise.to == leader && promise.term <= term);
         if promised.is_some() {
@@ -420,10 +424,10 @@ impl Quorum {
         self.campaigning && self.healthy && votes && !self.config.witness && !self.has_forgotten()
     }
 
-    /// Asks the others whether they would vote for this node. Nothing of its own changes. That keeps a node that was
-    /// cut off from disturbing a leader that it cannot hear. The first that stands because the leader is known to be
-    /// gone asks for the votes themselves, but only for the term after that leader's: whoever has come next leads in
-    /// that one or above it, and is not disturbed. So it does this once.
+    /// Asks the others whether they would vote for this node, and changes nothing of its own. That keeps a node that
+    /// was cut off from disturbing a leader that it cannot hear. If the leader is known to be gone, the first in the
+    /// order asks for votes at once, but only for the term after that leader's: a successor leads in that term or above
+    /// it and is not disturbed. So it does this once.
     fn stand(&mut self, now: Instant) {
         let is_first = |gone| self.occasion == Occasion::Transferred || self.place(gone) == 0;
         let is_sure = self.gone.is_some_and(|gone| gone.term == self.hard.term && is_first(gone.leader));
@@ -438,7 +442,7 @@ impl Quorum {
         self.count_pre_vote(now, self.config.me.node, answer);
     }
 
-    /// Takes a new term and votes for itself, which a promise to another forbids as it forbids any vote.
+    /// Takes a new term and votes for itself, which a promise to another node forbids as it forbids any vote.
     fn become_candidate(&mut self, now: Instant) {
         if let Some(refusal) = self.bound_to_another(now, self.config.me) {
             self.role = Role::Follower { leader: None };
@@ -450,8 +454,8 @@ impl Quorum {
         let round = poll.round;
         self.role = Role::Candidate(poll);
         self.hard.term = self.hard.term.next();
-        // The request may leave before the own vote is on disk: no reply is handled before it is, and if this
-        // process dies in between, its next life is another candidate, for whom these votes do not count.
+        // The request may leave before the own vote is on disk: no reply is handled before it is, and if this process
+        // dies in between, its next incarnation is another candidate, for which these votes do not count.
         self.send_all(Body::Vote { round, leave: self.leave });
         self.persist(HardState { voted_for: Some(self.config.me), ..self.hard });
         self.count_votes(now);
@@ -530,8 +534,8 @@ impl Quorum {
         }
     }
 
-    /// A refusal tells the refuser's term; a node that hears no leader takes a higher one over, so that its next
-    /// question is not below it again.
+    /// Takes over the higher term of a refuser, if this node hears no leader, so that its next question is not below it
+    /// again.
     fn learn_term(&mut self, now: Instant, term: Term, answer: Answer) {
         let leaderless = self.hears().is_none() && !matches!(self.role, Role::Leader(_));
         if term > self.hard.term && leaderless && matches!(answer, Answer::No(_)) {
@@ -553,7 +557,7 @@ impl Quorum {
         self.lost_elections = self.lost_elections.saturating_add(candidacies);
         self.role = Role::Follower { leader: None };
         self.refusals = no.iter().map(|&(by, (refusal, _))| (by, refusal)).collect();
-        // Nobody's word makes this node wait for ever; asking again too early does no harm.
+        // The wait is bounded whatever a peer says; asking again too early does no harm.
         let patience = now.after(self.config.promise_duration.times(10));
         let ends = no.iter().filter_map(|&(_, (refusal, at))| Some(at.after(refusal.left()?)));
         let bound_until = ends.max().unwrap_or(now).clamp(now, patience);
@@ -561,13 +565,13 @@ impl Quorum {
         let stick_to_another = no.iter().any(|&(_, (refusal, _))| !tells_nothing(refusal));
         let only_promises = !no.is_empty() && no.iter().all(|&(_, (refusal, _))| refusal.left().is_some());
         match &mut self.gone {
-            // This node knows that the leader is gone, and those who refuse are about to hear of it.
+            // This node knows that the leader is gone, and the voters that refuse are about to hear of it.
             Some(gone) if stick_to_another && gone.tries < GONE_TRIES_MAX => {
                 let (leader, patience) = (gone.leader, 1 << gone.tries);
                 gone.tries += 1;
                 self.stand_in_order(now.after(self.stagger().times(patience)), leader);
             }
-            // All know when the promises end, so nobody need wait at random.
+            // All nodes know when the promises end, so random waits are needless.
             Some(_) | None if only_promises => self.stand_in_order(bound_until, self.config.me.node),
             Some(_) | None => {
                 self.stand_after_random_wait(now);
@@ -587,13 +591,13 @@ impl Quorum {
         self.stand_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
     }
 
-    /// Where all learn of it at the same time, random waits would only cost time. The first by (priority, name)
-    /// among those that are connected stands at once, each next one a stagger later.
+    /// Campaigns in a fixed order: where all nodes learn of the end at the same time, random waits would only cost
+    /// time. The first connected node by (priority, name) campaigns at once, each next one a stagger later.
     fn stand_in_order(&mut self, from: Instant, gone: NodeId) {
         self.stand_at = from.after(self.stagger().times(self.place(gone) as u64));
     }
 
-    /// How many stand before this node when that one is gone.
+    /// Returns the number of nodes that campaign before this one when `gone` is gone.
     fn place(&self, gone: NodeId) -> usize {
         let rank = |node: NodeId, priority: u32| (Reverse(priority), node);
         let mine = rank(self.config.me.node, self.config.priority);
@@ -604,7 +608,7 @@ impl Quorum {
     fn stagger(&self) -> Duration {
         let mut round_trips: Vec<Duration> = self.connected_voters().map(|peer| peer.round_trip).collect();
         round_trips.sort_unstable();
-        // The middle one: one slow handshake must not make the order slower than chance.
+        // The median: one slow handshake must not make the order slower than chance.
         let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();
         usual.times(4).min(self.config.random_wait_max).max(self.config.stagger)
     }
@@ -628,7 +632,7 @@ impl Quorum {
         }
     }
 
-    /// What forbids this node to support `candidate`, whatever its term.
+    /// Returns the reason that forbids this node to support `candidate`, whatever its term.
     fn bound_to_another(&self, now: Instant, candidate: Identity) -> Option<Refusal> {
         if self.has_forgotten() {
             return Some(Refusal::Forgotten);
@@ -644,8 +648,8 @@ impl Quorum {
         self.learn_leave(now, leave);
         let same_vote = term == self.hard.term && self.hard.voted_for == Some(from);
         let answer = match self.bound_to_another(now, from) {
-            // The term is not taken over either: otherwise votes that were gathered on the strength of old
-            // pre-votes would unseat a leader whose lease still runs.
+            // The term is not taken over either: otherwise votes gathered on the strength of old pre-votes would unseat
+            // a leader whose lease still runs.
             Some(refusal) => Answer::No(refusal),
             None if term > self.hard.term || same_vote => Answer::Yes,
             None => Answer::No(Refusal::Term),
@@ -662,7 +666,7 @@ impl Quorum {
 
     // ── leading and following ───────────────────────────────────────────────────────────────────────────────
 
-    /// A new round of heartbeats, which this node answers for itself at once.
+    /// Sends a new round of heartbeats, which this node answers for itself at once.
     fn broadcast_heartbeat(&mut self, now: Instant) {
         self.round = Round(self.round.0 + 1);
         let (me, term, round) = (self.config.me, self.hard.term, self.round);
@@ -691,7 +695,7 @@ impl Quorum {
             return; // It may have promised to support another.
         }
         if term < self.hard.term {
-            // The answer carries the higher term, which tells that leader that it is none.
+            // The answer carries the higher term, which deposes that leader.
             let promise = Duration::ZERO;
             return self.send(from.node, Body::HeartbeatReply { round, to: from.incarnation, promise });
         }
@@ -736,8 +740,8 @@ impl Quorum {
             (self.hard.term, self.config.promise_duration, self.may_stand());
         let Role::Leader(lead) = &mut self.role else { return }; // Late: that leadership is over.
         if term > own_term {
-            // Somebody took a higher term, on stale pre-votes for example. It costs a new token and not the
-            // leader: the followers may vote for the leader that they follow.
+            // A node took a higher term, on stale pre-votes for example. It costs a new token and not the leader: the
+            // followers may vote for the leader that they follow.
             let stays = may_stand && lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(term));
             self.adopt_term(term);
@@ -782,7 +786,7 @@ impl Quorum {
         self.tell(event);
     }
 
-    /// There is a leader: what led to it is forgotten.
+    /// Clears the state of the election that has ended, because there is a leader.
     fn settle(&mut self) {
         self.refusals.clear();
         self.leave = None;
@@ -806,7 +810,7 @@ impl Quorum {
         }
     }
 
-    /// The leader that this node would name: itself only once it believes.
+    /// Returns the leader that this node would name: itself only once it believes that it leads.
     fn leader(&self) -> Option<Leader> {
         match &self.role {
             Role::Leader(Lead { valid_until: None, .. }) => None,
@@ -828,7 +832,7 @@ impl Quorum {
         self.promise.map_or(now, |promise| promise.until.max(now))
     }
 
-    /// Whether it has lost its disk, and not heard from all others since.
+    /// True if this node has lost its disk, and has not heard from all others since.
     fn has_forgotten(&self) -> bool {
         self.hard.past == DiskState::Lost
     }
@@ -837,7 +841,7 @@ impl Quorum {
         self.hard.promise > self.config.promised()
     }
 
-    /// The last lives of each voter that guardians have vouched to be gone.
+    /// The last incarnations of each voter that guardians have reported dead.
     pub(crate) fn dead(&self) -> impl Iterator<Item = Identity> {
         self.dead.iter().flat_map(|(&node, lives)| lives.iter().map(move |&life| Identity::new(node, life)))
     }
@@ -875,7 +879,7 @@ impl Quorum {
 }
 
 impl Lead {
-    /// A voter promises its support for so long.
+    /// Records the duration of a voter's promise of support.
     fn note_promise(&mut self, now: Instant, config: &Config, from: NodeId, promise: Duration) {
         if promise == config.promised() || promise.is_zero() {
             self.promises.remove(&from);
@@ -885,8 +889,9 @@ impl Lead {
         self.beat_at = self.beat_at.min(now.after(self.pace(config)));
     }
 
-    /// How often to show itself: often enough for whoever promises for the shortest time, as the configured interval is for the
-    /// configured duration. Among nodes whose durations differ a lease would else end before it is renewed.
+    /// Returns the heartbeat interval: short enough for the voter with the shortest promise, in the ratio of the
+    /// configured interval to the configured duration. Among nodes whose durations differ a lease would else end before
+    /// it is renewed.
     fn pace(&self, config: &Config) -> Duration {
         let shortest = self.promises.values().copied().min().unwrap_or(config.promise_duration);
         let least = config.heartbeat_interval.divided_by(PACE_MAX);

@@ -32,7 +32,7 @@ fn machine(names: &[NodeId], me: NodeId, sticky: bool) -> Bully {
     node
 }
 
-/// What it sends, and what it tells.
+/// The messages that it sends, and its events.
 fn drain(node: &mut Bully) -> (Vec<(NodeId, Message)>, Vec<Event>) {
     let (mut sent, mut told) = (Vec::new(), Vec::new());
     while let Some(output) = node.poll() {
@@ -67,7 +67,7 @@ fn heartbeat(term: u64) -> Body {
     Body::Heartbeat { term: Term(term) }
 }
 
-/// How many messages it takes among so many nodes of which the highest is dead, if the node of this place starts.
+/// The number of messages among `count` nodes of which the highest is dead, if the node at place `starts` begins.
 fn counted(count: usize, starts: usize) -> usize {
     let names = names(count);
     let mut now = at(0);
@@ -81,7 +81,7 @@ fn counted(count: usize, starts: usize) -> usize {
     first.initiate(now);
     take(first, names[starts], &mut under_way);
     let mut messages = 0;
-    // Until somebody leads, and all know it; before the first heartbeat.
+    // Until there is a leader that all nodes know, and before the first heartbeat.
     while nodes.values().any(|node| !matches!(node.role(), "following" | "leading")) || !under_way.is_empty()
     {
         if let Some((from, to, message)) = under_way.pop_front() {
@@ -108,8 +108,8 @@ fn it_takes_as_many_messages_as_the_formula_says() {
     for n in 2..=40 {
         assert_eq!(counted(n, 0), n * n - n - 1, "the lowest of {n} starts");
         assert_eq!(counted(n, n - 2), n - 1, "the second highest of {n} starts");
-        // The nodes from the one that starts up to the second highest ask all above them, are answered by all of these but
-        // the dead one, and the winner tells all below it.
+        // The nodes from the first one to the second highest ask all above them, are answered by all of these but the
+        // dead one, and the winner tells all below it.
         for starts in 0..n - 1 {
             let asking = n - 1 - starts;
             let expected = asking * (asking + 1) / 2 + asking * (asking - 1) / 2 + (n - 2);
@@ -138,7 +138,7 @@ fn what_is_of_an_earlier_election_leads_nobody_and_is_answered() {
     assert_eq!(sent[0].0, names[2]);
     assert_eq!((sent[0].1.body, sent[0].1.round), (Body::Late, Term(7)));
     assert_eq!(node.leader().unwrap().identity.node, names[1]);
-    // The one that was late has won an earlier election than the leader that is known.
+    // The late node has won an earlier election than the leader that is known.
     hear(&mut node, at(2), names[2], 7, heartbeat(6));
     assert_eq!(node.leader().unwrap().identity.node, names[1]);
     hear(&mut node, at(3), names[2], 7, heartbeat(7));

@@ -1,4 +1,5 @@
-//! What no story can tell: messages that no honest world brings about, and what is passed on of the two elections.
+//! Cases that no script can tell: messages that no honest node sends, and the outputs of the two elections that are
+//! passed on.
 
 use alloc::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
 
-/// One of three, in a life that begins at zero; it is connected to the others, and stands.
+/// One of three, in an incarnation that begins at zero; it is connected to the others, and campaigns.
 fn machine(name: &str) -> Machine {
     let millis = Duration::from_millis;
     let nomination = bully::Config {
@@ -93,7 +94,7 @@ fn nominates(rng: &mut Rng) -> bully::Message {
     bully::Message { incarnation: drawn_life(rng), round: Term(rng.mostly_small()), body }
 }
 
-/// What others would honestly say to this, if they have not said it already.
+/// The honest answer of the others to this, if they have not given it already.
 fn agrees(known: &quorum::Quorum, asked: quorum::Body) -> Option<quorum::Message> {
     use quorum::{Answer, Body};
     let (to, term) = (life("a").incarnation, known.status().hard.term);

@@ -1,4 +1,4 @@
-//! The states of an errand, made few for an exhaustive search.
+//! The reduction of the states of an errand, for an exhaustive search.
 
 use super::Errand;
 use crate::election::lease::RequestId;
@@ -35,8 +35,8 @@ impl Finite for Errand {
 }
 
 impl Errand {
-    /// Gives the last request this number, so that a search need not tell how many there were. Nothing depends on more of
-    /// a number than whether it is the last one's.
+    /// Gives the last request this number, so that a search need not tell how many there were. A number matters only in
+    /// that it is the last one's.
     pub fn renumber(&mut self, last: RequestId) {
         if let Some((request, _)) = &mut self.asked {
             *request = last;

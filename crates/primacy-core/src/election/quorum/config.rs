@@ -1,59 +1,59 @@
-//! What a node of the quorum election is told.
+//! The configuration of a node of the quorum election.
 
 use alloc::collections::BTreeSet;
 
 use crate::id::{Identity, NodeId};
 use crate::time::{Drift, Duration};
 
-/// Who takes part, and how patient they are.
+/// The voters, the timing and the safety of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life.
+    /// This node, with the incarnation of this process.
     pub me: Identity,
-    /// All who vote, this node among them.
+    /// The voters, this node among them.
     pub voters: BTreeSet<NodeId>,
-    /// What is promised. The same for all voters.
+    /// The guarantee. The same for all voters.
     pub safety: Safety,
-    /// How often the leader shows itself.
+    /// The interval at which the leader sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// How many heartbeats in a row must be missed until the leader is not heard any more.
+    /// The number of consecutive heartbeats missed before the leader is not heard any more.
     pub miss_count: u32,
-    /// For how long an answered heartbeat binds this node. Nodes with different durations are safe together.
+    /// The time for which an answered heartbeat binds this node. Nodes with different durations are safe together.
     pub promise_duration: Duration,
-    /// How long a new node listens for a leader.
+    /// The time for which a new node listens for a leader.
     pub initial_wait: Duration,
-    /// The longest random wait before a node stands.
+    /// The longest random wait before a node campaigns.
     pub random_wait_max: Duration,
-    /// How long a candidate waits for the answers of one round.
+    /// The time for which a candidate waits for the answers of one round.
     pub round_timeout: Duration,
-    /// The least time between two nodes that stand in order.
+    /// The least time between two nodes that campaign in order.
     pub stagger: Duration,
-    /// How far the rates of two clocks may differ.
+    /// The largest difference between the rates of two clocks.
     pub drift_max: Drift,
-    /// Nodes of higher priority stand first.
+    /// The priority of this node: nodes of higher priority campaign first.
     pub priority: u32,
-    /// Whether this node only votes.
+    /// True if this node only votes.
     pub witness: bool,
-    /// Whether a candidate asks before it takes a new term. Off only to show why it is on.
+    /// True if a candidate asks for pre-votes before it takes a new term. Off only to show why it is on.
     pub pre_vote: bool,
-    /// Whether a node that hears a leader refuses pre-votes. Off only to show why it is on.
+    /// True if a node that hears a leader refuses pre-votes. Off only to show why it is on.
     pub sticky: bool,
-    /// The seed of the random waits. Different for each node and each of its lives.
+    /// The seed of the random waits. Different for each node and each incarnation.
     pub seed: u64,
 }
 
-/// What the election promises.
+/// The guarantee of the election.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Safety {
-    /// No two nodes believe that they lead at the same time, under the drift bound; and tokens grow.
+    /// No two nodes believe at the same time that they lead, under the drift bound; and tokens grow.
     #[default]
     Lease,
-    /// Tokens grow, and that is all: for where every resource checks them.
+    /// Tokens grow, and that is all: for use where every resource checks them.
     Fenced,
 }
 
 impl Config {
-    /// For how long an answer to a heartbeat binds this node.
+    /// The time for which an answer to a heartbeat binds this node.
     pub(super) fn promised(&self) -> Duration {
         match self.safety {
             Safety::Lease => self.promise_duration,

@@ -18,20 +18,20 @@ impl Quorum {
         self.hard.term
     }
 
-    /// The state of the disk that it was started with.
+    /// The state of the disk with which it was started.
     #[must_use]
     pub const fn past(&self) -> DiskState {
         self.hard.past
     }
 
-    /// Whether it was voted into the lead of its term; it does not lead before a majority has answered it.
+    /// True if it was voted into the lead of its term; it does not lead before a majority has answered it.
     #[must_use]
     pub const fn has_won(&self) -> bool {
         matches!(self.role, Role::Leader(_))
     }
 
-    /// Takes over a term in which somebody leads, as something that was said beside the election shows. It is what a heartbeat of
-    /// that term would do, but for the promise. All outputs must have been drained before.
+    /// Takes over the term of a leader that was learned from outside the election. The effect is that of a heartbeat of
+    /// that term, without the promise. All outputs must have been drained before.
     pub fn bind(&mut self, now: Instant, term: Term) {
         debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
         if term <= self.hard.term || term > TERM_MAX {
@@ -44,15 +44,15 @@ impl Quorum {
         self.tell_leader();
     }
 
-    /// Who surely supports this leader now, itself among them if it votes; nobody if it does not lead.
+    /// The voters that surely support this leader now, itself among them if it votes; empty if it does not lead.
     #[must_use]
     pub fn supporters(&self, now: Instant) -> BTreeSet<NodeId> {
         let Role::Leader(lead) = &self.role else { return BTreeSet::new() };
         lead.support.iter().filter(|&(_, &until)| now < until).map(|(&voter, _)| voter).collect()
     }
 
-    /// Whether a majority of the voters of now support this leader until its lease ends. After a change of voters it may have a longer
-    /// lease by those before for a while.
+    /// True if a majority of the current voters supports this leader until its lease ends. After a change of voters its
+    /// lease from the earlier voters may be longer for a while.
     #[must_use]
     pub fn is_supported_to_the_end(&self) -> bool {
         let Role::Leader(lead) = &self.role else { return false };
@@ -61,8 +61,8 @@ impl Quorum {
         until.is_some() && until >= lead.valid_until
     }
 
-    /// These are the voters from now on. Support and votes of those who are none any more do not count, and a round that is under
-    /// way begins anew.
+    /// Replaces the voters. Support and votes of nodes that are no longer voters do not count, and a round under way
+    /// begins anew.
     pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
         if voters == self.config.voters {
             return;
@@ -79,8 +79,8 @@ impl Quorum {
         self.config.voters = voters;
     }
 
-    /// These voted once, or may have. If this node has lost its disk, it does not know by which of the lists that it is told it counted
-    /// before; so it hears of everybody on any of them before it votes again.
+    /// Adds nodes that have been voters, or may have been. A node that has lost its disk does not know under which
+    /// configuration it voted; so it hears from the voters of every one of them before it votes again.
     pub fn may_have_voted(&mut self, voters: impl IntoIterator<Item = NodeId>) {
         self.known.extend(voters);
     }

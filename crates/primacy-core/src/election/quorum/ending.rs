@@ -1,4 +1,4 @@
-//! The end of a leadership in a [quorum election](super): in order, by its clock, or by what others say.
+//! The end of a leadership in a [quorum election](super): by resignation, by expiry, or by a message of a peer.
 
 use super::{Body, Leave, Quorum, Role};
 use crate::hard_state::TERM_MAX;
@@ -8,7 +8,7 @@ use crate::term::Term;
 use crate::time::Instant;
 
 impl Quorum {
-    /// Past its lease a leader has stopped, whatever comes next. It stops heartbeating too, else its followers would
+    /// Ends a leadership whose lease has passed, whatever comes next. Heartbeats stop too, else the followers would
     /// stick to a leader that leads nobody.
     pub(super) fn expire(&mut self, now: Instant) {
         if let Role::Leader(lead) = &self.role
@@ -20,7 +20,7 @@ impl Quorum {
         }
     }
 
-    /// Leaves candidacy, or the lead in order.
+    /// Ends a candidacy, or resigns the lead in order.
     pub(super) fn retire(&mut self, now: Instant, reason: Reason) {
         match &self.role {
             Role::Leader(_) => self.resign(now, reason),
@@ -29,7 +29,7 @@ impl Quorum {
         }
     }
 
-    /// Asks the application to drain. The lead is kept until it has: nobody else may work before.
+    /// Asks the application to drain. The lead is kept until it has: no other node may work before.
     pub(super) fn resign(&mut self, now: Instant, reason: Reason) {
         let Role::Leader(lead) = &mut self.role else { return };
         match (lead.valid_until, lead.resigning) {
@@ -49,7 +49,8 @@ impl Quorum {
         self.works_until = earlier; // The work of this leadership has ended.
         self.shorten_promise_to_itself(now);
         if now < earlier {
-            // That of one before may not have, and the others' promises guard it: they run out by themselves.
+            // The work of an earlier leadership may not have, and the others' promises guard it: they run out by
+            // themselves.
             return self.stand_after_random_wait(now.after(self.config.promise_duration));
         }
         self.leave = Some(leave);
@@ -64,12 +65,12 @@ impl Quorum {
         self.stand_after_random_wait(now.after(self.config.promise_duration));
     }
 
-    /// Ends this node's leadership, if it has one. Its promise to itself goes on, like that of any supporter: what the
-    /// application does has not ended yet, and until it has, or the lease has, this node must not help another.
+    /// Ends this node's leadership, if it has one. Its promise to itself goes on, like that of any supporter: the work
+    /// of the application has not ended yet, and until it or the lease has, this node must not support another.
     pub(super) fn step_down(&mut self, reason: Reason) {
         let Role::Leader(lead) = &self.role else { return };
         if let Some(until) = lead.valid_until {
-            // The lease of an earlier leadership may end later: other voters gave it, who may promise for longer.
+            // The lease of an earlier leadership may end later: other voters gave it, which may promise for longer.
             self.works_until = self.works_until.max(until);
             self.tell(Event::Deposed(reason));
         }
@@ -77,8 +78,8 @@ impl Quorum {
         self.role = Role::Follower { leader: None };
     }
 
-    /// Ends the promise to itself with the last work that it guards. The leadership that has just ended guards none any more;
-    /// an earlier one may.
+    /// Ends the promise to itself with the last work that it guards. The leadership that has just ended guards none any
+    /// more; an earlier one may.
     fn shorten_promise_to_itself(&mut self, now: Instant) {
         let Some(promise) = self.promise.as_mut().filter(|promise| promise.to == self.config.me) else {
             return;
@@ -120,7 +121,7 @@ impl Quorum {
         }
     }
 
-    /// A resignation, heard from the leader itself or passed on by a candidate: the promise to it has ended.
+    /// Applies a resignation, heard from the leader itself or passed on by a candidate: the promise to it has ended.
     pub(super) fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
         let own = |leave: &Leave| leave.leader == self.config.me;
         let Some(leave) = leave.filter(|leave| !own(leave) && leave.term <= TERM_MAX) else { return };

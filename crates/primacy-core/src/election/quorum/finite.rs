@@ -1,4 +1,4 @@
-//! The states of a quorum machine, made few for an exhaustive search.
+//! The reduction of the states of a quorum machine, for an exhaustive search.
 
 use super::{Following, Lead, Poll, Promise, Quorum, Role};
 use crate::finite::{Finite, Use};

@@ -1,20 +1,21 @@
-//! What the nodes of a [quorum election](super) say to each other.
+//! The messages between the nodes of a [quorum election](super).
 //!
-//! Three questions and their answers, and a farewell. Every message carries the sender's process life and term; every
-//! question a round, which its answer echoes together with the life that asked, so that whatever is stale is known as such.
+//! There are three questions with their answers, and a resignation. Every message carries the sender's incarnation and
+//! term. Every question carries a round, which its answer echoes together with the incarnation that asked, so that
+//! stale answers are recognised.
 
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::term::Term;
 use crate::time::Duration;
 
-/// What nodes say to each other.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// The process life of the sender.
+    /// The incarnation of the sender.
     pub incarnation: Incarnation,
-    /// The sender's term.
+    /// The term of the sender.
     pub term: Term,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
@@ -22,10 +23,10 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Round(pub u64);
 
-/// The parts of the conversation.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// "If I stood for the term after mine, would you vote for me?" (the article's scouting). Changes nothing.
+    /// A pre-vote: "Would you vote for me in the term after mine?" (the article's scouting). Changes nothing.
     PreVote {
         /// The sender's round.
         round: Round,
@@ -36,12 +37,12 @@ pub enum Body {
     PreVoteReply {
         /// The round that is answered.
         round: Round,
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
         /// Yes or no.
         answer: Answer,
     },
-    /// "Vote for me in my term" (the article's proposal).
+    /// A request for a vote: "Vote for me in my term" (the article's proposal).
     Vote {
         /// The sender's round.
         round: Round,
@@ -52,12 +53,12 @@ pub enum Body {
     VoteReply {
         /// The round that is answered.
         round: Round,
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
         /// Yes or no.
         answer: Answer,
     },
-    /// "I lead in my term."
+    /// A heartbeat: "I lead in my term."
     Heartbeat {
         /// The sender's round.
         round: Round,
@@ -66,14 +67,15 @@ pub enum Body {
     HeartbeatReply {
         /// The round that is answered.
         round: Round,
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
-        /// For how long, counted from when the heartbeat came, the answerer promises to support nobody else.
+        /// The time, counted from the arrival of the heartbeat, for which the answerer promises to support no other
+        /// node.
         promise: Duration,
     },
-    /// "I led in my term and do not any more" (the article's cession).
+    /// A resignation: "I led in my term and do not any more" (the article's cession).
     Resigned {
-        /// Who shall have the lead next, if anyone in particular.
+        /// The node that shall have the lead next, if there is a preference.
         successor: Option<NodeId>,
     },
 }
@@ -87,38 +89,38 @@ pub enum Answer {
     No(Refusal),
 }
 
-/// Why a node says no.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The term is not above its own, or it has voted for another in it.
+    /// The term is not above the voter's own, or it has voted for another in it.
     Term,
-    /// It hears this leader.
+    /// The voter hears this leader.
     HearsLeader(NodeId),
-    /// It has promised to support another for this much longer.
+    /// The voter has promised to support another node for this much longer.
     Promised {
-        /// For how much longer.
+        /// The rest of the promise.
         left: Duration,
     },
-    /// It has just started and has forgotten what it promised; it stays silent for this much longer.
+    /// The voter has just started and does not know what it promised; it stays silent for this much longer.
     JustStarted {
-        /// For how much longer.
+        /// The rest of the silence.
         left: Duration,
     },
-    /// It has lost its disk, was readmitted, and has not heard yet from all others which term they are in.
+    /// The voter has lost its disk, was readmitted, and has not yet heard the term of all others.
     Forgotten,
 }
 
-/// A resignation, passed on: this process life led in this term, and has given that up for good.
+/// A resignation, passed on: this incarnation led in this term, and has given that up for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leave {
-    /// Who led.
+    /// The leader that resigned.
     pub leader: Identity,
-    /// In which term.
+    /// The term in which it led.
     pub term: Term,
 }
 
 impl Refusal {
-    /// For how much longer it will be so, where that is known.
+    /// The time for which the refusal still holds, if that is known.
     #[must_use]
     pub const fn left(&self) -> Option<Duration> {
         match self {

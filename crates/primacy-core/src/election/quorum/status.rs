@@ -1,4 +1,4 @@
-//! What a node of the quorum election can tell of itself.
+//! The status of a node of the quorum election.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,49 +7,50 @@ use crate::id::{Identity, NodeId};
 use crate::protocol::{Leader, Occasion};
 use crate::time::{Duration, Instant};
 
-/// What a node believes, for people and for judges.
+/// The state of a node, for people and for judges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its role: `follower`, `pre-candidate`, `candidate` or `leader`.
+    /// The role: `follower`, `pre-candidate`, `candidate` or `leader`.
     pub role: &'static str,
-    /// Its durable state.
+    /// The durable state.
     pub hard: HardState,
-    /// The leader that it hears, or itself if it believes to lead.
+    /// The leader that it hears, or itself if it believes that it leads.
     pub leader: Option<Leader>,
     /// The end of its own leadership.
     pub valid_until: Option<Instant>,
-    /// Whom it supports, and until when.
+    /// The node that it supports, and the end of the promise.
     pub promise: Option<(Identity, Instant)>,
-    /// While it leads: for how long others promise their support, where that is not this node's own duration.
+    /// The durations of the others' promises where they differ from this node's own, while it leads.
     pub promises: BTreeMap<NodeId, Duration>,
-    /// Why its last round failed: who refused, and with what words.
+    /// The refusals of the last round, by voter.
     pub refusals: BTreeMap<NodeId, Refusal>,
-    /// Whether it wants to lead.
+    /// True if it wants to lead.
     pub campaigning: bool,
-    /// Whether it is fit to lead.
+    /// True if it is fit to lead.
     pub healthy: bool,
     /// The other nodes that it hears.
     pub connected: BTreeSet<NodeId>,
-    /// Those among them that only vote.
+    /// The connected nodes that only vote.
     pub witnesses: BTreeSet<NodeId>,
-    /// When it will stand, if it hears no leader and may stand.
+    /// The time of its next campaign, if it hears no leader and may campaign.
     pub stand_at: Option<Instant>,
-    /// Until when it grants nothing, because it does not know what an earlier life promised.
+    /// The end of the silence after a start: until then it grants nothing, because it does not know what an earlier
+    /// incarnation promised.
     pub silent_until: Instant,
-    /// While it has lost its disk: who has told it their term so far.
+    /// The nodes that have reported their term so far, while it has lost its disk.
     pub recovering: Option<BTreeSet<NodeId>>,
-    /// While it has lost its disk: who has still to tell it. They need not all be voters of now.
+    /// The nodes that have still to report their term, while it has lost its disk. They need not all be current voters.
     pub waits_for: BTreeSet<NodeId>,
 }
 
 impl Quorum {
-    /// What made this node stand, if it stands or leads.
+    /// The event that made this node campaign, if it campaigns or leads.
     #[must_use]
     pub const fn occasion(&self) -> Occasion {
         self.occasion
     }
 
-    /// For how long others promise their support, where that is not this node's own duration; while it leads, and empty otherwise.
+    /// The durations of the others' promises where they differ from this node's own, while it leads; empty otherwise.
     #[must_use]
     pub fn promises(&self) -> BTreeMap<NodeId, Duration> {
         match &self.role {
@@ -58,7 +59,7 @@ impl Quorum {
         }
     }
 
-    /// What this node believes.
+    /// The state of this node.
     #[must_use]
     pub fn status(&self) -> Status {
         let (role, valid_until) = match &self.role {

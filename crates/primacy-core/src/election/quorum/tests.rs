@@ -1,4 +1,5 @@
-//! What no story can tell: there a node has one process, and here another one of it is alive elsewhere.
+//! Cases that no script can tell: a script has one process per node, and here another process of the node is alive
+//! elsewhere.
 
 use super::*;
 use crate::time::Drift;
@@ -11,7 +12,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
 
-/// One of three voters, in a life that begins at zero.
+/// One of three voters, in an incarnation that begins at zero.
 fn machine(name: &str, hard: HardState) -> Quorum {
     let millis = Duration::from_millis;
     let config = Config {
@@ -45,7 +46,7 @@ fn told(machine: &mut Quorum, now: Instant, by: &str, term: u64) {
     machine.handle(now, Input::Evidence(Evidence::Readmitted { by: node(by), term: Term(term) }));
 }
 
-/// What it says when `b` asks for its vote in this term.
+/// The answer to a request of `b` for a vote in this term.
 fn asked(machine: &mut Quorum, now: Instant, term: u64) -> Answer {
     let body = Body::Vote { round: Round(1), leave: None };
     let message = Message { incarnation: Incarnation { count: 1, nonce: 2 }, term: Term(term), body };
@@ -59,7 +60,7 @@ fn asked(machine: &mut Quorum, now: Instant, term: u64) -> Answer {
 
 #[test]
 fn what_the_lost_disk_promised_until_the_readmission_binds_the_new_one() {
-    // It has waited for long, elsewhere, while the process with the old disk still answered heartbeats.
+    // The new process has waited for long, elsewhere, while the process with the old disk still answered heartbeats.
     let mut c = machine("c", HardState::default());
     told(&mut c, at(60_000), "a", 4);
     drain(&mut c);
@@ -81,7 +82,7 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
     let outputs = drain(&mut first);
     let Some(Output::Persist(lost)) = outputs.first() else { panic!("{outputs:?}") };
     assert_eq!((lost.past, lost.term), (DiskState::Lost, Term(0)));
-    // What `a` has told was in its memory only; `b` alone is not enough, and nobody need tell it that it waits.
+    // The report of `a` was in memory only; `b` alone is not enough, and no peer need tell the node that it waits.
     let mut second = machine("c", *lost);
     assert_eq!(second.status().recovering, Some(BTreeSet::new()));
     assert_eq!(asked(&mut second, at(60_000), 9), Answer::No(Refusal::Forgotten));
@@ -90,7 +91,7 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
     drain(&mut second);
     told(&mut second, at(60_000), "a", 5);
     assert_eq!(second.status().hard, HardState { term: Term(5), past: DiskState::Recovered, ..*lost });
-    // Told again, it has nothing to learn.
+    // A second report has nothing to teach it.
     drain(&mut second);
     told(&mut second, at(70_000), "a", 7);
     assert_eq!((drain(&mut second), second.status().recovering), (Vec::new(), None));
@@ -103,7 +104,7 @@ fn a_node_that_is_refused_for_its_disk_has_lost_it_and_leads_no_more() {
         machine.handle(at(60_000), Input::Evidence(evidence));
         drain(machine)
     };
-    // The only voter that it knows of, as one that began the election and lost its disk since.
+    // The only voter that it knows of, as in a node that began the election and lost its disk since.
     let mut alone = machine("c", HardState::default());
     alone.set_voters([node("c")].into());
     alone.handle(at(2_000), Input::Command(Command::Campaign));
@@ -121,7 +122,7 @@ fn a_node_that_is_refused_for_its_disk_has_lost_it_and_leads_no_more() {
         (false, Vec::new()),
         "it knows that already"
     );
-    // One that has recovered goes on: that node has not heard of it yet. But what was replaced after that is lost.
+    // A recovered node goes on: the peer has not heard of the recovery yet. But a disk replaced after that is lost.
     let hard = HardState { term: Term(5), past: DiskState::Recovered, ..HardState::default() };
     let mut recovered = machine("c", hard);
     assert_eq!(
@@ -175,7 +176,7 @@ fn one_that_lost_its_disk_is_not_about_to_hear_that_the_leader_is_gone() {
     assert_eq!(b.gone.map(|gone| gone.tries), Some(0), "it would ask again and again");
 }
 
-/// What `b` asks the others when its time has come, if it asks anything: votes, or only what they would say.
+/// The kind of request that `b` sends at its deadline: `true` for votes, `false` for pre-votes, `None` for neither.
 fn asks_for_votes(b: &mut Quorum) -> Option<bool> {
     let now = b.deadline().expect("it stands");
     b.handle(now, Input::Timeout);
@@ -187,7 +188,7 @@ fn asks_for_votes(b: &mut Quorum) -> Option<bool> {
     drain(b).into_iter().find_map(kind)
 }
 
-/// `b`, which stands, follows `a` in term 1, and hears that it has resigned.
+/// `b`, which campaigns, follows `a` in term 1, and hears that it has resigned.
 fn without_leader(successor: Option<&str>) -> Quorum {
     let mut b = machine("b", HardState::default());
     b.handle(at(60_000), Input::Command(Command::Campaign));
@@ -203,7 +204,7 @@ fn without_leader(successor: Option<&str>) -> Quorum {
 fn one_that_knows_its_leader_to_be_gone_asks_for_votes_once_and_nobody_answers() {
     let mut b = without_leader(None);
     assert_eq!(asks_for_votes(&mut b), Some(true));
-    // Cut off from now on: it must not come back in a term that unseats whoever leads by then.
+    // Cut off from now on: it must not come back in a term that unseats the leader of then.
     let later: Vec<bool> = (0..20).filter_map(|_| asks_for_votes(&mut b)).collect();
     assert!(later.len() > 5 && later.iter().all(|votes| !votes), "{later:?}");
     assert_eq!(b.status().hard.term, Term(2));
