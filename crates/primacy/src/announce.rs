@@ -1,6 +1,6 @@
-//! What a leader tells all others of the application's: a few bytes, with a number that never goes back.
+//! A leader's announcements to all others: a few bytes of the application, with a number that never goes back.
 //!
-//! The election `ranked` carries them in every message of the leader; the others have nothing of the kind.
+//! Only the election `ranked` has them: it carries them in every message of the leader.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::leadership::Leadership;
 /// The longest state that a leader can announce, in bytes.
 pub const ANNOUNCEMENT_MAX: usize = STATE_MAX;
 
-/// What a leader has announced, as one node has heard it.
+/// An announcement of a leader, as one node has received it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// Which message of which leader it came with: the larger, the later. It grows with every message, whether the state is
-    /// another one or not, and on one node it never goes back while the process lives.
+    /// The message of the leader with which it came: the larger, the later. It grows with every message, whether the state has
+    /// changed or not, and on one node it never goes back while the process runs.
     pub number: LeaderSequence,
     /// The state. Empty as long as no leader has announced any.
     pub state: Arc<[u8]>,
@@ -46,15 +46,15 @@ pub enum PublishError {
     /// Only the leader announces, until its work shall stop.
     #[error("{node} does not lead: {}; let the leader publish it", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
     NotLeading {
-        /// Who should have announced it.
+        /// The node that should have announced it.
         node: NodeId,
-        /// Who leads, as far as it knows.
+        /// The leader, as far as the node knows.
         leader: Option<NodeId>,
     },
-    /// The leader drains its work, and says nothing more.
+    /// The leader drains its work, and announces nothing more.
     #[error("{node} is giving up its lead; let the next leader publish it")]
     GivingUp {
-        /// Who leads as yet.
+        /// The node that still leads.
         node: NodeId,
     },
     /// Every message of the leader carries it, so it is short.
@@ -62,7 +62,7 @@ pub enum PublishError {
         "a leader publishes at most {ANNOUNCEMENT_MAX} bytes, and this has {length}; publish where the rest can be found"
     )]
     TooLong {
-        /// How many bytes there are.
+        /// The length in bytes.
         length: usize,
     },
     /// Messages of this election's leader carry nothing of the application's.
@@ -75,10 +75,10 @@ pub enum PublishError {
     Closed,
 }
 
-/// Sees what leaders announce, as this node hears it; made by [`Elector::announcements`].
+/// Shows the leaders' announcements, as this node receives them; made by [`Elector::announcements`].
 ///
-/// An observer holds nothing up. It sees the newest state and not each one: of two that are announced in a row, it may see
-/// the later one only.
+/// An observer delays nothing. It sees the newest state and not each one: of two that are announced in a row, it may see the
+/// later one only.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,7 +113,7 @@ impl Announcements {
         Self { newest, seen: None }
     }
 
-    /// The newest that this node has heard, or, where it leads, has said; `None` if it has heard no leader yet.
+    /// The newest announcement that this node has received or, as the leader, has sent; `None` if it has heard no leader yet.
     #[must_use]
     pub fn newest(&self) -> Option<Announcement> {
         self.newest.borrow().clone()
@@ -137,9 +137,9 @@ impl Announcements {
 }
 
 impl<M: Copy> Leadership<M> {
-    /// Publishes this state to all nodes: at once, and again with every message that says that this node leads. In the election
-    /// `ranked` only. It replaces what was published before. Returns the number of the message that it first went out with;
-    /// it is none of those that [`next_sequence`](Self::next_sequence) gives.
+    /// Publishes this state to all nodes: at once, and again with every later message of this node as the leader. In the election
+    /// `ranked` only. It replaces the state published before. Returns the number of the message that first carried it; it is
+    /// none of those that [`next_sequence`](Self::next_sequence) gives.
     ///
     /// A state is as safe as the next message: one that no other node has heard is forgotten with this leader. The next leader
     /// goes on with the last one that it has heard, until it publishes another; see [`Elector::announcements`].
@@ -154,7 +154,7 @@ impl<M: Copy> Leadership<M> {
 }
 
 impl Elector {
-    /// The same as [`Leadership::publish`], whoever holds the leadership of this node.
+    /// Publishes as [`Leadership::publish`] does, without the [`Leadership`] of this node.
     ///
     /// # Errors
     /// As there.
@@ -197,7 +197,7 @@ pub(crate) trait Announces {
         None
     }
 
-    /// What the leader has told last, as far as this node knows.
+    /// The last announcement of the leader, as far as this node knows.
     fn announced(&self) -> Option<(LeaderSequence, &Arc<[u8]>)> {
         None
     }
@@ -224,7 +224,7 @@ impl Announces for Lease {}
 impl<N: Protocol, C: Protocol> Announces for Confirmed<N, C> {}
 
 impl Desk {
-    /// Announces, and says so. The outputs of the machine must be drained afterwards.
+    /// Announces, and answers the order. The outputs of the machine must be drained afterwards.
     pub(crate) fn on_announce<P: Announces>(&self, now: Instant, order: Announce, machine: &mut P) {
         let Announce { term, state, answer } = order;
         let current = self.cell.as_ref().filter(|cell| !cell.is_ending());
@@ -239,7 +239,7 @@ impl Desk {
             let leader = leader.filter(|&leader| leader != node);
             if P::CARRIES { PublishError::NotLeading { node, leader } } else { PublishError::NotCarried }
         });
-        // Nobody may be waiting any more.
+        // The caller may have gone away.
         let _ = answer.send(announced);
     }
 

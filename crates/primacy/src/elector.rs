@@ -1,4 +1,4 @@
-//! Entering an election, and standing in it.
+//! Entering an election and campaigning in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,7 @@ pub struct Elector {
     about: Arc<About>,
 }
 
-/// What does not change while the node lives.
+/// State that does not change while the node runs.
 #[derive(Debug)]
 struct About {
     election: String,
@@ -72,7 +72,7 @@ struct About {
     kind: ElectionKind,
     witness: bool,
     timers: Timers,
-    /// How many members there must be, by seniority.
+    /// The minimum number of members, by seniority.
     minimum_members: Option<usize>,
     /// With the peers of the configuration; where voters can change, the map knows better.
     witness_spec: Option<WitnessSpec>,
@@ -87,7 +87,7 @@ struct About {
     halted: Arc<OnceLock<CampaignError>>,
 }
 
-/// Who confirms the leader that an election among peers names.
+/// The confirmation of the leader that an election among peers names.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Confirm {
     /// A majority of the peers.
@@ -139,7 +139,7 @@ impl Elector {
         Builder::default()
     }
 
-    /// Stands until elected.
+    /// Campaigns until elected.
     ///
     /// Cancel safe: dropping the future ends the candidacy. If this node was elected at that very moment, it resigns.
     ///
@@ -152,7 +152,7 @@ impl Elector {
         self.campaign_any().await?.fenced().map_err(|_| CampaignError::Advisory)
     }
 
-    /// The same in any election, also in one that is advisory: see [`Leadership::mandate`].
+    /// Campaigns in any election, also in an advisory one: see [`Leadership::mandate`].
     ///
     /// # Errors
     /// As [`campaign`](Self::campaign), but for [`CampaignError::Advisory`].
@@ -165,20 +165,19 @@ impl Elector {
         elected.await.unwrap_or_else(|_| Err(self.end()))
     }
 
-    /// Waits until this node takes part no more: [`CampaignError::Halted`] if it could not go on, and
-    /// [`CampaignError::Closed`] if it was closed. A node that stands or leads learns it there; this is for one that only
-    /// votes.
+    /// Waits until this node takes part no more: [`CampaignError::Halted`] if it could not go on, and [`CampaignError::Closed`] if it was
+    /// closed. A node that campaigns or leads learns it from its campaign; this is for a node that only votes.
     pub async fn closed(&self) -> CampaignError {
         self.orders.closed().await;
         self.end()
     }
 
-    /// Why this node takes part no more.
+    /// The reason why this node takes part no more.
     fn end(&self) -> CampaignError {
         self.about.halted.get().cloned().unwrap_or(CampaignError::Closed)
     }
 
-    /// Watches who leads, from now on.
+    /// Watches the leader, from now on.
     #[must_use]
     pub fn observe(&self) -> Observer {
         self.publisher.observe()
@@ -190,9 +189,9 @@ impl Elector {
         Announcements::new(self.publisher.announcements())
     }
 
-    /// Says whether this node is fit to lead. One that is not does not campaign, and gives up the lead in order.
+    /// Sets whether this node is fit to lead. An unfit node does not campaign, and gives up the lead in order.
     pub fn set_healthy(&self, healthy: bool) {
-        // Where the driver is gone, nobody leads.
+        // Where the driver is gone, this node does not lead.
         let _ = self.orders.send(Order::Healthy(healthy));
     }
 
@@ -208,13 +207,13 @@ impl Elector {
         &self.about.election
     }
 
-    /// How the leader is found; over a store, as by a quorum: with a token.
+    /// The kind of election. Over a store it is the same as by a quorum: with a token.
     #[must_use]
     pub fn kind(&self) -> ElectionKind {
         self.about.kind
     }
 
-    /// This node, in this life.
+    /// This node, in its present incarnation.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.about.identity
@@ -226,14 +225,14 @@ impl Elector {
         &self.about.timers
     }
 
-    /// How many members there must be; `None` where there are none.
+    /// The minimum number of members; `None` where there are none.
     pub(crate) fn minimum_members(&self) -> Option<usize> {
         self.about.minimum_members
     }
 
-    /// What a guardian of this process needs to bear witness to its death; `None` over a store that has no URL. With a guardian, the lead
-    /// of a process that died is another's at once, and so are its partitions. Where voters can change, it names those of now, and those
-    /// who come or go.
+    /// The parameters with which a guardian of this process reports its death; `None` over a store that has no URL. With a guardian, the
+    /// lead and the partitions of a dead process pass to other nodes at once. Where voters can change, it names the present voters, and
+    /// those being added or removed.
     #[must_use]
     pub fn witness_spec(&self) -> Option<WitnessSpec> {
         let spec = self.about.witness_spec.clone()?;
@@ -243,7 +242,7 @@ impl Elector {
         Some(spec.to(others.map(|(node, address)| (node, address.to_string()))))
     }
 
-    /// Whether the right of a leader of this election ends by itself.
+    /// True if the right of a leader of this election ends by itself.
     pub(crate) fn has_lease(&self) -> bool {
         self.about.has_lease
     }
@@ -280,8 +279,8 @@ impl fmt::Debug for Elector {
 }
 
 impl Builder {
-    /// The election's name: 1 to 63 letters, digits, `.`, `_` and `-`. Those who name the same one, and the same store
-    /// or peers, stand against each other.
+    /// The election's name: 1 to 63 letters, digits, `.`, `_` and `-`. Nodes that name the same election and the same store or peers
+    /// compete with each other.
     pub fn election(mut self, name: impl Into<String>) -> Self {
         self.election = Some(name.into());
         self
@@ -293,27 +292,26 @@ impl Builder {
         self
     }
 
-    /// Where this node can be reached, for those who look for the leader; goes into a store's record.
+    /// The address of this node, for clients that look for the leader; goes into a store's record.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = address.into();
         self
     }
 
-    /// How long a leader may lead without renewing: the longest outage after a silent death. Among peers it is the
-    /// promise. 1 s among peers and 10 s over a store if none is given.
+    /// The time for which a leader may lead without renewing: the longest outage after a silent death. Among peers it is the promise.
+    /// Default: 1 s among peers, 10 s over a store.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How often the leader renews; among peers, the heartbeat interval.
+    /// The interval at which the leader renews; among peers, the heartbeat interval.
     pub const fn renewal(mut self, renewal: Duration) -> Self {
         self.renewal = Some(renewal);
         self
     }
 
-    /// How long the work may take to end in order; if none is given, a quarter of the lease among peers, and a
-    /// sixth over a store.
+    /// The time that the work may take to end in order. Default: a quarter of the lease among peers, a sixth over a store.
     pub const fn drain(mut self, drain: Duration) -> Self {
         self.drain = Some(drain);
         self
@@ -325,7 +323,7 @@ impl Builder {
         self
     }
 
-    /// How far the rates of two clocks may differ; one per cent if nothing is given.
+    /// The most by which the rates of two clocks may differ. Default: one per cent.
     pub const fn drift_max(mut self, drift_max: Drift) -> Self {
         self.drift_max = Some(drift_max);
         self
@@ -337,16 +335,16 @@ impl Builder {
         self
     }
 
-    /// Among peers: how the leader is found; by a quorum if nothing is said. All nodes must agree.
+    /// Among peers: the algorithm that finds the leader. Default: a quorum. All nodes must agree.
     ///
-    /// One that is advisory must be [allowed](Self::allow_advisory).
+    /// An advisory algorithm must be [allowed](Self::allow_advisory).
     pub const fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = Some(algorithm);
         self
     }
 
-    /// Among peers: lets a quorum or a store say whether the one that the election names may lead. Its leaders have a token
-    /// then, and a lease. All nodes must agree.
+    /// Among peers: lets a quorum or a store confirm the node that the election names. Its leaders then have a token and a lease. All
+    /// nodes must agree.
     pub fn confirm(mut self, by: Confirm) -> Self {
         self.confirm = Some(by);
         self
@@ -365,20 +363,20 @@ impl Builder {
         self
     }
 
-    /// Among peers, by a quorum: what is promised; [`Safety::Lease`] if nothing is said. All nodes must agree. No other
-    /// election among peers has a lease.
+    /// Among peers, by a quorum: the promised safety. Default: [`Safety::Lease`]. All nodes must agree. No other election among peers has
+    /// a lease.
     pub const fn safety(mut self, safety: Safety) -> Self {
         self.safety = Some(safety);
         self
     }
 
-    /// Among peers: nodes of higher priority stand first.
+    /// Among peers: nodes of higher priority campaign first.
     pub const fn priority(mut self, priority: u32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Among peers: this node votes and never stands.
+    /// Among peers: this node votes and never campaigns.
     pub const fn witness(mut self, witness: bool) -> Self {
         self.witness = witness;
         self
@@ -405,15 +403,15 @@ impl Builder {
         self
     }
 
-    /// Among peers: protects what nodes say to each other by mutual TLS, with these files. Without it, all peers must
-    /// be on this machine.
+    /// Among peers: protects the connections between nodes by mutual TLS, with these files. Without it, all peers must be on this
+    /// machine.
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// Among peers: allows cleartext to other machines. Whoever reaches a port can then take part in the election, and
-    /// whoever sees the network can forge what nodes say; so this is for networks that are protected otherwise.
+    /// Among peers: allows cleartext to other machines. Then anyone who reaches a port can take part in the election, and anyone on the
+    /// network path can forge messages; so this is for networks that are protected otherwise.
     pub const fn insecure_cleartext(mut self, allowed: bool) -> Self {
         self.insecure_cleartext = allowed;
         self
@@ -467,7 +465,7 @@ impl Builder {
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
         let cordon = Cordon::load(self.state_dir.as_deref(), &config.election, config.node)?;
-        // What cannot be looked at now would never be elected over; better to say so.
+        // A store that cannot be read now could never elect; fail at once.
         store.first().await?;
         let identity = Identity::new(config.node, incarnation()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
@@ -497,7 +495,7 @@ impl Builder {
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
         let cordon = Cordon::load(self.state_dir.as_deref(), &config.election, config.node)?;
-        // What cannot be read now would never be elected over; better to say so.
+        // A store that cannot be read now could never elect; fail at once.
         register.read().await?;
         let identity = Identity::new(config.node, incarnation()?);
         let seed = u64::from_be_bytes(disk::entropy()?);
@@ -544,7 +542,7 @@ impl Builder {
         timers.check()?;
         let nomination_timers = match venue == venue_of_lease {
             true => timers.clone(),
-            // Whoever should lead is known as soon as in any other election among peers.
+            // The nominee is known as soon as in any other election among peers.
             false => Timers::new(venue, Some(timers.lease.min(config::PROMISE))),
         };
         let address = self.address.clone();
@@ -581,7 +579,7 @@ impl Builder {
         })
     }
 
-    /// Among peers: how the leader is found, and what that promises.
+    /// Among peers: the algorithm, and the safety that it promises.
     fn promised(&self) -> Result<(ElectionKind, Safety), ConfigError> {
         let confirmation = self.confirm.as_ref().map(|confirm| match confirm {
             Confirm::Quorum => Confirmation::Quorum,
@@ -616,7 +614,7 @@ impl Builder {
         }
     }
 
-    /// How the cluster is held, by seniority.
+    /// The membership options of the cluster, by seniority.
     fn membership(&self, kind: ElectionKind) -> Result<SeniorityOptions, ConfigError> {
         let Some(options) = &self.seniority else { return Ok(SeniorityOptions::default()) };
         if kind.algorithm != Algorithm::Seniority {
@@ -629,7 +627,7 @@ impl Builder {
     }
 }
 
-/// Another life than any other, where nothing is kept of earlier ones.
+/// Returns a new incarnation, where nothing is kept of earlier ones.
 fn incarnation() -> Result<Incarnation, ConnectError> {
     Ok(Incarnation { count: clock::wall_millis(), nonce: u64::from_be_bytes(disk::entropy()?) })
 }

@@ -1,8 +1,8 @@
 //! Making the first record of an election, so that its first leader has nothing to wait for.
 //!
-//! Where there is no record, nobody can tell whether one was deleted a moment ago, and so whoever creates it waits a whole
-//! lease before it leads. Somebody who *knows* that nobody leads can spare it that: by a released record, whose token is
-//! above any that the election has had.
+//! Where there is no record, a node cannot tell whether one was deleted a moment ago, so the node that creates it waits a
+//! whole lease before it leads. An operator who *knows* that there is no leader can spare it that wait, by a released
+//! record whose token is above any that the election has had.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use primacy_stores::{OpenError, Opened, ReadError, Register, SetError};
 
 use crate::clock;
 
-/// What [`init`] has come to.
+/// The outcome of [`init`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Init {
-    /// There was none, and it was made. Whoever stands first leads at once, with the token after this one.
+    /// There was no record, and one was made. The first candidate leads at once, with the token after this one.
     Made {
         /// The token of the record, which no leadership has.
         token: FencingToken,
     },
     /// There is one already, and it was left as it is.
     Exists {
-        /// What it says: its holder, if it has one, and its token.
+        /// The record: its holder, if it has one, and its token.
         record: Box<Record>,
     },
     /// The store keeps sessions and no record: there is nothing to make, and its first leader has nothing to wait for.
@@ -41,7 +41,7 @@ pub enum InitError {
     /// The record was not written.
     #[error("the first record was not written: {why}")]
     NotWritten {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
     /// It may have been written, or may yet be. To try again does no harm.
@@ -49,7 +49,7 @@ pub enum InitError {
         "it is not known whether the first record was written: {why}. Try again; what is there is never overwritten"
     )]
     Unknown {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 }
@@ -58,8 +58,8 @@ pub enum InitError {
 /// or directory, if there is none of these. `lease` is the duration that the record names, the one that the candidates are
 /// configured with.
 ///
-/// Only who knows that nobody leads may say so: a leader whose record was deleted goes on for at most one lease, and
-/// would meet the one that leads by this record. Their tokens differ all the same.
+/// Only call this if you know that there is no leader: a leader whose record was deleted goes on for at most one lease,
+/// and would overlap with the one that leads by this record. Their tokens differ all the same.
 ///
 /// Dropping the future does not take the record back.
 ///

@@ -1,4 +1,4 @@
-//! What a leader holds: its token, the end of its time, and the means to stop in order.
+//! A leader's hold on the lead: its token, its end of validity, and the means to stop in order.
 //!
 //! A leadership ends in the same order everywhere: **stop accepting, drain, release**. [`Leadership::check`] fails from the first
 //! step on; the release waits until every [`WorkGuard`] is dropped, and the lead is renewed until then. If it is lost before, it ends
@@ -18,15 +18,14 @@ use crate::measures::Measures;
 use crate::progress::Progress;
 use crate::status::Lead;
 
-/// This node leads; or it did, and [`check`](Self::check) says so.
+/// A leadership of this node, present or past: [`check`](Self::check) tells which.
 ///
 /// Dropping it gives up the lead: `check` fails at once, and the lead is released when all guards are dropped.
 ///
-/// What a leadership is *not*: it says nothing about how fresh what the leader reads is; check after the read. And a
-/// machine whose clocks stop defeats every lease; only a resource that checks the [token](Self::token) does not
-/// depend on time.
+/// A leadership does *not* tell how fresh the leader's reads are; check after the read. And a machine whose clocks stop defeats every
+/// lease; only a resource that checks the [token](Self::token) does not depend on time.
 ///
-/// `M` is what the leader was given. With a [`FencingToken`], as [`Elector::campaign`](crate::Elector::campaign) has it, no
+/// `M` is the leader's mandate. With a [`FencingToken`], as [`Elector::campaign`](crate::Elector::campaign) has it, no
 /// other leadership of the election has the same; a [`Mandate`], as
 /// [`Elector::campaign_any`](crate::Elector::campaign_any) has it, may be advisory and without one.
 #[derive(Debug)]
@@ -42,12 +41,10 @@ struct Held {
     orders: mpsc::UnboundedSender<Order>,
 }
 
-/// Work that must have ended before the lead is released.
-///
-/// Hold one for as long as something is under way that only a leader may do. When the leadership is to end, the
-/// release waits until every guard is dropped, and the lead is renewed until then: no other node works beside work that has not
-/// ended. So a guard that is never dropped keeps the lead for as long as this process lives and reaches the others; it is warned
-/// of in the log, and stands in [`Status::kept_by`](crate::Status::kept_by).
+/// Work that must have ended before the lead is released.  Hold one for as long as something is under way that only a leader may do.
+/// When the leadership is to end, the release waits until every guard is dropped, and the lead is renewed until then: no other node
+/// works beside work that has not ended. So a guard that is never dropped keeps the lead for as long as this process runs and reaches
+/// the others; the log warns of it, and it is shown in [`Status::kept_by`](crate::Status::kept_by).
 #[derive(Debug)]
 pub struct WorkGuard<M = FencingToken> {
     counted: Counted,
@@ -95,7 +92,7 @@ impl Leadership<Mandate> {
         Self { held: Held { cell, orders }, mandate }
     }
 
-    /// What the leader was given: a token, or, in an advisory election, nothing that a resource could check.
+    /// The leader's mandate: a token, or, in an advisory election, nothing that a resource could check.
     #[must_use]
     pub const fn mandate(&self) -> Mandate {
         self.mandate
@@ -129,14 +126,14 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.leader.term
     }
 
-    /// Who leads: this process life, and the term.
+    /// The leader: this incarnation, and the term.
     #[must_use]
     pub fn leader(&self) -> Leader {
         self.held.cell.leader
     }
 
-    /// What made this node stand, where the election knows: among peers. It is information: whatever it is, the others
-    /// have voted.
+    /// The trigger of this node's campaign, where the election knows it: among peers. It is information only: whatever the trigger,
+    /// the others have voted.
     #[must_use]
     pub fn occasion(&self) -> Option<Occasion> {
         self.held.cell.occasion
@@ -149,21 +146,22 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.state.borrow().valid_until
     }
 
-    /// For how long this node leads without being renewed, where that is less than its lease: peers whose lease is shorter promise
+    /// The time for which this node leads without being renewed, where that is less than its lease: peers whose lease is shorter
+    /// promise
     /// their support for no longer. The drain and the kill margin must fit into it, and are shortened in the same measure.
     #[must_use]
     pub fn granted(&self) -> Option<Duration> {
         self.held.cell.granted().map(Into::into)
     }
 
-    /// Whether this node may act as the leader now. Call it right before each act, and after each read that the act
+    /// Checks that this node may act as the leader now. Call it right before each act, and after each read that the act
     /// rests on.
     ///
-    /// It takes no lock and asks nobody: it compares the boot clock with the end of the lease. So it fails in time
-    /// also when nothing else of this process has run.
+    /// It takes no lock and makes no request: it compares the boot clock with the end of the lease. So it fails in time even if
+    /// nothing else of this process has run.
     ///
     /// # Errors
-    /// [`Lost`] from the moment the work shall stop, and in any case from [`valid_until`](Self::valid_until) on.
+    /// [`Lost`] from the moment the work must stop, and in any case from [`valid_until`](Self::valid_until) on.
     pub fn check(&self) -> Result<(), Lost> {
         self.held.cell.check()
     }
@@ -188,16 +186,16 @@ impl<M: Copy> Leadership<M> {
         LeaderSequence { term: self.held.cell.leader.term, counter }
     }
 
-    /// Resolves when the work must stop, and why: somebody wants this node to resign, the lease is about to end, or
-    /// the leadership is lost. From then on [`check`](Self::check) fails.
+    /// Resolves when the work must stop, with the reason: this node is asked to resign, the lease is about to end, or the leadership
+    /// is lost. From then on [`check`](Self::check) fails.
     ///
     /// Cancel safe.
     pub async fn ended(&self) -> Reason {
         self.held.cell.ended().await
     }
 
-    /// Resolves when nothing is left of the leadership: it was released, or is lost. The same as the other systems'
-    /// "lost leadership"; [`ended`](Self::ended) comes first where there is time to drain.
+    /// Resolves when the leadership is over: released, or lost. Other systems call this "lost leadership"; [`ended`](Self::ended)
+    /// comes first where there is time to drain.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> Reason {
@@ -212,8 +210,8 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.until(|state| state.over.filter(|reason| !reason.leaves_time())).await
     }
 
-    /// Why it ends for this reason, for people: as [`describe`] has it, and where the store is at fault, in the store's own words,
-    /// with how often and for how long it has failed.
+    /// The reason for the end, for people: as [`describe`] has it, and where the store is at fault, in the store's own words, with the
+    /// number and the duration of its failures.
     #[must_use]
     pub fn why(&self, reason: Reason) -> String {
         self.held.cell.why(reason)
@@ -259,13 +257,13 @@ impl<M: Copy> Leadership<M> {
         progress
     }
 
-    /// Orders something of the driver; says whether it is there.
+    /// Sends an order to the driver; returns false if the driver is gone.
     pub(crate) fn order(&self, order: Order) -> bool {
         self.held.orders.send(order).is_ok()
     }
 
-    /// Gives up the lead in order, and returns when it is released, or lost. That is when every [`WorkGuard`] is dropped, and no
-    /// sooner: until then this node leads on. [`Status::kept_by`](crate::Status::kept_by) says what it waits for.
+    /// Gives up the lead in order, and returns when it is released, or lost: when every [`WorkGuard`] is dropped, and no sooner. Until
+    /// then this node leads on. [`Status::kept_by`](crate::Status::kept_by) names what it waits for.
     ///
     /// Dropping the future does not take it back.
     pub async fn resign(self) -> Reason {
@@ -274,9 +272,9 @@ impl<M: Copy> Leadership<M> {
         cell.over().await
     }
 
-    /// Gives up the lead in order to `successor`, and returns when it is released, or lost. For elections among peers:
-    /// a store cannot choose who is next, nor can a node where the rule of the election says it (advisory elections, and
-    /// those that are confirmed), and there it is the same as [`resign`](Self::resign).
+    /// Gives up the lead in order to `successor`, and returns when it is released, or lost. For elections among peers: a store cannot
+    /// choose the next leader, nor can a node where the algorithm determines it (advisory and confirmed elections); there it is the
+    /// same as [`resign`](Self::resign).
     ///
     /// The lead is given up for good, also if `successor` cannot take it.
     pub async fn transfer(self, successor: NodeId) -> Reason {
@@ -330,8 +328,8 @@ impl<M> WorkGuard<M> {
         self.counted.0.check()
     }
 
-    /// States what keeps this work from ending, for [`Status::kept_by`](crate::Status::kept_by), in place of what was stated
-    /// before. It is shown from then on, also where nobody has asked for the end of the lead.
+    /// States the reason that keeps this work from ending, for [`Status::kept_by`](crate::Status::kept_by), in place of any earlier
+    /// one. It is shown from then on, even if no end of the lead was requested.
     pub fn explain_delay(&self, why: impl Into<String>) {
         self.counted.0.delay(Some(why.into()));
     }
@@ -362,12 +360,12 @@ pub(crate) struct Cell {
     sent: AtomicU64,
     /// Told when the last guard is dropped.
     undrained: Notify,
-    /// What keeps the work from ending, as the work says.
+    /// The reason that keeps the work from ending, as the work stated it.
     delay: Mutex<Option<String>>,
     state: watch::Sender<State>,
-    /// Why the end began, where the machine says more than its reason.
+    /// The reason why the end began, where the machine gives more than [`Reason`].
     explanation: OnceLock<String>,
-    /// What was wrong with the store when the end began.
+    /// The trouble with the store when the end began.
     store_trouble: OnceLock<Option<String>>,
     /// Where to ask for that before.
     measures: Weak<Measures>,
@@ -486,7 +484,7 @@ impl Cell {
         self.state.send_if_modified(|state| std::mem::replace(&mut state.granted, granted) != granted);
     }
 
-    /// What keeps the lead: the work that has not ended, though it was asked to or says itself that it should have.
+    /// The reason that the lead is kept: work that has not ended, though it was asked to or has stated that it should have.
     pub(crate) fn kept_by(&self) -> Option<String> {
         let guards = self.guards.load(Ordering::SeqCst);
         if guards == 0 {
@@ -509,7 +507,7 @@ impl Cell {
     /// The first step of the end; what is under way may drain.
     pub(crate) fn begin_end(&self, reason: Reason) {
         self.stop_accepting();
-        // Before anybody is told to look.
+        // Before any waiter is woken to look.
         let _ = self.store_trouble.get_or_init(|| self.find_store_trouble());
         self.state.send_if_modified(|state| {
             let first = state.ending.is_none();
@@ -572,7 +570,7 @@ mod tests {
             None,
             Weak::new(),
         ));
-        // Nobody takes the orders, as where the driver is gone.
+        // The orders have no receiver, as where the driver is gone.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::elector::Elector;
 
-/// What a node knows of the cluster that it belongs to.
+/// The membership of this node in a cluster, as far as it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Membership {
     /// This is its latest view: the members, the oldest first, each with its age and attributes.
@@ -45,7 +45,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// What is known now.
+    /// The latest known membership.
     #[must_use]
     pub fn latest(&self) -> Membership {
         self.latest.borrow().clone()

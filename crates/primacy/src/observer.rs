@@ -1,4 +1,4 @@
-//! Watching who leads.
+//! Watching the leader of an election.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +10,23 @@ use primacy_core::{Instant, Leader, LeaderSequence, Violation};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 
-/// How many changes an observer may be behind before the oldest are dropped, and shown as a gap.
+/// The most changes an observer may lag before the oldest are dropped and shown as a gap.
 const BACKLOG: usize = 256;
 
-/// One thing that this node learned, in the order in which it learned it.
+/// One change that this node learned, in the order in which it learned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This leads now, as far as this node knows; `None`: nobody does.
+    /// The present leader, as far as this node knows; `None` if there is none.
     Leader(Option<Leader>),
-    /// This must never be. An operator should look.
+    /// A violation of an invariant. An operator should look.
     Violation(Violation),
-    /// So many changes came faster than they were asked for, and are not shown.
+    /// The number of changes that came faster than they were read, and are not shown.
     Missed(u64),
 }
 
-/// Sees every change of leader that this node learns, in order, gaps shown and "no leader" included.
+/// Shows every change of leader that this node learns, in order, gaps and "no leader" included.
 ///
-/// An observer takes no part in the election, and holds nothing up: one that does not keep up sees
+/// An observer takes no part in the election, and delays nothing: an observer that lags sees
 /// [`Change::Missed`].
 #[derive(Debug)]
 pub struct Observer {
@@ -42,7 +42,7 @@ impl Observer {
         self.current
     }
 
-    /// The next change; the first one is who leads at the start. `None` when the elector is gone.
+    /// The next change; the first one is the leader at the start. `None` when the elector is gone.
     ///
     /// Cancel safe: a change is seen or will be seen next time.
     pub async fn changed(&mut self) -> Option<Change> {
@@ -61,10 +61,10 @@ impl Observer {
     }
 }
 
-/// The other end: what the driver tells its observers.
+/// The sending end, on which the driver publishes to observers.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
-    /// Who leads, and since when that is known.
+    /// The leader, and the time since which it is known.
     current: Arc<Mutex<(Option<Leader>, Instant)>>,
     changes: broadcast::Sender<Change>,
     announced: watch::Sender<Option<Announcement>>,
@@ -78,7 +78,7 @@ impl Publisher {
         Self { current, changes: broadcast::channel(BACKLOG).0, announced, members }
     }
 
-    /// What a leader has announced with this number; what is not newer than the last one is not shown.
+    /// Publishes the announcement with this number; one that is not newer than the last is not shown.
     pub(crate) fn announced(&self, number: LeaderSequence, state: &Arc<[u8]>) {
         self.announced.send_if_modified(|newest| {
             let is_newer = newest.as_ref().is_none_or(|newest| newest.number < number);
@@ -105,21 +105,22 @@ impl Publisher {
         {
             *current = (leader, clock::now());
         }
-        // Nobody may be watching.
+        // There may be no observer.
         let _ = self.changes.send(change);
     }
 
-    /// Who leads, as far as this node knows, and since when it knows.
+    /// The leader, as far as this node knows, and the time since which it is known.
     pub(crate) fn leader_since(&self) -> (Option<Leader>, Instant) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     pub(crate) fn leader(&self) -> Option<Leader> {
         self.leader_since().0
     }
 
-    /// A new observer. It misses nothing: under the lock, what leads and what comes next are of one moment.
+    /// A new observer. It misses nothing: under the lock, the present leader and the following changes are
+    /// of one moment.
     pub(crate) fn observe(&self) -> Observer {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let first = VecDeque::from([Change::Leader(current.0)]);

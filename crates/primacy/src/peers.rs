@@ -20,7 +20,7 @@ use crate::config::ConfigError;
 pub struct Peers(BTreeMap<NodeId, String>);
 
 impl Peers {
-    /// How many there are, this node among them.
+    /// The number of peers, this node among them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

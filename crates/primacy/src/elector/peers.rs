@@ -18,8 +18,8 @@ use crate::seniority::SplitBrain;
 use crate::witness::{StoreSpec, WitnessSpec};
 
 impl Elector {
-    /// Waits until a guardian that was given `known` needs something else, because other nodes vote, and returns that; for ever where it
-    /// does not happen. The guardian goes on with it by [`Witness::reach`](crate::witness::Witness::reach).
+    /// Waits until other nodes vote, so that a guardian that was given `known` needs another specification, and returns that; never
+    /// resolves if that does not happen. The guardian switches to it by [`Witness::reach`](crate::witness::Witness::reach).
     ///
     /// It may be cancelled, and nothing is lost.
     pub async fn witness_spec_changed(&self, known: Option<&WitnessSpec>) -> WitnessSpec {
@@ -102,7 +102,7 @@ impl Builder {
         let identity = entry.hello.identity;
         let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
         if let Some((url, register)) = &store {
-            // What cannot be read now would never confirm anybody, nor decide; better to say so.
+            // A store that cannot be read now could neither confirm a leader nor decide; fail at once.
             register.read().await?;
             if config.kind.confirmation == Some(Confirmation::Store) {
                 witness =
@@ -120,7 +120,7 @@ impl Builder {
         .await
     }
 
-    /// Unless an address was given, others are told the one that its peers know it by.
+    /// Unless an address was given, clients are told the address by which its peers know this node.
     fn reached_as_a_peer(&mut self, peers: &Peers) {
         let node = self.node.map_or_else(config::default_node, Ok).ok();
         if let (true, Some(address)) = (self.address.is_empty(), node.and_then(|node| peers.address(node))) {

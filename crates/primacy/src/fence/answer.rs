@@ -1,15 +1,15 @@
-//! What a guarded table says to an attempt to write.
+//! The answers of a guarded table to attempted writes.
 
-/// What a table said to a write.
+/// The answer of a table to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// No guard stood before it.
+    /// No guard refused it.
     Admitted,
     /// The guard refused it, for its token.
     Refused,
     /// It failed for another reason, from which nothing follows about the guard.
     Failed {
-        /// What the database said.
+        /// The database's error.
         why: String,
     },
 }

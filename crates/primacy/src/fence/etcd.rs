@@ -11,7 +11,7 @@
 //!   remembers the highest token that was shown, and each transaction compares and raises it. It refuses a zombie from the
 //!   moment on at which its successor has shown its token, like every fence that remembers.
 //!
-//! `docs/fencing.md` has the transactions for `etcdctl` and for clients in other languages, and says what gets around them.
+//! `docs/fencing.md` has the transactions for `etcdctl` and for clients in other languages, and lists what gets around them.
 
 use primacy_core::fence::{FenceError, FencingToken};
 use primacy_stores::OpenError;
@@ -21,7 +21,7 @@ pub use primacy_stores::etcd::{EtcdClient, RequestError};
 /// The digits of the highest token that there can be. All tokens are kept with as many, so that texts compare as numbers do.
 const DIGITS: usize = 20;
 
-/// What is written.
+/// One write to etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Puts a value under a key.
@@ -56,7 +56,7 @@ pub enum GuardError {
         /// The key where it should be.
         key: String,
     },
-    /// What is kept as the highest token is no number of twenty digits. Nothing was written.
+    /// The key does not hold a number of twenty digits. Nothing was written.
     #[error("the fence under the key {key:?} is no token; put the highest one there, with twenty digits")]
     Damaged {
         /// The key of the fence.
@@ -100,7 +100,7 @@ impl Leader {
         Ok(Self { client: client.clone(), key: found.key, token })
     }
 
-    /// The comparison that each transaction of this leadership needs, for those who send their own.
+    /// The comparison that each transaction of this leadership needs, for clients that send their own.
     #[must_use]
     pub fn compare(&self) -> api::Compare {
         api::Compare {
@@ -177,8 +177,8 @@ impl EtcdFence {
     /// # Errors
     /// [`GuardError`].
     pub async fn write(&self, token: FencingToken, writes: Vec<Write>) -> Result<i64, GuardError> {
-        // "Less than the next one", because etcd has no "at most"; and of a key that is not there no comparison of a value
-        // holds, so a fence that was lost admits nobody.
+        // "Less than the next one", because etcd has no "at most". No comparison of a value holds for a key that does not
+        // exist, so a fence that was lost admits no write.
         let not_higher = api::Compare {
             result: api::CompareResult::Less.into(),
             target: api::CompareTarget::Value.into(),

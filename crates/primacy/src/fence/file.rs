@@ -59,9 +59,9 @@ pub enum DurableFenceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The file is not a fence, or both copies in it are damaged. It was left as it is.
@@ -72,7 +72,7 @@ pub enum DurableFenceError {
     NotAFence {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         why: &'static str,
     },
     /// The file is the fence of another election.
@@ -83,21 +83,21 @@ pub enum DurableFenceError {
         /// The election that it belongs to.
         found: String,
     },
-    /// The file belongs to somebody else, who could change it or keep it locked, or its directory is open to everybody.
+    /// The file belongs to another user, who could change it or keep it locked, or its directory is writable for all users.
     #[error("the fence is not used: {why}")]
     Untrusted {
         /// The file.
         path: PathBuf,
-        /// Whose it is, and what to do.
+        /// The owner, and what to do.
         why: String,
     },
-    /// The path leads to another file than the one that was opened, or to none.
+    /// The path leads to another file than the opened one, or to none.
     #[error("the fence {path} was removed or replaced while it was open; open it again", path = .path.display())]
     Replaced {
         /// The file.
         path: PathBuf,
     },
-    /// Another process holds the fence for as long as it lives.
+    /// Another process holds the fence for as long as it runs.
     #[error(
         "the fence {path} is held by another process, a fence proxy or service or a command that runs under it: wait \
          for its end, or use another file", path = .path.display()
@@ -121,7 +121,7 @@ impl DurableFenceError {
 }
 
 impl DurableFence {
-    /// Opens the fence of `election`. One that is not there is an error, for a fence that is lost and made anew
+    /// Opens the fence of `election`. It is an error if there is none, for a fence that is lost and made anew
     /// admits every zombie.
     ///
     /// # Errors
@@ -132,7 +132,8 @@ impl DurableFence {
         Ok(fence)
     }
 
-    /// Opens the fence, and does not wait for whoever holds it: that it is one is not known before it was read under the lock.
+    /// Opens the fence, and does not wait for its holder. Whether the file is a fence is known only after it was read under
+    /// the lock.
     pub(super) fn open_unread(
         path: &Path,
         election: &str,
@@ -146,7 +147,7 @@ impl DurableFence {
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(DurableFenceError::NotAFence { path: path.to_owned(), why: "it is not a file" });
         }
-        // A link that somebody else has put there would lead to a file of ours, which then serves as another fence.
+        // A link that another user has put there would lead to a file of ours, which then serves as another fence.
         let link = path.symlink_metadata().map_err(failed)?;
         sharing.check(path, &link).map_err(untrusted)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
@@ -189,12 +190,12 @@ impl DurableFence {
             .and_then(|()| sharing.give(&unfinished))
             .and_then(|()| std::fs::hard_link(&unfinished, path))
             .and_then(|()| sync_directory(path));
-        // What is left of it hurts nobody.
+        // The leftover is harmless.
         let _ = std::fs::remove_file(&unfinished);
         made.map_err(failed)
     }
 
-    /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file.
+    /// Opens the fence of `election`, or makes an empty one if there is no file.
     ///
     /// # Errors
     /// As for [`open`](Self::open) and [`create`](Self::create).
@@ -227,7 +228,7 @@ impl DurableFence {
             return Ok(());
         }
         match Self::make(path, election, FencingToken::default(), sharing) {
-            // Somebody else has made it at the same time.
+            // Another process has made it at the same time.
             Err(DurableFenceError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Ok(())
             }

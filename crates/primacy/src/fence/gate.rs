@@ -1,15 +1,16 @@
-//! [`Gate`]: admits requests that take time, so that none of an old token is under way beside one of a new token.
+//! [`Gate`]: admits requests that take time, so that no request with an old token is under way beside one with a new
+//! token.
 //!
-//! A check at the door is not enough where work begins after it: a request that was admitted with the token 7 may
-//! still be at work when 8 arrives, and write after it. So a gate lets the requests of one token in at a time. When a
-//! higher token comes, three things happen in this order: the new token is on disk; whoever holds an older one has
-//! ended; the new one is let in. From the first moment on, lower tokens are refused.
+//! A check on arrival is not enough where work begins after it: a request that was admitted with the token 7 may
+//! still be at work when 8 arrives, and write after it. So a gate admits the requests of one token at a time. When a
+//! higher token comes, three things happen in this order: the new token is on disk; all holders of an older one have
+//! ended; the new one is admitted. From the first moment on, lower tokens are refused.
 //!
 //! An old request that does not end must not keep the new leader out. After [`Limits::patience`] it is *revoked*: its
-//! holder is told to drop what it does. If it has not done so after [`Limits::grace`], the new request is turned away
+//! holder is asked to drop its work. If it has not done so after [`Limits::grace`], the new request is turned away
 //! with [`Refused::Busy`], and may come again.
 //!
-//! This is the one home of the rule: the layer for `tower` services and the proxy of the command both stand on it.
+//! The rule is implemented only here: the layer for `tower` services and the proxy of the command both use it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use super::{DurableFenceError, HeldFence};
 use crate::config::{FENCE_GRACE, FENCE_PATIENCE, LOG_PAUSE};
 use crate::log_limit::LogLimit;
 
-/// How long those who are to end are waited for.
+/// The times for which a gate waits for older requests to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Until requests of lower tokens are revoked.
@@ -43,7 +44,7 @@ pub struct Gate(Arc<Shared>);
 
 /// A request's right to be at work. The requests of higher tokens wait until this, and every clone of it, is dropped.
 ///
-/// Whoever hands work on (to another task or thread) hands on a clone.
+/// To hand work on (to another task or thread), hand on a clone.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     token: FencingToken,
@@ -112,14 +113,14 @@ struct State {
     waiting: Vec<oneshot::Sender<Result<Admitted, Refused>>>,
 }
 
-/// The requests of one token. They have ended when nobody listens any more.
+/// The requests of one token. They have ended when the channel has no listener left.
 #[derive(Debug)]
 struct Period {
     token: FencingToken,
     revoked: watch::Sender<bool>,
 }
 
-/// What a request finds at the gate.
+/// The result of a request's arrival at the gate.
 enum Found {
     Open(Admitted),
     Waits { answer: oneshot::Receiver<Result<Admitted, Refused>>, raise: bool },
@@ -162,7 +163,7 @@ impl Gate {
                 if raise {
                     tokio::spawn(Arc::clone(&self.0).raise());
                 }
-                // Only a runtime that is shutting down drops the other end, and then nobody polls this.
+                // Only a runtime that is shutting down drops the other end, and then this is not polled.
                 answer.await.unwrap_or(Err(Refused::Busy { presented }))
             }
         }
@@ -186,7 +187,7 @@ impl Admitted {
     /// cancelled.
     pub async fn revoked(&self) {
         if self.revoked.clone().wait_for(|revoked| *revoked).await.is_err() {
-            // The gate is gone, and with it whoever could revoke.
+            // The gate is gone, and with it the only source of a revocation.
             std::future::pending().await
         }
     }
@@ -334,7 +335,7 @@ impl State {
         Admitted { token, revoked: self.periods[at].revoked.subscribe() }
     }
 
-    /// Answers those who wait and have not gone away. One that goes now does no harm: what it is handed is dropped.
+    /// Answers the waiting requests that have not gone away. One that goes now does no harm: its answer is dropped.
     fn answer(&mut self, mut answer: impl FnMut(&mut Self) -> Result<Admitted, Refused>) {
         for waiting in std::mem::take(&mut self.waiting) {
             if !waiting.is_closed() {

@@ -1,8 +1,8 @@
 //! [`HeldFence`]: a durable fence that one process keeps for itself.
 //!
-//! Who remembers the highest token in memory, or lets work begin that lasts longer than the admission, must be the
-//! only one who admits. So the lock that others take for one admission is kept: they wait, or are told so. A child can be given
-//! a lock of its own, by a descriptor that it inherits.
+//! A process that remembers the highest token in memory, or admits work that lasts longer than the admission, must be the only one that
+//! admits. So it keeps the lock that others take for one admission: they wait, or get an error. A child can be given a lock of its own, by
+//! a descriptor that it inherits.
 
 use std::fs::File;
 use std::io;
@@ -21,8 +21,8 @@ use super::inherited_lock;
 pub struct HeldFence(DurableFence);
 
 impl HeldFence {
-    /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file; then waits until
-    /// nobody else holds it, for as long as that takes.
+    /// Opens the fence of `election`, or makes an empty one if there is no file; then waits until no other process holds it, for as long as
+    /// that takes.
     ///
     /// # Errors
     /// [`DurableFenceError`]; nothing is held then.
@@ -41,10 +41,10 @@ impl HeldFence {
         Self::check(fence)
     }
 
-    /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file; does not wait.
+    /// Opens the fence of `election`, or makes an empty one if there is no file; does not wait.
     ///
     /// # Errors
-    /// [`DurableFenceError::InUse`] if somebody else holds it, be it for one admission; and the others.
+    /// [`DurableFenceError::InUse`] if another process holds it, even for one admission; and the others.
     pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
         Self::open_shared(path, election, Sharing::default())
     }
@@ -76,8 +76,8 @@ impl HeldFence {
         Ok(held)
     }
 
-    /// Admits `presented`, and returns when that would survive a power cut; or refuses it. Nobody else admits
-    /// anything between this and the end of the hold.
+    /// Admits `presented`, and returns when that would survive a power cut; or refuses it. No other process admits anything between this
+    /// and the end of the hold.
     ///
     /// # Errors
     /// [`DurableFenceError`]; the token was not admitted.
@@ -102,7 +102,7 @@ impl HeldFence {
         Ok(self.0.read(&file)?.0)
     }
 
-    /// Opens another descriptor that keeps the fence held: for a child process, which is to keep it for as long as it lives. It can only be
+    /// Opens another descriptor that keeps the fence held: for a child process, which is to keep it for as long as it runs. It can only be
     /// read, and has a lock of its own (on Linux): a child can give that up, and this value still holds the fence.
     ///
     /// # Errors

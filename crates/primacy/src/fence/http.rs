@@ -4,9 +4,9 @@
 //!
 //! | the request has | answer |
 //! |---|---|
-//! | no token, more than one, or what is none | 400 |
+//! | no token, more than one, or an invalid one | 400 |
 //! | a token below the highest one seen | 409, with both; nothing was done |
-//! | one that was overtaken while the request was under way, and did not end in time | 409; what was done is not known |
+//! | one that was overtaken while the request was under way, and did not end in time | 409; the effect is not known |
 //! | the highest one, while older requests do not end, or the disk fails | 503; nothing was done |
 //!
 //! The body of a refusal is a JSON object with `error` and `message`, and `presented` and `highest` where a token is
@@ -14,7 +14,8 @@
 //!
 //! A request counts as under way from its admission until the service's future has ended and every clone of its
 //! [`Admitted`], which it finds among its extensions, is dropped. A handler that spawns a task or a blocking call
-//! gives it a clone; so does one whose response body still does work. A client that reads slowly holds nobody up.
+//! gives it a clone; so does one whose response body still does work. A client that reads slowly delays no other
+//! request.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -72,19 +73,19 @@ pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 /// The header of a refusal that names the highest token that was seen.
 pub const FENCING_TOKEN_HIGHEST: HeaderName = HeaderName::from_static("fencing-token-highest");
 
-/// What a refusal is called, as `error` in its body: among the extensions of the layer's own answers, for whoever counts
-/// or logs them.
+/// The name of a refusal, as `error` in its body: among the extensions of the layer's own answers, for layers that count
+/// or log them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub &'static str);
 
 /// Which requests need no token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Without {
-    /// None: whoever shows no token is refused. A service may well write on a GET.
+    /// None: a request without a token is refused. A service may well write on a GET.
     #[default]
     Refused,
-    /// Those with the methods GET, HEAD and OPTIONS. They are let in at any time, and nobody waits for them. One
-    /// that shows a token is checked like any other.
+    /// Those with the methods GET, HEAD and OPTIONS. They are admitted at any time, and no leader waits for them. A
+    /// request that shows a token is checked like any other.
     ReadsAdmitted,
 }
 
@@ -116,7 +117,7 @@ impl FenceLayer {
         Self { without, ..self }
     }
 
-    /// The gate, for those who ask for the highest token.
+    /// The gate, from which the highest token can be read.
     #[must_use]
     pub fn gate(&self) -> &Gate {
         &self.gate
@@ -156,7 +157,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        // The one that was polled until it was ready is used; a clone of it need not be.
+        // The instance that was polled until ready is used; a clone of it need not be ready.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         let gate = self.gate.clone();
@@ -185,7 +186,7 @@ where
     }
 }
 
-/// What a request shows.
+/// The token that a request shows.
 enum Presented {
     Token(FencingToken),
     Nothing,
@@ -240,7 +241,7 @@ fn refuse<R: From<String>>(refused: &Refused, highest: FencingToken) -> Response
             let message = "requests of an older token have not ended yet, and nothing was done; try again";
             retry_later(refusal(StatusCode::SERVICE_UNAVAILABLE, highest, "fence_busy", None, message))
         }
-        // What the disk says is in the log; a stranger need not know its paths.
+        // The disk's error is in the log; an unauthenticated client need not know its paths.
         Refused::Fence(_) => {
             let message =
                 "the fence cannot be read or written, and nothing was done; its log says why. Try again";

@@ -2,8 +2,8 @@
 //!
 //! The holder has an `flock` on an open file of its own, which no child inherits. A child inherits another open file, which can only be
 //! read, with a lock of another kind (`F_OFD_SETLK`), for two of one kind would exclude each other. So a child, which may go on as another
-//! user, can neither write to the fence nor end the holder's lock; it can only give up its own. An admission needs both: it takes
-//! the `flock`, and waits until no inherited lock is left. None is made meanwhile, since that is for the one that has the `flock`.
+//! user, can neither write to the fence nor end the holder's lock; it can only give up its own. An admission needs both: it takes the
+//! `flock`, and waits until no inherited lock is left. None is made meanwhile, since only the holder of the `flock` makes them.
 
 use std::fs::File;
 use std::io;

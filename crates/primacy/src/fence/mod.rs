@@ -1,8 +1,8 @@
 //! The resource's side: refusing the writes of a leader that has been replaced.
 //!
-//! A leader that was paused does not know that it leads no more, and no lease helps when clocks stand still.
-//! Only the resource can refuse its late write, by comparing the token that comes with the write with the
-//! highest one that it has seen. The comparison and the write must be one step for the resource. Those that there are:
+//! A paused leader does not know that it has been replaced, and no lease helps when clocks stand still. Only the resource
+//! can refuse its late write, by comparing the token that comes with the write with the highest one that it has seen. The
+//! comparison and the write must be one step for the resource. The fences:
 //!
 //! | fence | for | remembers |
 //! |---|---|---|
@@ -18,7 +18,7 @@
 //! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
 //! | `zookeeper` (feature `zookeeper`) | znodes in ZooKeeper | in a znode, in the transaction that writes |
 //!
-//! `docs/fencing.md` says how to use them, also from other languages, and what gets around them.
+//! `docs/fencing.md` tells how to use them, also from other languages, and what gets around them.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod answer;
@@ -47,12 +47,12 @@ pub use primacy_core::fence::{Fence, FenceError, FencingToken};
 pub use self::file::{DurableFence, DurableFenceError};
 pub use self::held::HeldFence;
 
-/// How many writes this process's fences have refused because their token was stale; of a [`Fence`] in memory the
+/// The number of writes that this process's fences have refused because their token was stale; of a [`Fence`] in memory the
 /// owner knows.
 static STALE_WRITES_REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many writes the durable fences and gates of this process have refused so far because their token was stale. What a
-/// `gate` has let in and revoked later is not among them.
+/// The number of writes that the durable fences and gates of this process have refused so far because their token was stale.
+/// Requests that a `gate` has admitted and revoked later are not among them.
 #[must_use]
 pub fn stale_writes_refused() -> u64 {
     STALE_WRITES_REFUSED.load(Ordering::Relaxed)

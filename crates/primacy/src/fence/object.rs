@@ -1,8 +1,8 @@
 //! A guard for one object of an object store: a write that carries its token in the object, and a condition.
 //!
-//! An object store compares no tokens, but it compares versions. So a writer reads the object, refuses itself if a higher token
-//! is there, and replaces just the version that it has read. Whoever comes between the reading and the writing changes the
-//! version, and the write is refused by the store:
+//! An object store compares no tokens, but it compares versions. So a writer reads the object, refuses itself if a higher token is
+//! there, and replaces just the version that it has read. A write between the reading and the writing changes the version, and the
+//! store refuses the second one:
 //!
 //! ```text
 //! primacy-fenced 1 1763719200124 0123456789abcdef0123456789abcdef orders
@@ -24,12 +24,12 @@ use primacy_core::fence::{Fence, FenceError, FencingToken};
 use primacy_stores::object::{ObjectDocument, ObjectStore};
 use primacy_stores::{Document, OpenError, ReadError, SetError};
 
-/// What the first line begins with.
+/// The beginning of the first line.
 const MAGIC: &str = "primacy-fenced";
 /// The version of the format that is written, and the highest that is understood.
 const FORMAT: u64 = 1;
 
-/// How often a write is begun anew because somebody else, whose token is not higher, was faster.
+/// The number of times that a write is begun anew because another writer, whose token is not higher, was faster.
 const ROUNDS_MAX: u32 = 32;
 
 /// One object, written by leaders only.
@@ -39,12 +39,12 @@ pub struct FencedObject {
     election: String,
 }
 
-/// What a fenced object holds.
+/// The content of a fenced object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
     /// Of the leader that wrote it.
     pub token: FencingToken,
-    /// What it wrote.
+    /// The application's bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -54,12 +54,12 @@ pub enum FencedObjectError {
     /// A later leader has been here. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
-    /// What is there was not written through a fence. It was left as it is.
+    /// The object there was not written through a fence. It was left as it is.
     #[error(
         "the object is not a fenced one ({why}); it was left as it is. Move it away, or name another one"
     )]
     NotFenced {
-        /// What is wrong with it.
+        /// The defect.
         why: &'static str,
     },
     /// The object belongs to another election. It was left as it is.
@@ -68,7 +68,7 @@ pub enum FencedObjectError {
         /// The election that it belongs to.
         found: String,
     },
-    /// The name of the election cannot stand in the first line.
+    /// The name of the election cannot be written in the first line.
     #[error("the name of an election has no line breaks, and is not empty")]
     Election,
     /// Others were faster again and again, with a token that is not higher. Nothing was written.
@@ -77,13 +77,13 @@ pub enum FencedObjectError {
     /// The store was not reached, or refuses. Nothing was written.
     #[error("the object cannot be reached: {why}")]
     Unavailable {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
-    /// It may have been written, or may yet be, as long as nobody else has written. Read before believing anything.
+    /// It may have been written, or may yet be, as long as no other writer has written. Read it before relying on either.
     #[error("it is not known whether the object was written: {why}")]
     Unknown {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 }
@@ -98,9 +98,9 @@ impl fmt::Debug for FencedObject {
 }
 
 impl FencedObject {
-    /// The object `key` of `store` (parts with `/` between them), for leaders of `election`. Nothing is asked of the store; before
-    /// the first write it is tried whether it honours conditions, with an object `primacy.probe` beside this one. The store
-    /// must send each write once, as [`ObjectRegister::open`](primacy_stores::object::ObjectRegister::open) says.
+    /// The object `key` of `store` (parts with `/` between them), for leaders of `election`. Makes no request; before the first
+    /// write it tests, with an object `primacy.probe` beside this one, whether the store honours conditions. The store must send
+    /// each write once, as [`ObjectRegister::open`](primacy_stores::object::ObjectRegister::open) says.
     ///
     /// # Errors
     /// [`OpenError`] for a key or a name that cannot be one.
@@ -120,7 +120,7 @@ impl FencedObject {
         Ok(Self { document, election: election.to_owned() })
     }
 
-    /// What is there; `None` if there is nothing.
+    /// Reads the object; `None` if there is none.
     ///
     /// # Errors
     /// [`FencedObjectError`], but never [`Stale`](FencedObjectError::Stale) or [`Unknown`](FencedObjectError::Unknown).
@@ -145,8 +145,8 @@ impl FencedObject {
         self.update(token, |found| found.map(<[u8]>::to_vec).unwrap_or_default()).await
     }
 
-    /// Replaces what is there by what `change` makes of it (it is given `None` where there is nothing), if no token above `token`
-    /// has been here. `change` is called again when somebody else was faster.
+    /// Replaces the bytes by the result of `change` (which is given `None` where there is no object), if no token above `token`
+    /// has been here. `change` is called again when another writer was faster.
     ///
     /// # Errors
     /// [`FencedObjectError`].
@@ -165,7 +165,7 @@ impl FencedObject {
             let expect = found.as_ref().map(|(_, version)| version);
             match self.document.compare_and_set(expect, &text).await {
                 Ok(_) => return Ok(()),
-                // The next reading tells by whom.
+                // The next reading tells which writer was faster.
                 Err(SetError::Conflict) => {}
                 Err(SetError::Unavailable { why }) => return Err(FencedObjectError::Unavailable { why }),
                 Err(SetError::Unknown { why }) => return Err(FencedObjectError::Unknown { why }),

@@ -1,8 +1,8 @@
 //! A guard for tables of a PostgreSQL database: a write without a token, or with a stale one, fails inside the database
 //! itself, from any program and in any language.
 //!
-//! [`install`] puts it there; [`script`] is the same as SQL, for those who look at it first. From then on, whoever writes
-//! to a guarded table must show its token in the same transaction:
+//! [`install`] puts it there; [`script`] is the same as SQL, for review. From then on, a transaction that writes to a guarded table must
+//! show its token:
 //!
 //! ```sql
 //! BEGIN;
@@ -19,7 +19,7 @@
 //!   under way, and keeps lower ones waiting until it has committed, which refuses them, or has not.
 //! - That lock is on rows which only the owner of the fence may lock. No other role can keep a leader out by it.
 //! - Nothing that a client can set is believed: what was checked before is checked again.
-//! - The guard runs with the rights of its owner, and each name in it says its schema: no object of a writer is taken for one
+//! - The guard runs with the rights of its owner, and each name in it names its schema: no object of a writer is taken for one
 //!   of the system's.
 //!
 //! What gets around it is listed in `docs/fencing.md`.
@@ -65,8 +65,8 @@ const TABLES: &str = "ARRAY(SELECT oid FROM pg_catalog.pg_class WHERE relname OP
 /// The role that such a part belongs to.
 const ROLE: &str = "CASE WHEN made.owner OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(made.owner) END";
 
-/// The condition that such a part belongs to the role `acts_as`, with whose rights the fence acts, or to a superuser. Nobody else
-/// may be able to put something in its place.
+/// The condition that such a part belongs to the role `acts_as`, with whose rights the fence acts, or to a superuser. No other role may be
+/// able to replace it.
 const OWNED: &str = "EXISTS (SELECT FROM pg_catalog.pg_roles WHERE (rolsuper OR rolname OPERATOR(pg_catalog.=) acts_as) \
     AND oid OPERATOR(pg_catalog.=) CASE WHEN pg_catalog.pg_get_userbyid(made.owner) OPERATOR(pg_catalog.=) 'pg_database_owner' \
     THEN (SELECT datdba FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) \
@@ -76,8 +76,8 @@ const OWNED: &str = "EXISTS (SELECT FROM pg_catalog.pg_roles WHERE (rolsuper OR 
 const FUNCTIONS: [&str; 5] =
     ["primacy_admit", "primacy_fence_keeps", "primacy_fence_raised", "primacy_guard", "primacy_token"];
 
-/// Statements of PL/pgSQL that run the statement `locking`, which locks the table `guarded` as a trigger on it needs, or say who keeps
-/// that lock.
+/// Statements of PL/pgSQL that run the statement `locking`, which locks the table `guarded` as a trigger on it needs, or report the holder
+/// of that lock.
 const LOCKING: &str = "BEGIN
                 EXECUTE locking;
             EXCEPTION WHEN lock_not_available THEN
@@ -87,7 +87,7 @@ const LOCKING: &str = "BEGIN
                     HINT = 'Install again when these transactions have ended, or end a session that hangs: SELECT pg_terminate_backend(PROCESS).';
             END;";
 
-/// What is to be guarded.
+/// The tables to guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// The election whose tokens count.
@@ -100,9 +100,9 @@ pub struct Guard {
     pub writers: Vec<String>,
 }
 
-/// Guards the tables, in one transaction, over a connection that the URL `postgres://…` names. What is there already stays, and a
-/// fence of an earlier version is replaced: it may be called at every start. The role must own the tables: the triggers are to
-/// fire whatever a session asks for, and only an owner may say so.
+/// Guards the tables, in one transaction, over a connection that the URL `postgres://…` names. Installed parts stay, and a fence of an
+/// earlier version is replaced: it may be called at every start. The role must own the tables: the triggers are to fire whatever a session
+/// asks for, and only an owner may set that.
 ///
 /// The functions of the fence run with the rights of this role. So `install` refuses a schema, table or function of the fence that belongs
 /// to another role than this one or a superuser. A schema that is not there is made, and only the writers and the owner may use it.
@@ -112,7 +112,7 @@ pub struct Guard {
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then, unless the connection broke at the end. [`OpenError::Unavailable`] also where a table stays
-/// locked: it says by whom.
+/// locked: it names the holder of the lock.
 pub async fn install(url: &str, guard: &Guard) -> Result<(), OpenError> {
     primacy_stores::postgres::run(url, &script(guard)).await
 }
@@ -225,7 +225,7 @@ impl FenceState {
     }
 }
 
-/// What became of writes to a table that a guard refuses. Nothing of them was kept.
+/// The outcome of writes to a table that a guard refuses. None of them was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The election whose tokens the guard compares; `None` where the table has no guard.
@@ -234,7 +234,7 @@ pub struct Attempt {
     pub highest: Option<FencingToken>,
     /// The state of the fence; `None` where the table has no guard.
     pub fence: Option<FenceState>,
-    /// Tables that have rows in common with this one, partitions and what inherits or is inherited from, by whose names this fence
+    /// Tables that have rows in common with this one, partitions and tables that inherit or are inherited from, by whose names this fence
     /// does not guard them.
     pub unguarded: Vec<String>,
     /// Schemas, of the table and its fence, each with roles that may use it and not write to the table: a lock which such a role waits
@@ -246,9 +246,9 @@ pub struct Attempt {
     pub stale: Option<Answer>,
 }
 
-/// Tries writes that a guard refuses, in a transaction that is rolled back, and with statements that name no row. `table` is
-/// written as in a statement. The role must be one that may delete or update there. Nothing is tried on a table that runs what a role
-/// has made which this one need not trust: it would run with this one's rights.
+/// Tries writes that a guard refuses, in a transaction that is rolled back, and with statements that affect no row. `table` is written as
+/// in a statement. The role must have the right to delete or update there. Nothing is tried on a table that runs code of a role which this
+/// one need not trust: it would run with this role's rights.
 ///
 /// # Errors
 /// [`OpenError`], also where there is no such table.
@@ -295,7 +295,7 @@ fn answer(text: &str) -> Answer {
     }
 }
 
-/// The text between quotes of dollars that none of the values holds: what stands between two of these must not hold a third one.
+/// The text with dollar quotes that none of the values contains: the text between two of these must not contain a third one.
 fn tagged(text: &str, values: &[&str]) -> String {
     text.replace("$primacy$", &tag(values))
 }

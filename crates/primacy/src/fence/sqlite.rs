@@ -1,8 +1,7 @@
 //! A guard for tables of an SQLite database: a write without a token, or with a stale one, fails inside the
 //! database itself, from any program and in any language.
 //!
-//! [`install`] puts triggers into the database. From then on, whoever writes to a guarded table must show its
-//! token in the same transaction:
+//! [`install`] puts triggers into the database. From then on, a transaction that writes to a guarded table must show its token:
 //!
 //! ```sql
 //! PRAGMA foreign_keys = ON;
@@ -18,9 +17,9 @@
 //! - The insert is refused if the token is below the highest one seen, and raises the highest one.
 //! - The guarded tables refuse every insert, update and delete while no token is shown.
 //! - A row in `primacy_token` refers to a row that cannot exist, by a deferred foreign key. So the row can be
-//!   there inside a transaction, and no transaction can commit with it: nobody can leave a token for others.
+//!   there inside a transaction, and no transaction can commit with it: no writer can leave a token for others.
 //!   The insert is refused where foreign keys are off, for then it could.
-//! - SQLite has one writer at a time. Between the insert and the commit, nobody else shows a token.
+//! - SQLite has one writer at a time. Between the insert and the commit, no other writer shows a token.
 //!
 //! The statements use only what SQLite 3.16 (2017) has. What gets around them is listed in `docs/fencing.md`.
 //!
@@ -101,7 +100,7 @@ const FENCE_INSERT: (&str, &str) = (
        OR NEW.highest < 0 OR EXISTS (SELECT 1 FROM primacy_fence WHERE election = NEW.election); END",
 );
 
-/// What a guarded table refuses.
+/// The writes that a guarded table refuses.
 const WRITES: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
 /// Why a guard was not installed, or a guarded write was not made.
@@ -131,8 +130,8 @@ pub enum GuardError {
         /// The name of the table or trigger.
         name: String,
     },
-    /// A token is in `primacy_token` for good, which the guard does not let happen: somebody has worked around
-    /// it, and the guarded tables are open. Nothing was written.
+    /// A token is in `primacy_token` permanently, which the guard does not allow: the guard has been bypassed, and the guarded tables
+    /// are open. Nothing was written.
     #[error(
         "a token was left in primacy_token, so somebody has worked around the fence of {election:?}; find out \
          who, then DELETE FROM primacy_token"
@@ -230,7 +229,7 @@ fn fenced_transaction<T>(
 ) -> Result<T, GuardError> {
     let number = i64::try_from(token.0).map_err(|_| GuardError::TooHigh { presented: token })?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // The trigger would refuse it just as well, but could not say which token has been here.
+    // The trigger would refuse it just as well, but could not name the highest token.
     let admitted = Fence::new(highest(&transaction, election)?).admit(token);
     admitted.inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
     let left = "SELECT 1 FROM main.primacy_token WHERE election = ?1";

@@ -20,7 +20,7 @@ use zookeeper_client::{
     Client, CreateMode, CreateOptions, Error, MultiWriteError, MultiWriteResult, MultiWriter,
 };
 
-/// How often a write is tried again because the fence was raised meanwhile. Each time, there was a later leader.
+/// The number of times that a write is tried again because the fence was raised meanwhile. Each time, there was a later leader.
 const TRIES_MAX: usize = 20;
 
 /// Why a guard was not installed, or a guarded write was not made.
@@ -35,7 +35,7 @@ pub enum GuardError {
         /// The path.
         path: String,
     },
-    /// What is there is no fence. Nothing was written.
+    /// The znode there is no fence. Nothing was written.
     #[error("the data of {path:?} is no token in decimal digits, so it is no fence; nothing was changed")]
     Foreign {
         /// The path.
@@ -45,9 +45,9 @@ pub enum GuardError {
     /// was written.
     #[error("operation {index} was refused, and nothing was written: {error}")]
     Operation {
-        /// Which one, from 0, in the order in which they were added.
+        /// The index of the operation, from 0, in the order in which they were added.
         index: usize,
-        /// Why.
+        /// The error.
         error: Error,
     },
     /// The fence is raised all the time. Nothing was written.
@@ -78,7 +78,7 @@ pub async fn install(client: &Client, path: &str, options: &CreateOptions<'_>) -
     }
 }
 
-/// The same, open to everyone who reaches the servers.
+/// Makes a fence as [`install`] does, open to every client that reaches the servers.
 ///
 /// # Errors
 /// As of [`install`].
@@ -87,8 +87,8 @@ pub async fn install_open(client: &Client, path: &str) -> Result<(), GuardError>
     install(client, path, &options).await
 }
 
-/// Makes the writes that `write` adds in one transaction, with `token` shown to the fence at `path`: all of them, or none;
-/// what came of each. `write` may be called several times, each time for another transaction.
+/// Makes the writes that `write` adds in one transaction, with `token` shown to the fence at `path`: all of them, or none.
+/// Returns the result of each. `write` may be called several times, each time for another transaction.
 ///
 /// A new leader does well to call this once with nothing to write: from then on its predecessor is refused.
 ///

@@ -1,4 +1,4 @@
-//! Writes that a guard refuses, and nothing of which is kept.
+//! Trial writes that a guard refuses, and of which nothing is kept.
 
 use primacy_core::fence::FencingToken;
 use rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER;
@@ -6,12 +6,12 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::{Answer, GuardError, WRITES, find_table, guard_trigger, highest, quoted, stored_sql};
 
-/// What became of writes to a table that a guard refuses. Nothing of them was kept.
+/// The outcome of writes to a table that a guard refuses. None of them was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The election whose tokens the guard compares; `None` where the table has no guard.
     pub election: Option<String>,
-    /// Which of `INSERT`, `UPDATE` and `DELETE` the guard does not stand before.
+    /// The operations among `INSERT`, `UPDATE` and `DELETE` that the guard does not refuse.
     pub unguarded: Vec<&'static str>,
     /// The highest token that was shown there; `None` where the table has no guard.
     pub highest: Option<FencingToken>,
@@ -49,7 +49,7 @@ pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, Guar
     Ok(Attempt { election, unguarded, highest: highest_shown, without, stale })
 }
 
-/// Whose guard the table has, and what it does not stand before.
+/// The election whose guard the table has, and the operations that it does not refuse.
 fn find_guard(
     transaction: &Transaction<'_>,
     table: &str,
@@ -121,7 +121,7 @@ mod tests {
     use super::super::install;
     use super::*;
 
-    /// With a table whose rows cannot be of defaults only.
+    /// Makes a database with a table whose rows cannot consist of defaults only.
     fn database(tables: &[&str]) -> Connection {
         let mut connection = Connection::open_in_memory().unwrap();
         let tables_sql =
@@ -162,7 +162,7 @@ mod tests {
         connection.execute_batch("DROP TRIGGER primacy_guard_update_ledger").unwrap();
         let half = attempt(&mut connection, "ledger").unwrap();
         assert_eq!((half.unguarded, half.without), (vec!["UPDATE"], Answer::Refused));
-        // A row that could not be anyway shows that nobody stood before it.
+        // A row that violates a constraint anyway shows that no guard refused it.
         connection.execute_batch("DROP TRIGGER primacy_guard_insert_ledger").unwrap();
         assert_eq!(attempt(&mut connection, "ledger").unwrap().without, Answer::Admitted);
         connection.execute_batch("DROP TRIGGER primacy_token_insert").unwrap();
