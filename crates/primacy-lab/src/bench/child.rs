@@ -30,7 +30,7 @@ pub(crate) const GUARDED_PARTITION_NODE: &str = "guarded-partition-node";
 /// The guardian: `partition-guardian PID SPEC`.
 pub(crate) const PARTITION_GUARDIAN: &str = "partition-guardian";
 
-/// How long the messages are that are sent back and forth: as long as a heartbeat.
+/// The length of the messages that are sent back and forth: that of a heartbeat.
 pub(crate) const MESSAGE_LENGTH: usize = 64;
 
 /// Runs one of them.
@@ -57,7 +57,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Whoever listened is gone, and then nothing matters any more.
+    // An error means that the reader is gone, and then nothing matters any more.
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

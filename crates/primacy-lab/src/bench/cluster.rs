@@ -18,16 +18,15 @@ use super::subject::{self, Home, Meeting, Settings};
 use super::{failed, primacy};
 use crate::exit::{Exit, Failure};
 
-/// How long anything that must happen may take before the bench gives up.
+/// The longest time to wait for anything that must happen before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often to ask the kernel who is connected.
+/// The interval between two checks of the kernel's connections.
 const LOOK: Duration = Duration::from_millis(10);
-/// How much longer than its promise a new node is given until it counts as one that may vote, and than its settling a new
-/// guardian.
+/// The margin beyond its promise after which a new node counts as able to vote, and beyond its settling time a new guardian as settled.
 const SETTLE_MARGIN: Duration = Duration::from_millis(100);
 /// The time after its start at which a guardian has connected to all peers that are there.
 const SETTLING_TIME: Duration = Duration::from_secs(1);
-/// How many of the last lines are shown when something does not happen.
+/// The number of last lines that are shown when something does not happen.
 const LINES_SHOWN: usize = 16;
 /// Below the ports that the kernel gives to those who connect, so that a node that is started again finds its own.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -84,24 +83,24 @@ struct Node {
     job: Option<i32>,
     /// Its election, if it leads by its own account.
     leads: Option<Told>,
-    /// What its job has told first.
+    /// The first line of its job.
     works: Option<Told>,
-    /// Whom it follows, and in which term.
+    /// The leader that it follows, and the term.
     follows: Option<(String, u64)>,
-    /// How often it was elected, in all its lives.
+    /// The number of times that it was elected, in all its incarnations.
     elections: u64,
 }
 
-/// What a new leader says that made it stand, in its own words.
+/// The reason for which a new leader campaigned, in its own words.
 pub(super) type Evidence = String;
 
 /// An event that was waited for.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
-    /// Whose.
+    /// The node that reported it.
     pub(super) node: usize,
     pub(super) token: u64,
-    /// What made it stand, of an election.
+    /// The reason for which it campaigned, of an election.
     pub(super) evidence: Option<Evidence>,
     /// When it happened, as the process itself read the boot clock.
     pub(super) boot_ns: u64,
@@ -203,7 +202,7 @@ impl<'a> Cluster<'a> {
         &self.nodes[node].name
     }
 
-    /// How often any node was elected.
+    /// The number of times that any node was elected.
     pub(super) fn elections(&self) -> u64 {
         self.nodes.iter().map(|node| node.elections).sum()
     }
@@ -246,7 +245,7 @@ impl<'a> Cluster<'a> {
         Err(failed(format!("{} was not transferred to {}: {said}", self.name(leader), self.name(to))))
     }
 
-    /// Waits until an event is the one that is looked for.
+    /// Waits for an event that is `wanted`.
     pub(super) fn wait_for(
         &mut self,
         what: &str,
@@ -340,9 +339,9 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Waits until one leads, all others follow it, all nodes and guardians have found each other, nobody is bound by
-    /// what an earlier life may have promised, and every guardian has let go of what only its start has needed, as one
-    /// has that has been there for long. Returns who leads, and its token.
+    /// Waits until one node leads, all others follow it, all nodes and guardians have found each other, no node is bound by a promise of an
+    /// earlier incarnation, and every guardian has released what only its start needs, as a long-running guardian has. Returns the leader
+    /// and its token.
     ///
     /// # Errors
     /// If it takes too long, or a node has ended.
@@ -424,7 +423,7 @@ impl<'a> Cluster<'a> {
         self.start_node(node)
     }
 
-    /// Those that have ended would be kept in the process table until the end of the bench.
+    /// Reaps orphans that have ended; else they would stay in the process table until the end of the bench.
     fn reap_orphans(&mut self) {
         self.orphans.retain(|&orphan| matches!(waitpid(Some(orphan), WaitOptions::NOHANG), Ok(None)));
     }
@@ -449,7 +448,7 @@ impl Node {
     }
 }
 
-/// Whether a guardian that has been there since then behaves as one that has been there for long.
+/// Checks that a guardian that has run since then behaves as a long-running one does.
 fn has_settled(since: u64) -> bool {
     let age = clock::now().since(primacy::core::Instant::from_nanos(since));
     age >= primacy::core::Duration::from(SETTLING_TIME + SETTLE_MARGIN)

@@ -11,24 +11,24 @@ use super::namespaces::command_in;
 use super::stage::{Line, Lines, Stage, start};
 use crate::exit::Failure;
 
-/// How often the leader shows itself, and when the others give it up.
+/// The heartbeat interval and the election timeout of etcd.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EtcdTimers {
     pub(super) heartbeat_ms: u32,
     pub(super) election_ms: u32,
 }
 
-/// Those that failover is compared with: etcd's own, and the shortest with which it stays stable on a small machine.
+/// The timers that failover is compared with: etcd's own, and the shortest with which it stays stable on a small machine.
 pub(super) const TIMERS: &[EtcdTimers] = &[
     EtcdTimers { heartbeat_ms: 100, election_ms: 1_000 },
     EtcdTimers { heartbeat_ms: 10, election_ms: 100 },
 ];
 
 pub(super) const MEMBERS: usize = 3;
-/// What is said where it would be compared with another number of nodes.
+/// The error where it would be compared with another number of nodes.
 pub(super) const OTHER_COUNT: &str = "etcd has three members here: compare it with --nodes 3";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a member that was started again may catch up before the next trial.
+/// The time that a restarted member has to catch up before the next trial.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// A cluster of etcd.
@@ -44,12 +44,12 @@ pub(super) struct Rival<'a> {
     lives: Vec<u32>,
     lines: Lines,
     leader: Option<usize>,
-    /// How often a member became the leader, as far as its lines have been read.
+    /// The number of times that a member became the leader, as far as its lines have been read.
     elections: u64,
     measured: Measured,
 }
 
-/// What its trials have measured.
+/// The measurements of its trials.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub(super) elected: Vec<Duration>,
@@ -57,7 +57,7 @@ pub(super) struct Measured {
     pub(super) discarded: usize,
 }
 
-/// How many trials may be discarded in a row.
+/// The most trials that may be discarded in a row.
 const DISCARDED_MAX: usize = 10;
 
 impl<'a> Rival<'a> {
@@ -143,7 +143,7 @@ impl<'a> Rival<'a> {
 
     /// Kills the leader once, and starts it again when another leads. `None` if another led before that.
     fn strike(&mut self) -> Result<Option<Duration>, Failure> {
-        // What was told while something else was measured.
+        // Lines that came while something else was measured.
         self.listen(Duration::ZERO)?;
         let leader = self.leader.ok_or_else(|| failed(format!("{} has no leader", self.name)))?;
         let killed_at = boot_ns();
@@ -231,7 +231,7 @@ pub(super) fn member(
     }
 }
 
-/// So many pairs of ports, for clients and for peers, that nothing listens on, below those that the kernel gives to who connects.
+/// So many pairs of ports, for clients and for peers, that nothing listens on, below the kernel's range of ephemeral ports.
 pub(super) fn free_ports(count: usize) -> Result<Vec<(u16, u16)>, Failure> {
     /// As many as one bench takes at most: etcd with each of its timers, and what it is held against.
     const TAKEN_MAX: usize = 2 * MEMBERS * (1 + TIMERS.len());

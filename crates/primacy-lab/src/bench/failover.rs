@@ -1,4 +1,4 @@
-//! `primacy-lab bench failover`: how long nobody leads when the leader is struck.
+//! `primacy-lab bench failover`: the time without a leader after the leader is struck.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,34 +22,34 @@ use super::subject::{Settings, Subject, safety_name};
 use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
 
-/// Measure how long nobody leads when the leader is struck.
+/// Measure the time without a leader after the leader is struck.
 ///
-/// Starts real nodes, strikes whichever leads, and measures from that moment to the one at which another node holds
-/// its token; with --subject run also to the first line of the new job. Then the struck node is started again, all
-/// settle, and the next trial begins. Beside it stands the floor: what this machine needs for the steps that cannot
-/// be left out, measured between the trials.
+/// Starts real nodes, strikes the leader, and measures from that moment to the one at which another node holds its
+/// token; with --subject run also to the first line of the new job. Then the struck node is started again, all
+/// settle, and the next trial begins. Beside it is the floor: the time that this machine needs for the steps that
+/// cannot be left out, measured between the trials.
 ///
-/// Beside the figures for a crashed process stand those for a dead host, from which no close of a connection comes.
+/// Beside the figures for a crashed process are those for a dead host, from which no close of a connection comes.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Failover {
-    /// What happens to the leader
+    /// The fault that strikes the leader
     #[arg(long, value_enum)]
     pub(super) class: Class,
 
-    /// How often
+    /// Number of trials
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) trials: usize,
 
-    /// How many nodes there are
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(super) nodes: usize,
 
-    /// What is measured
+    /// The command to measure
     #[arg(long, value_enum, default_value_t = Subject::Run)]
     subject: Subject,
 
-    /// What the nodes promise: `lease` or `fenced`
+    /// The safety that the nodes promise: `lease` or `fenced`
     #[arg(long, value_name = "KIND", value_parser = ["lease", "fenced"], default_value = "lease")]
     safety: String,
 
@@ -61,11 +61,11 @@ pub(crate) struct Failover {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     heartbeat: Option<Duration>,
 
-    /// With --class crash: the guardian is killed too, so that nobody bears witness
+    /// With --class crash: the guardian is killed too, so that no process reports the death
     #[arg(long)]
     pub(super) without_guardian: bool,
 
-    /// With --class crash: how many trials with a dead host are made beside it; 0 for none
+    /// With --class crash: number of trials with a dead host that are made beside it; 0 for none
     #[arg(long, value_name = "N", default_value_t = 5)]
     host_trials: usize,
 
@@ -78,8 +78,8 @@ pub(crate) struct Failover {
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 
-    /// Over the store at this URL, and not among peers; env:NAME reads it from the environment. Beside the figures stand the
-    /// store's own round trip, and what of it a failover may take
+    /// Over the store at this URL, and not among peers; env:NAME reads it from the environment. Beside the figures are the
+    /// store's own round trip, and the share of it that a failover may take
     #[arg(long, value_name = "URL", conflicts_with_all = ["safety", "heartbeat", "beside"])]
     store: Option<String>,
 
@@ -98,18 +98,18 @@ pub(crate) struct Failover {
     pub(super) json: bool,
 }
 
-/// What happens to the leader.
+/// The fault that strikes the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Class {
     /// Its process is killed (of `run`, the supervisor); its guardian lives
     Crash,
-    /// Its network is cut, and then all its processes are killed: nobody hears of it. Needs CAP_NET_ADMIN
+    /// Its network is cut, and then all its processes are killed: no peer hears of it. Needs CAP_NET_ADMIN
     Host,
     /// All its processes are stopped, and go on when another leads
     Pause,
     /// It is asked to end, by SIGTERM, and so gives up the lead in order
     Resign,
-    /// It is asked by `primacy transfer` to hand the lead to the node that would be last to stand
+    /// It is asked by `primacy transfer` to hand the lead to the node that would be last to campaign
     Transfer,
     /// Its job ends
     JobExit,
@@ -118,17 +118,17 @@ pub(super) enum Class {
     Store,
 }
 
-/// What is measured beside Primacy.
+/// A system that is measured beside Primacy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Beside {
     /// Three members of etcd, from the same machine's package
     Etcd,
 }
 
-/// How much later than its promises allow a node may stand when nobody told it of the death.
+/// The margin beyond its promises after which a node campaigns at the latest, where it had no notice of the death.
 const SILENCE_MARGIN: Duration = Duration::from_millis(50);
 
-/// How long after the strike nothing is read; what happened when is in the lines.
+/// The time after the strike in which no output is read; the lines themselves carry the times.
 const UNREAD: Duration = Duration::from_millis(20);
 
 /// The result, as it is printed with `--json`.
@@ -138,9 +138,9 @@ struct Outcome {
     subject: &'static str,
     safety: &'static str,
     nodes: usize,
-    /// What made the new leaders stand, by their own account, and how often.
+    /// The reasons for which the new leaders campaigned, by their own account, and the count of each.
     evidence: Tally,
-    /// What the time is counted from.
+    /// The start of the measured time.
     from: &'static str,
     file_system: String,
     trials: usize,
@@ -153,9 +153,9 @@ struct Outcome {
     floor_ms: FloorMs,
     /// The median above the floor's sum; `null` where the promise must run out, which is no step of this machine.
     ratio: Option<f64>,
-    /// What the promises allow where nobody is told: promise, random wait, and a margin.
+    /// The bound where no node gets notice of the death: promise, random wait, and a margin.
     bound_ms: Option<f64>,
-    /// How many trials have taken longer than that.
+    /// The number of trials that have taken longer than that.
     over_bound: Option<usize>,
     /// The same for a dead host.
     dead_host: Option<DeadHost>,
@@ -182,10 +182,10 @@ struct Comparison {
     ratio: f64,
 }
 
-/// How often each new leader named what.
+/// The number of new leaders that named each reason.
 type Tally = BTreeMap<Evidence, usize>;
 
-/// What the trials of one class have measured.
+/// The measurements of the trials of one class.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     evidence: Tally,
@@ -228,7 +228,7 @@ fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
     let bound_ms = args.is_untold().then(|| silence_bound(&cluster));
     let beside = rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().clone())).collect();
     let floor_ms = floor.medians(args.steps());
-    // Whoever was started is ended before the stage ends what is left: afterwards its number may be another's.
+    // Every child is ended before the stage ends what is left: afterwards its process number may be another's.
     drop(floor);
     // The trials with a dead host shall have the machine to themselves.
     drop(rivals);
@@ -275,7 +275,7 @@ impl Measured {
             return Ok(None);
         };
         let struck_at = faulted_at.unwrap_or(struck_at);
-        // On a machine with few cores, whoever reads what the nodes tell takes the time from them.
+        // On a machine with few cores, reading the nodes' output takes processor time from them.
         std::thread::sleep(UNREAD);
         let elected = cluster.wait_for_elected(token)?;
         let took = since(struck_at, elected.boot_ns).filter(|_| elected.node != leader);
@@ -366,7 +366,7 @@ impl Class {
         let there = |cluster: &Cluster<'_>, part: Part| cluster.pid(leader, part).is_some();
         match self {
             Self::Crash if args.without_guardian => {
-                // It is stopped before the node dies, so that it tells nobody.
+                // The guardian is stopped before the node dies, so that it sends no notice.
                 cluster.signal(leader, Part::Guardian, Signal::STOP)?;
                 let struck_at = boot_ns();
                 cluster.signal(leader, Part::Node, Signal::KILL)?;
@@ -403,7 +403,7 @@ fn hand_over(
     (leader, token): (usize, u64),
     struck_at: u64,
 ) -> Result<Option<u64>, Failure> {
-    // The one that would stand last, and so gains nothing by the order of standing.
+    // The node that would campaign last, and so gains nothing by the order of campaigns.
     let last = (0..cluster.count()).rev().find(|&node| node != leader);
     let asked = cluster.transfer(leader, last.ok_or_else(|| failed("there is nobody to hand over to"))?);
     if asked.is_err() {
@@ -473,7 +473,7 @@ impl Failover {
         }
     }
 
-    /// The trials with a dead host that stand beside those of a crash.
+    /// The trials with a dead host that are made beside those of a crash.
     fn dead_host(&self, place: &Place) -> Result<Option<DeadHost>, Failure> {
         if self.class != Class::Crash || self.host_trials == 0 {
             return Ok(None);
@@ -519,7 +519,7 @@ impl Failover {
         }))
     }
 
-    /// What the time is counted from.
+    /// The start of the measured time.
     pub(super) fn from(&self) -> &'static str {
         if self.fault_command.is_some() {
             return "just before the command was run that strikes the store";
@@ -538,7 +538,7 @@ impl Failover {
         }
     }
 
-    /// Whether nobody tells the others what would free them of their promise, so that it must run out.
+    /// True if the other nodes get no notice that would free them of their promise, so that it must run out.
     fn is_untold(&self) -> bool {
         match self.class {
             Class::Host | Class::Pause => true,
@@ -564,13 +564,13 @@ impl Failover {
     fn steps(&self) -> Steps {
         let job = u32::from(self.subject.has_job());
         let kills = match self.class {
-            // A closed connection is enough there, so nobody waits for the end of the job.
+            // A closed connection is enough there, so no node waits for the end of the job.
             Class::Crash if self.safety() == Safety::Fenced || self.without_guardian => 1,
             Class::Crash => 1 + job,
             Class::Resign | Class::Transfer | Class::JobExit => job,
-            // Nobody learns of it.
+            // No process learns of it.
             Class::Host | Class::Pause => 0,
-            // Nobody of these is struck.
+            // None of the nodes is struck.
             Class::Store => 0,
         };
         // The news, the votes, and the answers to the first heartbeat.
@@ -627,13 +627,13 @@ impl Failover {
     }
 }
 
-/// What promises and waits allow at most where nobody is told of a death.
+/// The longest time that promises and waits allow where no node gets notice of a death.
 fn silence_bound(cluster: &Cluster<'_>) -> f64 {
     let timers = cluster.timers();
     milliseconds(timers.lease + timers.random_wait_max + SILENCE_MARGIN)
 }
 
-/// How many have taken longer than this.
+/// The number of measurements above this bound.
 pub(super) fn over(measured: &[Duration], bound_ms: f64) -> usize {
     measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
 }

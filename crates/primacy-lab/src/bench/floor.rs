@@ -1,4 +1,4 @@
-//! What this machine needs at least for the steps of a failover: the floor that the measured times stand on.
+//! The floor of the measured times: the time that this machine needs at least for the steps of a failover.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use crate::exit::{Exit, Failure};
 
 /// Round trips are measured at this pace: an election's messages meet a machine that has slept a little.
 const PACE: Duration = Duration::from_millis(10);
-/// How often each step is measured between two trials.
+/// The number of measurements of each step between two trials.
 const ROUND_TRIPS: usize = 10;
 const KILLS: usize = 2;
 const FLUSHES: usize = 4;
@@ -114,7 +114,7 @@ impl Floor {
         Ok(began.elapsed())
     }
 
-    /// What was measured, summed up for these steps.
+    /// The medians of the measurements, summed up for these steps.
     pub(super) fn medians(&self, steps: Steps) -> Option<FloorMs> {
         let (round_trip, kill, flush) =
             (median(&self.round_trips)?, median(&self.kills)?, median(&self.flushes)?);

@@ -27,15 +27,15 @@ use crate::exit::{self, Exit, Failure};
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Idle {
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, value_name = "N", default_value_t = 30)]
     seconds: u64,
 
-    /// How many nodes there are
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 3)]
     nodes: usize,
 
-    /// What is measured
+    /// The command to measure
     #[arg(long, value_enum, default_value_t = Subject::Run)]
     subject: Subject,
 
@@ -47,7 +47,7 @@ pub(crate) struct Idle {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     heartbeat: Option<Duration>,
 
-    /// How many other processes compute without a pause beside it
+    /// Number of other processes that compute without a pause beside it
     #[arg(long, value_name = "N", default_value_t = 0)]
     busy: usize,
 
@@ -73,9 +73,9 @@ struct Outcome {
     seconds: f64,
     busy: usize,
     lease_ms: u128,
-    /// How often another node became the leader after all had settled.
+    /// The number of times that another node became the leader after all had settled.
     leader_changes: u64,
-    /// What all nodes send together, with the headers of TCP and IP; `null` where there was no namespace to count in.
+    /// The traffic of all nodes together, with the headers of TCP and IP; `null` where there was no namespace to count in.
     bytes_per_second: Option<f64>,
     nodes: Vec<NodeCost>,
     beside: Option<Beside>,
@@ -85,7 +85,7 @@ struct Outcome {
 struct NodeCost {
     node: String,
     leads: bool,
-    /// `null` for one that has ended meanwhile: a guardian that was kept from running for too long is replaced.
+    /// `null` for a process that has ended meanwhile: a guardian that was kept from running for too long is replaced.
     process: Option<Cost>,
     guardian: Option<Cost>,
 }
@@ -98,7 +98,7 @@ struct Beside {
     members: Vec<Option<Cost>>,
 }
 
-/// What one process costs.
+/// The cost of one process.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cost {
     /// Of one core.
@@ -107,11 +107,11 @@ pub(super) struct Cost {
     rss_mib: f64,
     /// The same, with shared pages divided among those who share them.
     pub(super) pss_mib: f64,
-    /// What it alone uses.
+    /// Pages that it alone uses.
     private_mib: f64,
 }
 
-/// What has been counted of some processes and a network so far.
+/// The counters of some processes and a network so far.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     processes: Vec<(i32, Cpu)>,
@@ -122,14 +122,14 @@ pub(super) struct Meter {
 /// The time that the processor has spent on a process, since it was first looked at.
 #[derive(Clone, Debug, Default)]
 struct Cpu {
-    /// How long each thread has run, as of the last look.
+    /// The run time of each thread, as of the last look.
     threads: BTreeMap<u32, Duration>,
     spent: Duration,
 }
 
-/// How long is listened to the nodes before what etcd has told is read: its pipe must not fill meanwhile.
+/// The time for which the nodes' output is read before etcd's: its pipe must not fill meanwhile.
 const SLICE: Duration = Duration::from_millis(100);
-/// How often the processes are looked at: of a thread that ends in between, what it ran since the last look is missed.
+/// The interval between two looks at the processes: of a thread that ends in between, its run time since the last look is missed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the verb.
@@ -277,7 +277,7 @@ impl Meter {
         }
     }
 
-    /// What each process has cost from the start to the last look, and what went over the wire in a second.
+    /// Returns the cost of each process from the start to the last look, and the bytes a second on the wire.
     pub(super) fn read(&self) -> (Vec<Option<Cost>>, Option<f64>) {
         let seconds = self.at.elapsed().as_secs_f64();
         let mut costs = Vec::new();
@@ -299,8 +299,8 @@ impl Cpu {
         Self { threads: threads(pid), spent: Duration::ZERO }
     }
 
-    /// One that has ended took with it what it had run, which stays counted; one that is new counts from its start, also
-    /// if it has the number of one that has ended.
+    /// A thread that has ended keeps its run time counted; a new thread counts from its start, even if it has the number of one that has
+    /// ended.
     fn add(&mut self, threads: BTreeMap<u32, Duration>) {
         for (thread, &ran) in &threads {
             let before = self.threads.get(thread).copied().unwrap_or_default();
@@ -310,8 +310,8 @@ impl Cpu {
     }
 }
 
-/// How long each thread of a process has run. The scheduler counts nanoseconds; `/proc/PID/stat` has hundredths of a
-/// second, too coarse for what idles.
+/// The run time of each thread of a process. The scheduler counts nanoseconds; `/proc/PID/stat` has hundredths of a second, too coarse for
+/// an idle process.
 fn threads(pid: i32) -> BTreeMap<u32, Duration> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let ran = threads.filter_map(|thread| {
@@ -322,7 +322,7 @@ fn threads(pid: i32) -> BTreeMap<u32, Duration> {
     ran.collect()
 }
 
-/// What a process has in memory now.
+/// The memory of a process now.
 pub(super) fn memory(pid: i32) -> Option<Cost> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let kib = |name: &str| -> Option<f64> {
@@ -338,7 +338,7 @@ pub(super) fn memory(pid: i32) -> Option<Cost> {
     })
 }
 
-/// What has gone over the loopback of a process's network namespace.
+/// The bytes that the loopback of a process's network namespace has carried.
 fn bytes(pid: i32) -> Option<u64> {
     let table = fs::read_to_string(format!("/proc/{pid}/net/dev")).ok()?;
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;

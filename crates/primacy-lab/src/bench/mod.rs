@@ -28,8 +28,8 @@ use crate::exit::{Exit, Failure};
 
 /// Measure failover, idle cost and the map of the nodes on this machine.
 ///
-/// Real processes on real sockets, with their state on a real disk. What is measured can be repeated: every figure of
-/// docs/performance.md stands beside its command.
+/// Real processes on real sockets, with their state on a real disk. The measurements can be repeated: every figure of
+/// docs/performance.md has its command beside it.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Bench {

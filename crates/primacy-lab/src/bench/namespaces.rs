@@ -75,7 +75,7 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.made {
-            // One that cannot be removed is named after this process.
+            // A namespace that cannot be removed is named after this process.
             let _ = ip(&["netns", "delete", name]);
         }
     }

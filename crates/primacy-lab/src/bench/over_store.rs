@@ -23,23 +23,23 @@ use crate::exit::{Exit, Failure};
 /// The name under which the store is timed; no election can have it.
 const NAME: &str = "primacy/bench";
 
-/// What this machine may take beside the store where the leader resigns, and where its death is witnessed.
+/// The time that this machine may take beside the store where the leader resigns, and where its death is reported.
 const RESIGNED_MACHINE: Duration = Duration::from_millis(5);
 const DIED_MACHINE: Duration = Duration::from_millis(10);
 
-/// How often the store is timed between two trials.
+/// The number of times that the store is timed between two trials.
 const REQUESTS: usize = 10;
 
-/// How long the session lives at most with which a store that keeps sessions is timed.
+/// The longest life of the session with which a store that keeps sessions is timed.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// How long a store that was struck may take until it answers again, before the bench gives up.
+/// The longest time that a store that was struck may take until it answers again, before the bench gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// After that, it is asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a failover may take of the store, and of this machine; and of the lease, where nobody tells that it is to end.
+/// The budget of a failover in round trips of the store and in time of this machine; and the lease, where no notice of its end comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
     lease: bool,
@@ -67,7 +67,7 @@ struct Outcome {
     goal: Option<Goal>,
 }
 
-/// What is asked of each trial.
+/// The goal that each trial must meet.
 #[derive(Debug, PartialEq, Serialize)]
 struct Goal {
     /// In words.
@@ -113,7 +113,7 @@ pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit,
     Ok(Exit::Success)
 }
 
-/// Strikes the store, and nobody else: how long it did not answer, and whether the lead has changed within a lease.
+/// Strikes the store only: returns the time for which it did not answer, and whether the lead has changed within a lease.
 fn outage(
     args: &Failover,
     cluster: &mut Cluster<'_>,
@@ -173,7 +173,7 @@ fn goal(
     Some(Goal { text, bound_ms: Some(bound_ms), missed, met: missed == 0 })
 }
 
-/// Where somebody tells that the leader is gone, nobody waits for its lease.
+/// Where other nodes get notice that the leader is gone, none waits for its lease.
 fn budget(args: &Failover) -> Option<(Budget, &'static str)> {
     if args.fault_command.is_some() {
         return None;
@@ -282,7 +282,7 @@ fn store_url(url: &str) -> Result<String, Failure> {
     Ok(url)
 }
 
-/// The name under which the bench stands in a queue.
+/// The bench's holder name in a queue.
 fn holder() -> Result<Holder, String> {
     let node = NodeId::new("bench").map_err(|error| error.to_string())?;
     let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };

@@ -16,7 +16,7 @@ use super::child::PARTITION_GUARDIAN;
 use super::failed;
 use crate::exit::Failure;
 
-/// How long it tells of the death, if it is not heard. Then they know it by silence.
+/// The time for which it sends its notice of the death, if it is not heard. Then the nodes know of it by silence.
 const TELL_MAX: Duration = Duration::from_secs(3);
 
 /// Starts the guardian of this process, which outlives it.

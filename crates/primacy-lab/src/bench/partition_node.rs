@@ -26,16 +26,16 @@ use crate::exit::{Exit, Failure};
 /// The election of all nodes that are started so.
 const ELECTION: &str = "partitions";
 
-/// How often a line is written.
+/// The interval between two lines that are written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
 /// The time that a line waits for another writer.
 const BUSY_MAX: Duration = Duration::from_secs(5);
-/// How long the work for a partition goes on after it was wanted back.
+/// The time for which the work for a partition goes on after the partition was taken back.
 const DRAIN: Duration = Duration::from_millis(200);
-/// How long a node stays a primary when nothing is heard any more, if nothing else is said.
+/// The default time for which a node stays a primary when nothing is heard any more.
 pub(super) const TIME_TO_LIVE: Duration = Duration::from_secs(3);
 
-/// What a node is started with.
+/// The arguments of a node.
 pub(super) struct Node<'a> {
     pub(super) name: &'a str,
     pub(super) peers: &'a str,
@@ -47,7 +47,7 @@ pub(super) struct Node<'a> {
     pub(super) guarded: bool,
 }
 
-/// What it tells.
+/// An event that it prints.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Told<'a> {
@@ -102,7 +102,7 @@ enum Told<'a> {
 
 fn tell(told: &Told<'_>) {
     let line = serde_json::to_string(told).expect("no map has a key that is no text");
-    // Whoever listened is gone, and then nothing matters any more.
+    // An error means that the reader is gone, and then nothing matters any more.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 

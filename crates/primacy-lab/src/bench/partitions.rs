@@ -19,10 +19,10 @@ use super::place::Place;
 use super::stage::{Lines, Stage, spawn};
 use crate::exit::{self, Exit, Failure};
 
-/// How long anything that must happen may take before the bench gives up.
+/// The longest time to wait for anything that must happen before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long nothing happens before memory and traffic are read, and before a node is killed: one that has just come back votes only
-/// when what its life before has promised is over.
+/// The quiet time before memory and traffic are read, and before a node is killed: a node that has just come back votes only when the
+/// promises of its earlier incarnation are over.
 const SETTLE: Duration = Duration::from_secs(2);
 /// The names, and with them the largest cluster.
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
@@ -38,15 +38,15 @@ const GROUP: &str = "bench";
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Partitions {
-    /// How many nodes there are
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
     nodes: u8,
 
-    /// How many partitions there are
+    /// Number of partitions
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
     partitions: u32,
 
-    /// How often a node is killed: by turns one that follows, and the one that leads
+    /// Number of kills: by turns of a follower, and of the leader
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
 
@@ -54,7 +54,7 @@ pub(crate) struct Partitions {
     #[arg(long)]
     with_guardian: bool,
 
-    /// How long what is sent is counted, in seconds
+    /// Time for which traffic is counted, in seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 
@@ -75,7 +75,7 @@ struct Outcome {
     file_system: String,
     /// From the command until all have a primary that knows it.
     create_ms: f64,
-    /// How many each node has got then.
+    /// The number of partitions that each node has got then.
     shares: Vec<usize>,
     rss_before_mib: Vec<f64>,
     rss_after_mib: Vec<f64>,
@@ -86,7 +86,7 @@ struct Outcome {
 
 #[derive(Debug, Serialize)]
 struct Death {
-    /// How many partitions it had.
+    /// The number of partitions that it had.
     moved: usize,
     /// It led: then another one is elected first.
     led: bool,
@@ -94,7 +94,7 @@ struct Death {
     until_all_ms: f64,
     /// From the first that has got one of its partitions until that.
     spread_ms: f64,
-    /// From the start of its next life until all have the same again.
+    /// From the start of its next incarnation until all have the same again.
     rejoined_ms: f64,
 }
 
@@ -299,7 +299,7 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// What each node has in memory, in MiB.
+    /// The memory of each node, in MiB.
     fn memory(&self) -> Vec<f64> {
         let of = |node: &Node| {
             let status = fs::read_to_string(format!("/proc/{}/status", node.child.id())).unwrap_or_default();
@@ -309,7 +309,7 @@ impl<'a> Cluster<'a> {
         self.nodes.iter().map(|node| of(node).unwrap_or(0.0) / 1_024.0).collect()
     }
 
-    /// What all nodes send while nothing happens, in bytes a second.
+    /// The traffic of all nodes while nothing happens, in bytes a second.
     fn traffic(&mut self, seconds: u64) -> Result<f64, Failure> {
         self.pass(SETTLE)?;
         let (before, began) = (loopback_bytes()?, Instant::now());
@@ -328,7 +328,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// What the loopback has carried, in bytes.
+/// The bytes that the loopback has carried.
 fn loopback_bytes() -> Result<u64, Failure> {
     let table = fs::read_to_string("/proc/self/net/dev")?;
     let line = table.lines().find_map(|line| line.trim().strip_prefix("lo:"));

@@ -62,7 +62,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed is named after this process, so that whoever finds it knows what it was.
+        // A directory that cannot be removed is named after this process, so that its finder knows its origin.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -13,7 +13,7 @@ const ESTABLISHED: &str = "01";
 pub(super) struct Connections(BTreeSet<(String, String)>);
 
 impl Connections {
-    /// Those that the network namespaces of these processes know.
+    /// The connections in the network namespaces of these processes.
     pub(super) fn of(processes: impl Iterator<Item = i32>) -> Self {
         let mut connections = Self::default();
         for process in processes {
@@ -33,7 +33,8 @@ impl Connections {
         }
     }
 
-    /// How many connections to a listener are established at both ends. One whose other end is dead does not count.
+    /// The number of connections to a listener that are established at both ends. A connection whose other end is dead
+    /// does not count.
     pub(super) fn to(&self, listener: SocketAddr) -> usize {
         let SocketAddr::V4(listener) = listener else { return 0 };
         let listener = as_the_kernel_writes(listener);

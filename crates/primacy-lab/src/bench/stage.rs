@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::exit::{Exit, Failure};
 use crate::processes::end_descendants;
 
-/// How often to look whether the bench was interrupted.
+/// The interval between two checks whether the bench was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Watches over all that the bench has started. There is one in a bench.
@@ -39,8 +39,8 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// What some processes tell. It is read only when it is asked for: a thread that reads would take its time from those
-/// who are measured.
+/// The output of some processes. It is read only when it is asked for: a reading thread would take processor time from
+/// the measured processes.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     sources: Vec<Source>,
@@ -104,8 +104,8 @@ pub(super) fn spawn(mut command: Command) -> Result<Child, Failure> {
     })
 }
 
-/// What the measured nodes are set to is on their command lines, where it is the same for all, and so is what they are
-/// asked. Marks of processes are no settings.
+/// The settings of the measured nodes are on their command lines, where they are the same for all, and so are the
+/// requests to them. Marks of processes are no settings.
 pub(super) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_encoded_bytes();

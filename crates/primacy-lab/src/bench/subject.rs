@@ -1,5 +1,5 @@
-//! What is measured: how a node's process is started, and how it is asked to hand over. Whatever a later
-//! version calls differently is changed here.
+//! The command that is measured: its start as a node's process, and its request to hand over. Whatever a later version
+//! calls differently is changed here.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use super::child;
 /// The name of the measured election.
 pub(super) const ELECTION: &str = "bench";
 
-/// What is measured.
+/// The command that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Subject {
     /// `primacy run`: the node, its guardian, and a job that tells when it runs
@@ -22,7 +22,7 @@ pub(super) enum Subject {
     Node,
 }
 
-/// How all nodes of a run are set.
+/// The settings of all nodes of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) subject: Subject,

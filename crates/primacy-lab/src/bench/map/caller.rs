@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 use crate::bench::failed;
 use crate::exit::Failure;
 
-/// How long a connection may take.
+/// The longest time for a connection to open.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// A connection to one node. Clones share it.
@@ -22,7 +22,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Caller(Channel);
 
 impl Caller {
-    /// One that connects with its first question, and again when it has lost its connection.
+    /// A caller that connects with its first question, and again when it has lost its connection.
     pub(super) fn lazily(address: SocketAddr) -> Result<Self, Failure> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|error| failed(format!("{address}: {error}")))?;

@@ -1,4 +1,4 @@
-//! How long it takes until a watcher is told of a write, counted from when the write was asked for.
+//! The delay from the request of a write to its event at a watcher.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::Spread;
 use crate::exit::Failure;
 
-/// How many watch.
+/// The numbers of watchers.
 const WATCHERS: [usize; 2] = [1, 100];
-/// How many writes they are told of in a round, and how long after the last one the next is asked for.
+/// The number of writes in a round, and the pause between two of them.
 const WRITES: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long after the last write its news may take.
+/// The longest time that the event may take after the last write.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is watched: all keys that begin so.
+/// The prefix of all keys that are watched.
 const PREFIX: &str = "bench/watched/";
 const PREFIX_END: &str = "bench/watched0";
 
@@ -58,7 +58,7 @@ struct Measured {
     busy: Vec<f64>,
 }
 
-/// A watcher was told of the write of this number.
+/// A watcher got the event of the write of this number.
 type News = (u64, Instant);
 
 /// Measures in so many rounds, the systems in turns. The watchers are spread over all nodes, and one client writes, at the first node.
@@ -136,7 +136,7 @@ impl Measured {
     }
 }
 
-/// Watches until nobody wants the news any more. `ready` is let go of when the watch has begun.
+/// Watches until the receiver of the events is gone. `ready` is dropped when the watch has begun.
 async fn watch(caller: Caller, tell: mpsc::UnboundedSender<News>, ready: mpsc::Sender<()>) {
     let create = api::WatchCreateRequest {
         key: PREFIX.into(),

@@ -1,4 +1,4 @@
-//! How long nothing is written when the leader is killed under load, as the clients see it.
+//! The time without writes when the leader is killed under load, as the clients see it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,22 +19,22 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::{Spread, milliseconds};
 use crate::exit::Failure;
 
-/// How many clients write without a pause.
+/// The number of clients that write without a pause.
 const CLIENTS: usize = 16;
-/// How long a client waits for an answer until it asks the next node. A write that was under way when the leader died may never
-/// be answered, and a client that is more patient than an election takes would be what is measured.
+/// The time that a client waits for an answer until it asks the next node. A write that was under way when the leader died may never be
+/// answered, and with a client that is more patient than an election takes, its patience would be measured.
 const ANSWER_MAX: Duration = Duration::from_millis(100);
-/// How long a client waits after it was refused, so that one that is refused at once does not keep the machine busy.
+/// The pause of a client after a refusal, so that a client that is refused at once does not keep the machine busy.
 const REFUSED_PAUSE: Duration = Duration::from_millis(2);
-/// How long they write before the leader is killed, and afterwards at the least.
+/// The time for which they write before the leader is killed, and afterwards at the least.
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(4);
-/// A time without a write that begins later than this after the kill is not the crash's any more: by then whoever was owed an
-/// answer has given it up. It is told apart, for what a new leader stumbles over later matters, too.
+/// A gap that begins later than this after the kill does not count as the crash's: by then every client that was owed an answer has given
+/// up. It is reported separately, because a new leader's later pauses matter, too.
 const OF_THE_CRASH: Duration = ANSWER_MAX;
-/// How long nothing may be written. It is counted what was longer, beside the spread, for a median hides how often that is.
+/// The goal for a gap. Longer ones are counted, beside the spread, for a median hides how often they happen.
 const GOAL: Duration = Duration::from_millis(20);
-/// How long the killed node may catch up before the next trial.
+/// The time that the killed node has to catch up before the next trial.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The result of one system, as it is printed with `--json`.
@@ -43,19 +43,19 @@ pub(super) struct Row {
     system: String,
     trials: usize,
     clients: usize,
-    /// The longest time in which no client had a write done, of those that begin with the kill, or within 100 ms.
+    /// The longest time in which no client had a write done, of the times that begin with the kill, or within 100 ms.
     gap_ms: Spread,
     /// The longest time in which the unluckiest client had none done, of the same.
     client_gap_ms: Spread,
-    /// In how many trials these were longer than 20 ms.
+    /// The number of trials in which these were longer than 20 ms.
     gaps_over_goal: usize,
     client_gaps_over_goal: usize,
-    /// The longest time in which no client had a write done, of those that begin later; of the trials in which any was done later.
+    /// The longest time in which no client had a write done, of the times that begin later; of the trials in which any was done later.
     later_gap_ms: Option<Spread>,
-    /// What the clients were told in a trial instead of that it was done.
+    /// The errors that the clients got in a trial.
     errors_median: f64,
     errors_max: f64,
-    /// What they were told, in all trials.
+    /// The texts of these errors with their counts, in all trials.
     errors: BTreeMap<String, u64>,
     /// Writes a second before the kill.
     rate_median: f64,
@@ -73,7 +73,7 @@ struct Measured {
     busy: Vec<f64>,
 }
 
-/// What one client has seen.
+/// The results of one client.
 #[derive(Debug, Default)]
 struct Seen {
     /// When its writes were answered.
@@ -189,7 +189,7 @@ fn longest_gaps(done: &[Instant], killed_at: Instant, ended: Instant) -> Longest
     longest
 }
 
-/// One that writes, and goes on with the next node when it is refused or not answered.
+/// A client that writes, and goes on with the next node when it is refused or not answered.
 struct Client {
     /// A connection of its own to each.
     nodes: Vec<Caller>,
@@ -262,7 +262,7 @@ mod tests {
         };
         let (killed_at, ended) = (at(&[100])[0], at(&[500])[0]);
         for (done, gap, later) in [
-            // One that was long before the kill says nothing of it.
+            // A gap that was long before the kill does not count.
             (&[1, 95, 99, 130, 140, 220, 310, 499][..], 80, Some(189)),
             (&[90, 170, 200, 290, 499], 90, Some(209)),
             (&[90, 101], 399, None),

@@ -29,16 +29,16 @@ use crate::exit::{self, Exit, Failure};
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Map {
-    /// What is measured [default: all of it]
+    /// The measurements to make [default: all of them]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     only: Vec<Measurement>,
 
-    /// How often
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
 
-    /// How much of each measurement, in percent: of its keys, requests and sessions, and of the time that it only waits. With less than
-    /// all of it the figures are worth little, and whether it works is soon known
+    /// The size of each measurement, in percent: of its keys, requests and sessions, and of its idle times. Below 100 the figures are
+    /// worth little, but it is soon known whether the bench works
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     size: u32,
 
@@ -55,18 +55,18 @@ pub(crate) struct Map {
     json: bool,
 }
 
-/// What can be measured by itself.
+/// A measurement that can be made by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Measurement {
     /// Puts and guarded transactions a second, by 1, 16 and 256 clients, how long each takes, and the memory afterwards
     Puts,
-    /// How long it takes until 1 and 100 watchers are told of a write
+    /// The delay until 1 and 100 watchers get the event of a write
     Delay,
-    /// What 10,000 sessions cost that are only kept alive
+    /// The cost of 10,000 sessions that are only kept alive
     Sessions,
-    /// How long no write is done when the leader is killed while 16 clients write, and in the seconds after it
+    /// The time without writes when the leader is killed while 16 clients write, and in the seconds after it
     Gap,
-    /// How long a node takes to catch up that was away, or has lost its disk
+    /// The time that a node takes to catch up that was away, or has lost its disk
     Recovery,
 }
 
@@ -77,7 +77,7 @@ struct Outcome {
     rounds: usize,
     size_percent: u32,
     cores: usize,
-    /// How much of the machine was at work before anything was started.
+    /// The share of the machine that was at work before anything was started.
     busy_before: f64,
     puts: Option<Vec<puts::Row>>,
     memory: Option<puts::Memory>,
@@ -87,7 +87,7 @@ struct Outcome {
     recovery: Option<Vec<recovery::Row>>,
 }
 
-/// What all measurements share.
+/// The settings that all measurements share.
 struct Run<'a> {
     stage: &'a Stage,
     place: &'a Place,
@@ -96,7 +96,7 @@ struct Run<'a> {
     history_mib: u64,
 }
 
-/// How long the machine is looked at before anything is started.
+/// The time for which the machine's load is measured before anything is started.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Runs the verb.
@@ -174,7 +174,7 @@ impl Run<'_> {
     }
 }
 
-/// How much of the machine is at work, since this was made.
+/// The share of the machine that is at work, since this was made.
 #[derive(Clone, Copy, Debug)]
 struct Busy(Option<Ticks>);
 

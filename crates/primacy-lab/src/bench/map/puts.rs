@@ -17,18 +17,18 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::Spread;
 use crate::exit::Failure;
 
-/// How many keys are written, in an order that looks like none.
+/// The number of keys that are written, in a scattered order.
 const KEYS: u64 = 10_000;
-/// How long each value is, in bytes.
+/// The length of each value, in bytes.
 const VALUE_LENGTH: usize = 256;
 /// More clients than this share connections.
 pub(super) const CONNECTIONS_MAX: usize = 32;
-/// How many clients there are, and how many requests all of them make together in a round.
+/// The number of clients, and the number of requests that all of them make together in a round.
 const LOADS: [(usize, u64); 3] = [(1, 1_000), (16, 8_000), (256, 20_000)];
-/// How many write all keys at first.
+/// The number of clients that write all keys at first.
 const FILLERS: usize = 64;
 
-/// What a client asks for.
+/// The kind of request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
@@ -38,7 +38,7 @@ enum Kind {
     Guarded,
 }
 
-/// Whom the clients ask.
+/// The nodes that the clients ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Asked {
@@ -48,7 +48,7 @@ enum Asked {
     Leader,
 }
 
-/// What is measured in one go.
+/// The parameters of one measurement.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     kind: Kind,
@@ -82,14 +82,14 @@ struct Speed {
     /// Of all requests of all rounds.
     ms: Spread,
     errors: u64,
-    /// How much of the machine was at work.
+    /// The share of the machine that was at work.
     busy_median: f64,
 }
 
-/// What each node has in memory when all have the same data.
+/// The memory of each node when all have the same data.
 #[derive(Debug, Serialize)]
 pub(super) struct Memory {
-    /// How many writes there were, over how many keys.
+    /// The number of writes, and of the keys that they were spread over.
     writes: u64,
     keys: u64,
     systems: Vec<MemoryOf>,
@@ -103,7 +103,7 @@ struct MemoryOf {
     pss_mib: Vec<f64>,
 }
 
-/// What has been measured of one system in one case.
+/// The measurements of one system in one case.
 #[derive(Debug, Default)]
 struct Measured {
     rates: Vec<f64>,
@@ -112,7 +112,7 @@ struct Measured {
     errors: u64,
 }
 
-/// What one round of one case has measured.
+/// The measurements of one round of one case.
 struct Sample {
     elapsed: Duration,
     took: Vec<Duration>,
@@ -246,7 +246,7 @@ impl Memory {
     }
 }
 
-/// What is asked.
+/// A request to a node.
 pub(super) enum Question {
     Put(api::PutRequest),
     Guarded(Box<api::TxnRequest>),
@@ -300,7 +300,7 @@ async fn load(
     Sample { elapsed: began.elapsed(), took: all, errors: failed }
 }
 
-/// Asks for the same kind of put as all others, for whoever only needs there to be many: `length` bytes under one of `keys` keys.
+/// Sends many puts of the same kind, for callers that need their number only: `length` bytes under one of `keys` keys.
 pub(super) async fn write_many(
     callers: &[Caller],
     clients: usize,

@@ -1,4 +1,4 @@
-//! How long a node takes to come back that was away while much was written, and one that has lost its disk.
+//! The time that a node takes to come back that was away while much was written, and a node that has lost its disk.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::{Spread, milliseconds};
 use crate::exit::Failure;
 
-/// The length of each value, in bytes, and over how many keys they are written: the state is small, and its history long.
+/// The length of each value, in bytes, and the number of keys that they are written to: the state is small, and its history long.
 const VALUE_LENGTH: usize = 4096;
 const KEYS: u64 = 20_000;
-/// How many clients write.
+/// The number of clients that write.
 const CLIENTS: usize = 64;
-/// How often the node is asked what it knows, and how long its answer may take.
+/// The interval between two questions to the node, and the longest time for an answer.
 const LOOK: Duration = Duration::from_millis(2);
 const ANSWER_MAX: Duration = Duration::from_millis(500);
-/// How long it may take at all.
+/// The longest time for the whole recovery.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What tells that it knows all.
+/// The key whose presence shows that the node has all writes.
 const LAST_KEY: &[u8] = b"bench/last";
 
 /// The result of one system, as it is printed with `--json`.
@@ -33,7 +33,7 @@ const LAST_KEY: &[u8] = b"bench/last";
 pub(super) struct Row {
     system: String,
     history_mib: u64,
-    /// How long the writes took, in seconds, and how many were refused.
+    /// The time that the writes took, in seconds, and the number that was refused.
     written_in_s: f64,
     errors: u64,
     /// From the start of the process of the node that was away to its first answer that has the last write.
@@ -41,7 +41,7 @@ pub(super) struct Row {
     /// The same of one with an empty disk, with what an operator has to do.
     empty_ms: Spread,
     busy_median: f64,
-    /// What each node has in memory at the end, in MiB.
+    /// The memory of each node at the end, in MiB.
     pss_mib: Vec<f64>,
 }
 

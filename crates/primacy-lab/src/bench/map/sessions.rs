@@ -1,4 +1,4 @@
-//! What ten thousand sessions cost that are kept alive and do nothing else.
+//! The cost of ten thousand sessions that are kept alive and do nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,19 +16,19 @@ use crate::bench::failed;
 use crate::bench::idle::{Meter, rounded};
 use crate::exit::Failure;
 
-/// How many sessions there are.
+/// The number of sessions.
 const SESSIONS: u64 = 10_000;
-/// How long they live without being kept alive, in seconds.
+/// The times to live of the sessions, in seconds.
 const TIMES_TO_LIVE: [u64; 2] = [60, 10];
 /// Each is kept alive so often in that time, as etcd's own client does it.
 const KEPT_ALIVE: u32 = 3;
-/// How long all of them are kept alive before it is measured, and how long it is measured in each round.
+/// The time for which all of them are kept alive before the measurement, and the length of a round.
 const SETTLE: Duration = Duration::from_secs(3);
 const ROUND: Duration = Duration::from_secs(15);
-/// How often the client looks whose turn it is, and how often the processes are looked at.
+/// The interval between the client's checks of which session is due, and between two looks at the processes.
 const TICK: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_secs(1);
-/// How many are begun at a time.
+/// The number of sessions that are begun at a time.
 const AT_A_TIME: usize = 64;
 
 /// The result for one time to live, as it is printed with `--json`.
@@ -52,7 +52,7 @@ struct Idle {
     /// Of one core.
     cpu_percent: Vec<f64>,
     pss_mib: Vec<f64>,
-    /// How many have ended although they were kept alive.
+    /// The number of sessions that have ended although they were kept alive.
     lost: u64,
 }
 

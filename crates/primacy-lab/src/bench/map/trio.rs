@@ -18,19 +18,19 @@ use crate::bench::{failed, primacy};
 use crate::exit::Failure;
 use crate::processes::descendants_of;
 
-/// How long three nodes may take until they serve.
+/// The longest time until three nodes serve.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often they are asked whether they do, and how long an answer may take.
+/// The interval between two checks whether they do, and the longest time for an answer.
 const LOOK: Duration = Duration::from_millis(20);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// For how long etcd's members must have been connected before another one is added: five seconds, and what they need to notice.
 const CONNECTED_FOR: Duration = Duration::from_secs(6);
-/// How much of what a node has said last is shown when something does not happen.
+/// The number of bytes of a node's last output that are shown when something does not happen.
 const SAID_SHOWN: usize = 2000;
 /// The names of Primacy's nodes.
 const NAMES: [&str; MEMBERS] = ["a", "b", "c"];
 
-/// What answers.
+/// The system that answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum System {
     /// `primacy node --etcd-api`, with its defaults: what is written is flushed on a majority of the disks.
@@ -101,7 +101,7 @@ impl<'a> Trio<'a> {
         (0..MEMBERS).map(|node| self.address(node)).collect()
     }
 
-    /// Starts a node, with what an earlier life has left.
+    /// Starts a node, with the state that an earlier incarnation has left.
     pub(super) fn start(&mut self, node: usize) -> Result<(), Failure> {
         self.start_with(node, &[])
     }
@@ -162,7 +162,7 @@ impl<'a> Trio<'a> {
         self.children.iter().flatten().map(of).collect()
     }
 
-    /// What each node has in memory, in MiB, with shared pages divided among those who share them.
+    /// The memory of each node, in MiB, with shared pages divided among the processes that share them.
     pub(super) fn memory(&self) -> Vec<f64> {
         let of = |pids: Vec<i32>| pids.into_iter().filter_map(memory).map(|cost| cost.pss_mib).sum();
         self.processes().into_iter().map(of).collect()
@@ -201,10 +201,10 @@ impl<'a> Trio<'a> {
         Ok(())
     }
 
-    /// Who leads, if all nodes say the same.
+    /// The leader, if all nodes name the same.
     ///
     /// # Errors
-    /// What they say instead.
+    /// The answers of the nodes, if they differ.
     async fn leader(&self) -> Result<usize, String> {
         let (mut members, mut leaders) = (Vec::new(), Vec::new());
         for node in 0..MEMBERS {
@@ -298,7 +298,7 @@ impl<'a> Trio<'a> {
 impl Drop for Trio<'_> {
     fn drop(&mut self) {
         for node in 0..MEMBERS {
-            // One that has ended already cannot be killed.
+            // A node that has ended already cannot be killed.
             let _ = self.kill(node);
         }
         // What cannot be removed goes with the directory of the run.
