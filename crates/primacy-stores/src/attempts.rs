@@ -2,7 +2,7 @@
 //! up first still learns the store's own words.
 //!
 //! The caller wraps the request in [`Attempts::observe`]; a client calls [`failed`] for each attempt that another one follows.
-//! What runs as a task of its own takes the caller's attempts along by [`inherit`].
+//! A future that runs as a task of its own takes the caller's attempts along by [`inherit`].
 
 use std::fmt::Display;
 use std::future::Future;
@@ -48,7 +48,7 @@ impl Attempts {
     allow(dead_code, reason = "SQLite does not try again by itself")
 )]
 pub(crate) fn failed(why: &dyn Display) {
-    // An error says that nobody observes the request.
+    // An error means that no caller observes the request.
     let _ = CURRENT.try_with(|attempts| {
         *attempts.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shortened(why));
     });

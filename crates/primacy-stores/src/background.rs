@@ -1,7 +1,7 @@
-//! The thread on which stores that are reached over a network do their work.
+//! The thread that performs all requests to stores that are reached over a network.
 //!
-//! A connection must outlive the runtime that happened to open it, and a lease must not be lost because the
-//! application keeps its own runtime busy. So connections live here, and every request to a store runs here.
+//! A connection must outlive the runtime that happened to open it, and a lease must not be lost because the application
+//! keeps its own runtime busy. So connections belong to this thread, and every request to a store runs here.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ pub(crate) async fn run<T: Send + 'static>(
     (&mut task.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
 }
 
-/// Runs `work` on the stores' thread, also when nobody waits for it, until it ends or the guard is dropped.
+/// Runs `work` on the stores' thread, also when no caller waits for it, until it ends or the guard is dropped.
 pub(crate) fn spawn<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<Aborted<T>, String> {
@@ -47,8 +47,8 @@ impl<T> Aborted<T> {
         self.0.abort();
     }
 
-    /// What the work comes to. Dropping the future leaves the work alone; once it has come to something, it must not be
-    /// asked again.
+    /// Waits for the result of the work. Dropping the future leaves the work running; once it has returned a result, it
+    /// must not be called again.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) async fn finished(&mut self) -> Result<T, String> {
         (&mut self.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
@@ -61,7 +61,7 @@ impl<T> Drop for Aborted<T> {
     }
 }
 
-/// The runtime of that thread, which is started by the first who asks, and ends with the process.
+/// The runtime of that thread, which is started by the first caller, and ends with the process.
 fn handle() -> Result<&'static Handle, String> {
     static HANDLE: OnceLock<Result<Handle, String>> = OnceLock::new();
     let start = || {

@@ -1,34 +1,34 @@
-//! What a store can say of itself, for `primacy doctor`: whether it would keep what it promises.
+//! Checks of a store for `primacy doctor`: whether it would keep what it promises.
 
 use std::fmt;
 
 use crate::open::{Address, OpenError};
 use crate::register::Pending;
 
-/// What every store is asked first.
+/// The name of the first check of every store.
 pub(crate) const SURVIVES: &str = "survives the loss of a machine";
 
-/// Why that is asked.
+/// The reason for that check.
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "s3", feature = "gs", feature = "az"))]
 pub(crate) const ONE_COPY: &str =
     "a store with one copy is one failure away from an outage, or from a lost token";
 
-/// What was looked at, and what it came to.
+/// One check of a store, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What should be so, in a few words.
+    /// The expected state, in a few words.
     pub name: String,
     /// Whether it is.
     pub verdict: Verdict,
-    /// What was seen.
+    /// The observed state.
     pub found: String,
     /// Why it matters, where it is not as it should be.
     pub why: String,
-    /// What to do about it, where it is not as it should be.
+    /// The remedy, where the state is not as expected.
     pub fix: String,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// It is so; it was tried, or the store says so.

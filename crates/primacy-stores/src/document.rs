@@ -1,4 +1,4 @@
-//! [`Document`]: bytes with compare-and-set, for whoever keeps more in a store than the record of an election.
+//! [`Document`]: bytes with compare-and-set, for programs that keep more in a store than the record of an election.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ pub const LENGTH_MAX: usize = 64 * 1024 * 1024;
 /// The bytes of a document, and their version.
 pub type Content = (Vec<u8>, Version);
 
-/// A cell for bytes, with compare-and-set; linearizable, and shared by all who open the same one.
+/// A cell for bytes, with compare-and-set; linearizable, and shared by all clients that open the same one.
 ///
 /// It is what [`Register`](crate::Register) is for records, and its answers mean the same.
 pub trait Document: Send + Sync + Debug {
@@ -22,11 +22,12 @@ pub trait Document: Send + Sync + Debug {
     fn read(&self) -> Pending<'_, Result<Option<Content>, ReadError>>;
 
     /// Writes `bytes` if the version is still `expect`, where `None` means that there must be nothing yet. Returns the new
-    /// version, and only when the write would survive whatever the store promises to survive.
+    /// version, and only when the write would survive every failure that the store promises to survive.
     ///
-    /// The bytes must be unlike those of any other write, by a number that is drawn for each: by that a write is known
-    /// when its answer is lost, and for some stores a version tells contents and not writes. The same bytes may be written
-    /// again over the same version, when it is not known whether they were: it is done once or not at all.
+    /// The bytes must be unlike those of any other write, by a number that is drawn for each: by that number a write is
+    /// recognised when its answer is lost, and for some stores a version identifies contents and not writes. The same
+    /// bytes may be written again over the same version, when it is not known whether they were: the write is done once or
+    /// not at all.
     ///
     /// More than [`LENGTH_MAX`] bytes are [not written](SetError::Unavailable).
     ///

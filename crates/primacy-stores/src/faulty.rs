@@ -11,7 +11,7 @@ use primacy_core::election::lease::{Record, Version};
 pub use self::sessions::FaultySessions;
 use crate::register::{Pending, ReadError, Register, SetError};
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -106,7 +106,7 @@ impl Register for FaultyRegister {
                 }
                 Fault::LoseRequest => Err(unknown()),
                 Fault::LoseReply => {
-                    // Whatever the store answered, nobody hears it.
+                    // The answer is lost.
                     let _ = self.inner.compare_and_set(expect, record).await;
                     Err(unknown())
                 }

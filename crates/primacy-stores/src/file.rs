@@ -2,13 +2,13 @@
 //!
 //! Promises  linearizable, and durable when a write returns or a read shows it; [`changed`](Register::changed)
 //!           within [`CHANGE_BOUND`], as a rule within a millisecond, in other processes too.
-//! Assumes   a local file system, one machine, and that nobody else writes into the directory.
-//! Leaves    what is no record of ours as it is.
+//! Assumes   a local file system, one machine, and that no other program writes into the directory.
+//! Leaves    content that is no record of ours as it is.
 //!
 //! Below the directory each election has one of its own, named after it, with the file `record`. A write is made under
-//! an exclusive `flock` of the *election's directory*: there is no lock file that somebody could delete, and a
-//! directory that was removed takes no new file. The record is replaced by a rename, so a reader needs no lock and
-//! never finds half of it.
+//! an exclusive `flock` of the *election's directory*: there is no lock file that could be deleted, and a directory
+//! that was removed takes no new file. The record is replaced by a rename, so a reader needs no lock and never finds
+//! half of it.
 //!
 //! A version is a count and a number that is drawn anew for each write. So it is never used again, whatever was
 //! deleted, restored or restarted meanwhile, and there is no counter that could be lost.
@@ -41,10 +41,10 @@ use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::watch::Watcher;
 
-/// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run.
+/// The longest time until [`changed`](Register::changed) resolves, on a machine that lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
-/// How the URL is written, for errors.
+/// The form of the URL, for errors.
 const FORM: &str = "file:DIRECTORY or file:///DIRECTORY";
 
 /// A handle on one election in one directory.
@@ -52,11 +52,11 @@ const FORM: &str = "file:DIRECTORY or file:///DIRECTORY";
 pub struct FileRegister {
     requests: mpsc::Sender<Request>,
     place: Arc<Place>,
-    /// What was last read or written through this handle.
+    /// The version last read or written through this handle.
     seen: Mutex<Mark>,
     /// The newest that the store's thread has come across.
     latest: channel::Receiver<Mark>,
-    /// Started by the first who waits for a change.
+    /// Started by the first wait for a change.
     watcher: OnceLock<Option<Watcher>>,
 }
 
@@ -76,11 +76,11 @@ enum Request {
     Look,
 }
 
-/// What the store's thread owns.
+/// The state that the store's thread owns.
 struct Files {
     place: Arc<Place>,
     latest: channel::Sender<Mark>,
-    /// What is known to be on the disk, and not only in memory that a power cut takes away.
+    /// The version known to be on the disk, and not only in memory that a power cut takes away.
     durable: Mark,
 }
 
@@ -233,10 +233,10 @@ impl Files {
         Ok((files, receiver))
     }
 
-    /// Answers requests until nobody is left who could ask.
+    /// Answers requests until no sender is left.
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         while let Ok(request) = requests.recv() {
-            // Whoever has stopped waiting for an answer does not miss it.
+            // A failure to reply is ignored: the caller has stopped waiting.
             match request {
                 Request::Read { reply } => drop(reply.send(self.read())),
                 Request::CompareAndSet { expect, bytes, attempts, reply } => {
@@ -259,7 +259,7 @@ impl Files {
 
     /// Finds out whether the record has changed.
     fn look(&self) {
-        // What cannot be read now is read when somebody asks, who then gets the error.
+        // A record that cannot be read now is read on the next request, whose caller then gets the error.
         if let Ok(Some(folder)) = self.place.enter()
             && let Ok(content) = cell::read(&folder)
         {
@@ -275,7 +275,7 @@ impl Files {
             Some(folder) => {
                 let content = cell::read(&folder)?;
                 let mark = content.mark();
-                // Its writer may have died before its flush. Whoever believes by a record that a power cut takes
+                // Its writer may have died before its flush. A node that relied on a record that a power cut takes
                 // away would meet its own token again.
                 if mark != self.durable {
                     folder.flush()?;

@@ -1,9 +1,9 @@
-//! What stores in files share: the path in their URLs, and which file systems a lock can be trusted on, which are those
-//! of one machine.
+//! Shared parts of stores in files: the path in their URLs, and the file systems on which a lock can be trusted, which
+//! are those of one machine.
 //!
-//! A lock on a file system that machines share holds on this machine only, or not at all, or until a server forgets
-//! it; and nothing tells which. So these are refused by the number that `statfs` gives, on Linux. Elsewhere nothing
-//! is asked.
+//! A lock on a file system that machines share holds on this machine only, or not at all, or until a server forgets it;
+//! and a program cannot find out which. So these are refused by the number that `statfs` gives, on Linux. Elsewhere
+//! there is no check.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,12 @@ use crate::ownership::Sharing;
 #[cfg(target_os = "linux")]
 use crate::passing;
 
-/// What becomes of an election whose file or directory is gone, and what to do.
+/// The consequence for an election whose file or directory is gone, and the remedy.
 pub(crate) const GONE: &str = "its leader stops, and none is elected over it. Put it back as it was; or stop all nodes of the election, wait \
                                for one lease, and start them again: the first one makes a new one";
 
-/// Takes the path, and with whom it is shared, out of what follows the scheme; `form` is how the URL is written.
+/// Parses the path, and the users who share it, from the rest of a URL after its scheme; `form` is the form of such a
+/// URL.
 pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<(PathBuf, Sharing), OpenError> {
     let malformed = |why: &str| Err(OpenError::Malformed { form, why: why.to_owned() });
     let (rest, group) = match rest.rsplit_once("?group=") {
@@ -46,8 +47,8 @@ pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<(PathBuf, Sh
     Ok((PathBuf::from(path), sharing))
 }
 
-/// Refuses the file systems that several machines share. FUSE is let through, for it says nothing about what is behind
-/// it, and containers stand on it.
+/// Refuses the file systems that several machines share. FUSE is let through, because its number does not say what is
+/// behind it, and containers run on it.
 #[cfg(feature = "sqlite")]
 pub(crate) fn refuse_shared(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {
@@ -56,7 +57,7 @@ pub(crate) fn refuse_shared(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Refuses also those of which nobody can tell whether machines share them.
+/// Refuses also file systems that machines may or may not share.
 #[cfg(feature = "file")]
 pub(crate) fn refuse_unless_local(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {
@@ -81,7 +82,7 @@ fn refusal(path: &Path, name: &str) -> OpenError {
     OpenError::Refused { why }
 }
 
-/// What a file system's number says.
+/// The kind of a file system, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Local,

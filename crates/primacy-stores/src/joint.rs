@@ -1,13 +1,13 @@
-//! One answer for all who asked before it was sought.
+//! Single-flight: callers that arrive before a request starts share its result.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A question that many ask, and whose answer is the same for all of them.
+/// A request whose result is the same for all callers that arrive before it starts.
 #[derive(Debug)]
 pub(crate) struct Joint<T> {
-    /// How many have asked.
+    /// The number of calls so far.
     asked: AtomicU64,
-    /// How many of those the last answer was for, and what it was.
+    /// The last result, with the number of calls that it was for.
     answered: tokio::sync::Mutex<Option<(u64, T)>>,
 }
 
@@ -18,11 +18,11 @@ impl<T> Default for Joint<T> {
 }
 
 impl<T: Clone> Joint<T> {
-    /// The answer, which `seek` finds unless somebody else has begun to since this was called. Dropping the future gives up
-    /// what it seeks; the next one seeks anew.
+    /// Returns the result of `seek`, or that of another caller's `seek` if it started after this call. Dropping the future
+    /// gives up its request; the next caller starts a new one.
     pub(crate) async fn ask<F: Future<Output = T>>(&self, seek: impl FnOnce() -> F) -> T {
         let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        // Whoever has it seeks; the others wait here, and the next one of them answers for all.
+        // The caller that holds the lock runs the request; the others wait here, and the next one of them runs one for all.
         let mut answered = self.answered.lock().await;
         if let Some((asked_before, answer)) = &*answered
             && *asked_before >= mine

@@ -10,17 +10,17 @@
 //! | `memory:NAME` | none needed | the tasks of one process | [`memory`] |
 //! | `memory-sessions:NAME` | none needed | the tasks of one process | [`memory`] |
 //! | `file:DIRECTORY` | `file` | the processes of one machine | `docs/stores/file.md` |
-//! | `postgres://HOST/DATABASE` | `postgres` | those who reach the server | `docs/stores/postgres.md` |
-//! | `kubernetes://NAMESPACE` | `kubernetes` | those who reach the API server | `docs/stores/kubernetes.md` |
-//! | `nats://HOST/BUCKET` | `nats` | those who reach the servers | `docs/stores/nats.md` |
-//! | `redis://HOST/PREFIX` | `redis` | those who reach the server | `docs/stores/redis.md` |
+//! | `postgres://HOST/DATABASE` | `postgres` | all who reach the server | `docs/stores/postgres.md` |
+//! | `kubernetes://NAMESPACE` | `kubernetes` | all who reach the API server | `docs/stores/kubernetes.md` |
+//! | `nats://HOST/BUCKET` | `nats` | all who reach the servers | `docs/stores/nats.md` |
+//! | `redis://HOST/PREFIX` | `redis` | all who reach the server | `docs/stores/redis.md` |
 //! | `sqlite:PATH` | `sqlite` | the processes of one machine | `docs/stores/sqlite.md` |
 //! | `s3://BUCKET/PREFIX` | `s3` | all who reach the bucket | `docs/stores/s3.md` |
 //! | `gs://BUCKET/PREFIX` | `gs` | all who reach the bucket | `docs/stores/gs.md` |
 //! | `az://CONTAINER/PREFIX` | `az` | all who reach the container | `docs/stores/az.md` |
 //! | `etcd://HOST/PREFIX` | `etcd` | all who reach the cluster | `docs/stores/etcd.md` |
-//! | `consul://HOST/PREFIX` | `consul` | whoever reaches the cluster | `docs/stores/consul.md` |
-//! | `zookeeper://HOST/PATH` | `zookeeper` | all who reach the servers, also strangers | `docs/stores/zookeeper.md` |
+//! | `consul://HOST/PREFIX` | `consul` | all who reach the cluster | `docs/stores/consul.md` |
+//! | `zookeeper://HOST/PATH` | `zookeeper` | all who reach the servers, also with other programs | `docs/stores/zookeeper.md` |
 //!
 //! Every store passes the same laws, which are in the crate `primacy-conformance`.
 

@@ -1,6 +1,6 @@
 //! The parts of a store's URL: `SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH?NAME=VALUE&NAME=VALUE`.
 //!
-//! Other than in the URLs of the web, there may be several hosts. `%XX` stands for a byte, everywhere but in a host.
+//! Unlike in URLs of the web, there may be several hosts. `%XX` encodes a byte, everywhere but in a host.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::open::OpenError;
 
-/// What stands behind `SCHEME:`, taken apart.
+/// The part of a URL after `SCHEME:`, parsed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) user: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Location {
     /// Without the slash at its beginning and those at its end.
     pub(crate) path: String,
     settings: Vec<(String, String)>,
-    /// The names of the settings that were asked for. No other one is shown: it may be a part of a password.
+    /// The names of the settings that the store takes. No other name is shown: it may be a part of a password.
     known: BTreeSet<&'static str>,
     form: &'static str,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Host {
 }
 
 impl Location {
-    /// Takes apart what stands behind `SCHEME:`; `form` is how such a URL is written, for the errors.
+    /// Parses the part of a URL after `SCHEME:`; `form` is the form of such a URL, for the errors.
     ///
     /// # Errors
     /// [`OpenError::Malformed`], whose text shows no part of the URL that could hold a password.
@@ -76,17 +76,17 @@ impl Location {
         })
     }
 
-    /// The value of a setting; each is asked for once, and what is left at the end is [unknown](Self::finish).
+    /// Takes the value of a setting; each is taken once, and those left at the end are [unknown](Self::finish).
     pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
         self.known.insert(name);
         let found = self.settings.iter().position(|(known, _)| known == name)?;
         Some(self.settings.remove(found).1)
     }
 
-    /// To be called when all settings have been taken.
+    /// Checks that no setting is left; to be called when all have been taken.
     ///
     /// # Errors
-    /// [`OpenError::Malformed`] if there is one more, which nobody knows.
+    /// [`OpenError::Malformed`] if there is an unknown setting.
     pub(crate) fn finish(&self) -> Result<(), OpenError> {
         let Some((name, _)) = self.settings.first() else { return Ok(()) };
         let known: Vec<&str> = self.known.iter().copied().collect();
@@ -127,7 +127,7 @@ impl Host {
         Ok(Self { name: name.to_owned(), port: port.transpose()? })
     }
 
-    /// As it stands in a URL of the web, and in an address to connect to.
+    /// The host and port, as in a URL of the web, and in an address to connect to.
     pub(crate) fn authority(&self, default_port: u16) -> String {
         let port = self.port.unwrap_or(default_port);
         if self.name.contains(':') {

@@ -1,21 +1,21 @@
 //! Logins in the URLs of stores: finding them, and leaving them out of what is shown.
 //!
-//! The parser of each store is told what stands where in its URL. These functions are not: they must find a login also in a URL that
-//! is written wrongly, for example with a `/`, `?`, `#` or `@` in a password that was not written as `%XX`.
+//! The parser of each store knows the parts of its URL. These functions do not: they must find a login also in a URL that is malformed, for
+//! example with a `/`, `?`, `#` or `@` in a password that was not written as `%XX`.
 
 use std::borrow::Cow;
 
-/// The stores whose URLs may name a user alone, which is no secret. Elsewhere what stands alone before the `@` may be a token.
+/// The stores whose URLs may name a user alone, which is no secret. Elsewhere a single name before the `@` may be a token.
 const USER_ALONE: [&str; 1] = ["postgres"];
 
 /// The stores on this machine, whose URLs have a path and no login.
 const LOCAL: [&str; 2] = ["file", "sqlite"];
 
-/// What the name of a setting contains whose value is a secret.
+/// Parts of names of settings whose values are secrets.
 const SECRET_NAMES: [&str; 9] =
     ["password", "passwd", "pwd", "secret", "token", "api_key", "api-key", "apikey", "signature"];
 
-/// What stands in place of a login where it is said how a URL is written.
+/// The logins in the forms of URLs, which are shown.
 const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
 
 /// Returns whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user where
@@ -24,7 +24,7 @@ const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
 pub fn has_login(url: &str) -> bool {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
     let (scheme, rest) = match rest.split_once("://") {
-        // One that was written into the wrong place.
+        // A URL in the wrong place.
         Some((before, rest)) => (before.rsplit(':').next().unwrap_or_default(), rest),
         None => (scheme, rest.strip_prefix("//").unwrap_or(rest)),
     };

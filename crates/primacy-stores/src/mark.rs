@@ -16,10 +16,10 @@ use primacy_core::{Duration, FencingToken};
 use crate::open::{OpenError, open};
 use crate::register::{ReadError, SetError};
 
-/// Where the number stands. The names of elections have no slash; see `docs/stores/README.md`.
+/// The name of the record that keeps the number. The names of elections have no slash; see `docs/stores/README.md`.
 pub const NAME: &str = "primacy/store";
 
-/// How often one that lost the race, or does not know, looks again. Once is enough in a store that is linearizable.
+/// The number of attempts after a lost race or an unknown outcome. One is enough in a store that is linearizable.
 const ATTEMPTS: usize = 3;
 
 /// The number of a store.
@@ -41,10 +41,10 @@ pub enum MarkError {
 }
 
 impl StoreMark {
-    /// The number of the store at `url`; the first one ever to ask leaves `drawn` there, which must be random.
+    /// Returns the number of the store at `url`; the first node ever to call this leaves `drawn` there, which must be random.
     ///
-    /// Open the election's own register first: a store that is made for it knows that nobody has held its record, and one that
-    /// was there before does not. Dropping the future may leave `drawn` there, too.
+    /// Open the election's own register first: a store that is made for it knows that its record was never held, and a store
+    /// that was there before does not. Dropping the future may leave `drawn` there, too.
     ///
     /// # Errors
     /// [`MarkError`]
@@ -54,7 +54,7 @@ impl StoreMark {
         let mut last = SetError::Conflict;
         for _ in 0..ATTEMPTS {
             let expect = match register.read().await? {
-                // One that a store makes for itself when it is opened has no nonce.
+                // A record that a store makes for itself when it is opened has no nonce.
                 Some((record, version)) if record.nonce == 0 => Some(version),
                 Some((record, _)) => return Ok(Self(record.nonce)),
                 None => None,
@@ -68,7 +68,7 @@ impl StoreMark {
     }
 }
 
-/// Nobody holds it, and nobody ever will.
+/// A record without a holder, which no node ever takes.
 fn record(nonce: u64) -> Record {
     Record {
         holder: None,

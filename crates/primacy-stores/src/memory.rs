@@ -21,18 +21,18 @@ use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 
-/// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run.
+/// The longest time until [`changed`](Register::changed) resolves, on a machine that lets its threads run.
 pub const CHANGE_BOUND: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// All cells of this process, by the name of the store and the election.
 static CELLS: Mutex<BTreeMap<(String, String), Arc<Cell>>> = Mutex::new(BTreeMap::new());
 
-/// What a cell holds: the count of its changes, which is the version, and the record's bytes, if there are any.
+/// The content of a cell: the count of its changes, which is the version, and the record's bytes, if there are any.
 type Content = (u64, Option<Vec<u8>>);
 
 /// A handle on one election in one store in memory.
 ///
-/// The cell keeps bytes, as every other store does, so that whatever is lost on the wire is lost here too.
+/// The cell keeps bytes, as every other store does, so that fields lost in encoding are lost here too.
 #[derive(Debug)]
 pub struct MemoryRegister {
     cell: Arc<Cell>,
@@ -54,8 +54,8 @@ impl MemoryRegister {
         Self { cell: Arc::clone(cell), seen: AtomicU64::new(cell.content.borrow().0) }
     }
 
-    /// Puts a released record where there has never been one. The count tells, so nobody can hold a record
-    /// that was there before, and whoever takes this one has nothing to wait for.
+    /// Puts a released record where there has never been one. The count shows that no record was there before, so no node
+    /// can hold one, and the node that takes this one has nothing to wait for.
     fn make_released(&self) {
         let token = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
         let token = FencingToken(u64::try_from(token).unwrap_or(u64::MAX / 2));
@@ -75,7 +75,7 @@ impl MemoryRegister {
         cells.keys().any(|(store, _)| store == name)
     }
 
-    /// Puts arbitrary bytes in the place of the record, as somebody else's program could; for tests.
+    /// Puts arbitrary bytes in the place of the record, as another program could; for tests.
     pub fn plant(&self, bytes: &[u8]) {
         self.cell.content.send_modify(|(version, content)| {
             *version += 1;
@@ -83,8 +83,7 @@ impl MemoryRegister {
         });
     }
 
-    /// Takes the record away, as somebody else's program could; for tests. The count goes on, so that no version is used
-    /// again.
+    /// Takes the record away, as another program could; for tests. The count goes on, so that no version is used again.
     pub fn erase(&self) {
         self.cell.content.send_modify(|(version, content)| {
             *version += 1;
@@ -92,7 +91,7 @@ impl MemoryRegister {
         });
     }
 
-    /// The bytes that are kept, whatever they are; for tests.
+    /// The kept bytes, even if they are no record; for tests.
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
         self.cell.content.borrow().1.clone()
@@ -150,7 +149,7 @@ impl Register for MemoryRegister {
     fn changed(&self) -> Pending<'_, ()> {
         let mut content = self.cell.content.subscribe();
         Box::pin(async move {
-            // The sender lives in the cell that `self` holds, so the wait ends by a change only.
+            // The sender belongs to the cell that `self` holds, so the wait ends by a change only.
             let _ = content.wait_for(|(version, _)| *version != self.seen.load(Ordering::SeqCst)).await;
         })
     }

@@ -69,7 +69,7 @@ enum Support {
     Feature(&'static str),
 }
 
-/// What opens a store, and what asks it how it is kept.
+/// The functions that open a store and that examine it.
 type Code = (fn(Address) -> Opening, fn(Address) -> Examination);
 
 impl Store {
@@ -81,7 +81,7 @@ impl Store {
     }
 }
 
-/// What opens and examines a store, or the name of the feature that would build it in.
+/// The functions that open and examine a store, or the name of the feature that would build it in.
 macro_rules! built_in {
     ($feature:literal, $open:path, $examine:path) => {{
         #[cfg(feature = $feature)]
@@ -108,10 +108,10 @@ pub enum Opened {
     Sessions(Arc<dyn Sessions>),
 }
 
-/// What a store is told when it is opened.
+/// The arguments with which a store is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    /// What stands behind `scheme:`.
+    /// The rest of the URL after `scheme:`.
     pub(crate) rest: String,
     /// The election, whose name has been checked.
     pub(crate) election: String,
@@ -125,9 +125,9 @@ pub(crate) struct Address {
 pub enum OpenError {
     /// This is not how a URL of this store is written.
     Malformed {
-        /// How it is written.
+        /// The form of such a URL.
         form: &'static str,
-        /// What is wrong.
+        /// The mistake in the URL.
         why: String,
     },
     /// There is no store with this scheme.
@@ -142,35 +142,35 @@ pub enum OpenError {
         /// The cargo feature that builds it in.
         feature: &'static str,
     },
-    /// The store keeps sessions, and what was asked for needs a record.
+    /// The store keeps sessions, and the operation needs a record.
     KeepsSessions {
         /// The scheme.
         scheme: &'static str,
     },
     /// The name of the election cannot be used.
     Election {
-        /// What is wrong with it.
+        /// The mistake in the name.
         why: String,
     },
-    /// What is there must not be used for an election. Trying again does not help.
+    /// The existing content must not be used for an election. Trying again does not help.
     Refused {
         /// Why not.
         why: String,
     },
     /// The store was not reached. Trying again may help.
     Unavailable {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
     /// This machine is short of what opening takes: descriptors, memory, threads. Trying again will help.
     Shortage {
-        /// What there was too little of.
+        /// The resource that was short.
         why: String,
     },
 }
 
 impl OpenError {
-    /// Returns whether the same may succeed a little later, without that anybody mends anything.
+    /// Returns whether the same may succeed a little later without any repair.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {
@@ -227,8 +227,8 @@ impl Opened {
     }
 }
 
-/// What the store of `url` says of itself: whether it is made to keep what an election needs. It is asked only for what no
-/// election writes, and nothing is written.
+/// Asks the store of `url` about its own configuration: whether it is made to keep what an election needs. It is asked only
+/// for what no election writes, and nothing is written.
 ///
 /// # Errors
 /// [`OpenError`], if it cannot be asked.
@@ -245,7 +245,7 @@ async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, Op
     open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
 }
 
-/// Whether [`open`] has a store for the scheme of this URL. What stands behind the scheme is not looked at.
+/// Checks that [`open`] has a store for the scheme of this URL. The rest of the URL is not looked at.
 ///
 /// # Errors
 /// [`OpenError::UnknownScheme`] or [`OpenError::NotBuiltIn`].
@@ -270,13 +270,13 @@ pub fn url_without_login(url: &str) -> String {
     format!("{scheme}://{place}")
 }
 
-/// The line of the table that this URL names, and what stands behind `scheme:`.
+/// The line of the table that this URL names, and the rest of the URL after `scheme:`.
 fn find(url: &str) -> Result<(&'static Store, &str), OpenError> {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
     match STORES.iter().find(|store| store.scheme == scheme) {
         Some(store) => Ok((store, rest)),
         None => {
-            // It will be shown. Where there is none, what stands before the first colon may be a user and a password.
+            // The scheme will be shown. Where there is none, the text before the first colon may be a user and a password.
             let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
             let scheme = if is_scheme && (rest.starts_with("//") || !rest.contains('@')) {
                 scheme.to_owned()
@@ -361,7 +361,7 @@ mod tests {
         for none in ["no scheme", "secret@host:5432/db", "secret:p@host", "\u{1b}[2J:x"] {
             assert!(refusal(none).await.to_string().contains("has no scheme"), "{none:?}");
         }
-        // One that was written into the wrong place.
+        // A URL in the wrong place.
         let mistaken = open_existing("memory:etcd://user:secret@host", "e").await.err().unwrap();
         assert!(!mistaken.to_string().contains("secret"), "{mistaken}");
         assert!(matches!(refusal("memory:").await, OpenError::Malformed { .. }));

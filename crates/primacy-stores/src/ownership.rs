@@ -1,8 +1,8 @@
 //! Files that several processes of one machine share: who owns them, and who may open them.
 //!
-//! Every user who can open a file can lock it, for as long as wanted, and so keep all those waiting who need that lock.
-//! And whoever owns a file, or may write to it, can put anything into it. So what is made here is for this user alone, or
-//! for a group that is named, and what others have made is refused with whose it is.
+//! Every user who can open a file can lock it, for any length of time, and so keep every process waiting that needs the lock. And a user
+//! who owns a file, or may write to it, can put anything into it. So files made here are for this user alone, or for a group that is named,
+//! and files of other users are refused with the name of their owner.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -50,7 +50,7 @@ impl Sharing {
     /// # Errors
     /// The system's.
     pub fn make(self, path: &Path) -> io::Result<()> {
-        // Nobody else is let in before the file has its group.
+        // No other user is let in before the file has its group.
         match make_empty(path) {
             Ok(()) => self.give(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -76,8 +76,8 @@ impl Sharing {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
-    /// Returns whether what is at `path` may be used: it belongs to this user, to root or to the group, and not everybody may write to
-    /// it or put something else in its place.
+    /// Checks that the file at `path` may be used: it belongs to this user, to root or to the group, and not every user may write to it or
+    /// put another file in its place.
     ///
     /// # Errors
     /// The reason, with whose it is and what to do.
@@ -122,9 +122,9 @@ impl Sharing {
         above.map_err(|why| format!("{why}, and so another user could put something else in the place of {shown}; name a path of your own"))
     }
 
-    /// Checks the symbolic links on the way to `path`: one in a directory that everybody may write to, with or without the sticky bit,
-    /// must belong to this user, to root or to the group. Its owner could lead us to another file with each start. Linux refuses
-    /// some of them by itself where `fs.protected_symlinks` is 1. What is not there is not checked.
+    /// Checks the symbolic links on the way to `path`: one in a directory that every user may write to, with or without the sticky bit,
+    /// must belong to this user, to root or to the group. Its owner could lead us to another file with each start. Linux refuses some of
+    /// them by itself where `fs.protected_symlinks` is 1. Missing files are not checked.
     ///
     /// # Errors
     /// The reason, with whose link it is and what to do.
@@ -163,8 +163,8 @@ impl Sharing {
         Ok(())
     }
 
-    /// Returns whether the owner is this user, root, or somebody of the group. Root, who is asked to use what somebody else has, does so
-    /// where only that user could have put it there.
+    /// Returns whether the owner is this user, root, or a member of the group. Root, when it uses another user's file, trusts it where only
+    /// that user could have put it there.
     fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
         let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
         if owner == me || owner == 0 || self.group == Some(metadata.gid()) {
@@ -173,9 +173,9 @@ impl Sharing {
         me == 0 && self.check_above(directory, metadata).is_ok()
     }
 
-    /// Checks all directories above a file: root and one other user at most could have put it there, the one whose own it is or lies in. In
-    /// a directory that everybody may write to, the next one on the way must be root's, and kept in its place by the sticky bit: every user
-    /// could have made it otherwise, and waited for root to use it.
+    /// Checks all directories above a file: besides root, only one user may have been able to put it there, the one that owns the file or
+    /// its directory. In a directory that every user may write to, the next one on the way must be root's, and kept in its place by the
+    /// sticky bit: otherwise every user could have made it, and waited for root to use it.
     ///
     /// # Errors
     /// The other user who could have.
@@ -199,9 +199,9 @@ impl Sharing {
         Ok(())
     }
 
-    /// Takes away the rights by which others could lock or change a file, if this user owns it; whether there were any. The members of the
-    /// group that is named keep theirs, or have them again. So do those of a directory that was made for a group: a look at it by a user
-    /// who does not name the group must not shut them out.
+    /// Takes away the rights by which others could lock or change a file, if this user owns it; returns whether there were any. The members
+    /// of the group that is named keep theirs, or have them again. So do those of a directory that was made for a group: a look at it by a
+    /// user who does not name the group must not shut them out.
     ///
     /// # Errors
     /// The system's.
@@ -213,7 +213,7 @@ impl Sharing {
         self.tighten_by(metadata, |permissions| fs::set_permissions(path, permissions))
     }
 
-    /// The same of the file that is open, whatever has its name by now.
+    /// The same of an open file, whichever file has its name by now.
     ///
     /// # Errors
     /// The system's.
@@ -264,13 +264,13 @@ pub fn close_to_others(file: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the process that has locked a file with `flock`, where the system tells and the process lives. Rights that are taken away later
-/// leave it its lock.
+/// Returns the process that has locked a file with `flock`, where the system reports it and the process is alive. Rights that are taken
+/// away later leave it its lock.
 pub fn lock_holder(file: impl AsFd) -> Option<u32> {
     let about = rustix::fs::fstat(file).ok()?;
     let (major, minor) = (rustix::fs::major(about.st_dev), rustix::fs::minor(about.st_dev));
     let place = format!("{major:02x}:{minor:02x}:{}", about.st_ino);
-    // "NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END"; those that wait have an arrow before the kind.
+    // "NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END"; waiting processes have an arrow before the kind.
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let mut words = locks.lines().map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
     let words = words.find(|words| words.first() == Some(&"FLOCK") && words.get(4) == Some(&&*place))?;
@@ -290,7 +290,7 @@ pub fn shown_process(process: u32) -> String {
     }
 }
 
-/// Checks a directory with the state of a node, if it is there: it is this user's or root's, and nobody else could have put it there, or
+/// Checks a directory with the state of a node, if it is there: it is this user's or root's, and no other user could have put it there, or
 /// could put something into it or another one in its place. Root uses that of another user as [`Sharing::check`] says.
 ///
 /// # Errors
@@ -315,7 +315,7 @@ pub fn check_state_dir(path: &Path) -> Result<(), String> {
 }
 
 /// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
-/// rights `exposed`; and nobody else may be able to lead us to another one.
+/// rights `exposed`; and no other user may be able to lead us to another file.
 ///
 /// # Errors
 /// The system's, and [`io::ErrorKind::PermissionDenied`] with whose file it is and what to do.
@@ -395,8 +395,8 @@ fn open_trusted_by(
     Ok(file)
 }
 
-/// Checks a program before it is run: the same is true of it as of a file that is relied on, and nobody else could put another one in its
-/// place meanwhile.
+/// Checks a program before it is run: the same is required of it as of a file that is relied on, and no other user could put another one in
+/// its place meanwhile.
 ///
 /// # Errors
 /// As of [`read_trusted`].
@@ -412,12 +412,12 @@ pub(crate) fn check_program(path: &Path) -> io::Result<()> {
     alone.check(path, &metadata).map_err(refused)
 }
 
-/// Returns the path, without symbolic links, of a file whose content runs in this process, such as a database with triggers. Only this user,
-/// root and the group of this process may change it or the files that are kept beside it, under its name and one of `endings`; and nobody
-/// else may make one of these, or put another file in the place of one.
+/// Returns the path, without symbolic links, of a file whose content runs in this process, such as a database with triggers. Only this
+/// user, root and the group of this process may change it or the files that are kept beside it, under its name and one of `endings`; and no
+/// other user may make one of these, or put another file in the place of one.
 ///
 /// # Errors
-/// The system's, and [`io::ErrorKind::PermissionDenied`] with who else could do so and what to do.
+/// The system's, and [`io::ErrorKind::PermissionDenied`] with the user who else could do so and the remedy.
 pub fn check_run_here(path: &Path, endings: &[&str]) -> io::Result<PathBuf> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     Sharing::default().check_links(path).map_err(refused)?;
@@ -453,8 +453,8 @@ pub fn check_run_here(path: &Path, endings: &[&str]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Checks each directory on the way to a file: another user, who owns one or has one of the rights `exposed` to it, could put another file
-/// in the place of that one.
+/// Checks each directory on the way to a file: a different user who owns one of them, or has one of the rights `exposed` to it, could put
+/// another file in the place of that one.
 fn check_directories(path: &Path, exposed: impl Fn(&Metadata) -> u32) -> io::Result<()> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let me = rustix::process::geteuid().as_raw();

@@ -1,7 +1,7 @@
-//! Errors of the system that pass by themselves, and those that last until somebody acts.
+//! Errors of the system that pass by themselves, and those that last until an operator acts.
 //!
-//! What a store's client says is told apart by the store: [`OpenError::Unavailable`] may pass, [`OpenError::Refused`] does not.
-//! This is for what all of them meet when they open files and start threads.
+//! Answers of a store are classified by the store: [`OpenError::Unavailable`] may pass, [`OpenError::Refused`] does not. This module is
+//! for the errors that all stores meet when they open files and start threads.
 
 use std::io::{self, ErrorKind};
 
@@ -84,7 +84,7 @@ mod tests {
             (Errno::ISDIR, false),
             (Errno::ROFS, false),
             (Errno::LOOP, false),
-            // While a node runs its store's errors are tried again whatever they are; at the start a full disk is an operator's.
+            // While a node runs, its store's errors are always tried again; at the start a full disk is an operator's.
             (Errno::NOSPC, false),
             (Errno::DQUOT, false),
             (Errno::IO, false),

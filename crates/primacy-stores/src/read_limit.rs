@@ -1,7 +1,8 @@
-//! [`ReadLimit`]: how much of a server is read before an answer has ended.
+//! [`ReadLimit`]: the limit of bytes read from a server until an answer ends.
 //!
-//! The clients of Redis and PostgreSQL keep what they have read of an answer until it ends, and leave it to the server when that is. So
-//! the stream that they read from counts, and ends with an error where a server sends more than all that was asked can be answered with.
+//! The clients of Redis and PostgreSQL keep the part of an answer that they have read until it ends, and the server decides when it
+//! does. So the stream that they read from counts, and ends with an error where a server sends more than the longest answers to all
+//! pending requests.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +21,7 @@ pub(crate) struct ReadLimit {
     waiting: AtomicUsize,
 }
 
-/// A request whose answer is waited for.
+/// A request that waits for its answer.
 #[cfg(feature = "redis")]
 pub(crate) struct Waiting(Arc<ReadLimit>);
 
@@ -72,8 +73,8 @@ impl<S> LimitedStream<S> {
         Self { stream, limit, is_renewed_by_requests: false }
     }
 
-    /// A stream from which no more than `answer_max` bytes are read after something was written. Whoever uses it must end a
-    /// connection whose answers do not come in time.
+    /// A stream from which no more than `answer_max` bytes are read after each write. Its user must end a connection whose answers do
+    /// not come in time.
     #[cfg(feature = "postgres")]
     pub(crate) fn renewed_by_requests(stream: S, answer_max: usize) -> Self {
         Self { stream, limit: Arc::new(ReadLimit::new(answer_max)), is_renewed_by_requests: true }

@@ -1,6 +1,6 @@
 //! The record of an election as bytes: what every store keeps.
 //!
-//! It is JSON, so that an operator can read it with whatever tool the store has:
+//! It is JSON, so that an operator can read it with the tools of the store:
 //!
 //! ```json
 //! {"primacy":1,"token":1700000000001,"duration_ns":10000000000,"renewal":3,"nonce":"00000000000000ab",
@@ -47,7 +47,7 @@ pub enum RecordError {
         "it has {length} bytes or more, and at most {LENGTH_MAX} are allowed; shorten the address or the names in it"
     )]
     TooLong {
-        /// How many bytes it has, as far as it was read.
+        /// The number of bytes read, which may be less than its length.
         length: usize,
     },
     /// It is not a JSON object.
@@ -57,7 +57,7 @@ pub enum RecordError {
         shortened(.why)
     )]
     NotJson {
-        /// What the parser met.
+        /// The error of the parser.
         why: String,
     },
     /// It was written by a later version of Primacy, in a way that this one cannot understand.
@@ -78,7 +78,7 @@ pub enum RecordError {
     Field {
         /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// No leadership can follow: its token has none after it.
@@ -122,7 +122,7 @@ pub fn encode(record: &Record) -> Result<Vec<u8>, RecordError> {
     Ok(bytes)
 }
 
-/// Reads a record from bytes, whoever wrote them.
+/// Decodes a record from untrusted bytes.
 ///
 /// # Errors
 /// [`RecordError`] if they are no record that this version understands.
@@ -153,7 +153,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     })
 }
 
-/// Refuses a record that nobody can lead by, nor take.
+/// Refuses a record that no node can lead by or take.
 ///
 /// # Errors
 /// [`RecordError::TokenAtEnd`]
@@ -268,8 +268,8 @@ impl Fields {
         self.optional(name)?.ok_or_else(|| field(name, "is missing"))
     }
 
-    /// What [`Record::unknown`] carries: the fields that this version does not know as a JSON object, or
-    /// nothing at all where there are none.
+    /// The content of [`Record::unknown`]: the fields that this version does not know as a JSON object, or nothing at all where there
+    /// are none.
     fn unknown(self) -> Result<Box<[u8]>, RecordError> {
         let unknown: Vec<_> =
             self.0.into_iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())).collect();

@@ -14,8 +14,8 @@ use crate::record::RecordError;
 /// can be a trait object.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A cell for one [`Record`], with compare-and-set; linearizable, and shared by all who open the same election
-/// in the same store.
+/// A cell for one [`Record`], with compare-and-set; linearizable, and shared by all nodes that open the same
+/// election in the same store.
 ///
 /// A handle is cheap to keep and may be used from many tasks at once. The record is never deleted.
 pub trait Register: Send + Sync + Debug {
@@ -25,7 +25,8 @@ pub trait Register: Send + Sync + Debug {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>>;
 
     /// Writes `record` if the version is still `expect`, where `None` means that there must be no record yet.
-    /// Returns the new version, and only when the write would survive whatever the store promises to survive.
+    /// Returns the new version, and only when the write would survive every failure that the store promises to
+    /// survive.
     ///
     /// Once it has been polled, dropping the future does not take the write back: whether it happened is then
     /// as unknown as after [`SetError::Unknown`].
@@ -50,18 +51,18 @@ pub enum ReadError {
     /// The store was not reached, or did not answer. Nothing is known about the record.
     #[error("the store is not available: {}", shortened(.why))]
     Unavailable {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
     /// The store answered, with something that is no record of this version. It is left as it is.
     #[error("the record is not usable: {error}")]
     Malformed {
-        /// What is wrong with it.
+        /// The reason that it is no record.
         error: RecordError,
     },
 }
 
-/// What a compare-and-set that did not succeed means: not mine, not known, or not done.
+/// The meaning of a compare-and-set that did not succeed: not mine, not known, or not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// The version is not the expected one; nothing was written.
@@ -70,13 +71,13 @@ pub enum SetError {
     /// It may have been written, or may yet be. Read before believing anything, and never simply repeat it.
     #[error("it is not known whether the record was written: {}", shortened(.why))]
     Unknown {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
     /// Nothing was written, and nothing of it will be.
     #[error("the record was not written: {}", shortened(.why))]
     Unavailable {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 }

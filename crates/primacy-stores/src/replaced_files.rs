@@ -47,8 +47,7 @@ mod from_files {
     use super::Stamp;
     use crate::ownership::{open_trusted, read_trusted};
 
-    /// How soon files are read again of which nothing could be made, though they have not changed: there may have been too many open
-    /// files.
+    /// The time after which unchanged files that could not be used are read again: there may have been too many open files.
     const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
     type Load<T> = Box<dyn Fn(&mut Sources) -> Result<T, String> + Send + Sync>;
@@ -63,8 +62,8 @@ mod from_files {
             self.0.push((path.to_owned(), Stamp::of(path).ok()));
         }
 
-        /// The same of a file that others than this user and root must not be able to change. One that is not there, or cannot be read,
-        /// is for its reader to tell of.
+        /// The same of a file that users other than this one and root must not be able to change. A missing or unreadable file is
+        /// reported by its reader.
         ///
         /// # Errors
         /// [`io::ErrorKind::PermissionDenied`], as of [`read_trusted`].
@@ -76,7 +75,7 @@ mod from_files {
             }
         }
 
-        /// Reads a file, and notes what it was like before. It must belong to this user or to root, and nobody else may write to it.
+        /// Reads a file, and notes its stamp beforehand. It must belong to this user or to root, and no other user may write to it.
         ///
         /// # Errors
         /// As of [`read_trusted`].

@@ -19,7 +19,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(connect::open(address, FORM, build))
 }
 
-/// Asks nothing: an object store tells nobody how it keeps objects.
+/// Sends no request: an object store does not report how it keeps objects.
 pub(crate) fn examine(address: Address) -> Examination {
     connect::examine(&address, FORM, build)
 }

@@ -1,4 +1,4 @@
-//! [`Sessions`]: what a store must be able to do that tells by itself when somebody is gone.
+//! [`Sessions`]: the interface of a store that notices by itself when a client is gone.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,58 +10,58 @@ use primacy_core::{FencingToken, Identity};
 use crate::error_text::shortened;
 use crate::register::Pending;
 
-/// The queue of one election in a store that keeps sessions: each candidate has an entry, which goes with its
-/// session, and the first in the queue leads. Shared by all who open the same election in the same store, also by
-/// strangers that follow the same recipe.
+/// The queue of one election in a store that keeps sessions: each candidate has an entry, which goes with its session, and the
+/// first in the queue leads. It is shared by all clients that open the same election in the same store, including other programs
+/// that follow the same recipe.
 ///
-/// A handle is cheap to keep and may be used from many tasks at once; handles of several elections of one process may
-/// share a session, two handles on one election never do. Requests of a session that has ended do nothing. What a handle that is
-/// dropped has in the queue goes by itself, after the session's timeout.
+/// A handle is cheap to keep and may be used from many tasks at once; handles of several elections of one process may share a
+/// session, two handles on one election never do. Requests of a session that has ended do nothing. The entry of a handle that is
+/// dropped goes by itself, after the session's timeout.
 pub trait Sessions: Send + Sync + Debug {
-    /// Begins a session, or takes the one that other elections of this process have begun with the same `timeout`:
-    /// how long the store shall wait for a keep-alive before it takes this process to be gone.
+    /// Begins a session, or takes the one that other elections of this process have begun with the same `timeout`: the time that
+    /// the store shall wait for a keep-alive before it takes this process to be gone.
     ///
-    /// Dropping the future may leave a session behind, which nobody keeps alive.
+    /// Dropping the future may leave a session behind that is not kept alive.
     fn begin(&self, timeout: Duration) -> Pending<'_, Result<Begun, SessionError>>;
 
-    /// Tells the store that this process lives; the answer is how long the store will wait, at the least, from the
-    /// moment at which this method was called. Where several elections share a session, one keep-alive answers all who
-    /// asked before it was sent.
+    /// Keeps the session alive; returns the least time that the store will wait for the next keep-alive, from the moment at
+    /// which this method was called. Where several elections share a session, one keep-alive answers all callers that arrived
+    /// before it was sent.
     fn keep_alive<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<Duration, SessionError>>;
 
-    /// Sees to it that this session has exactly one entry in the queue, which names `holder`, and tells where it stands.
-    /// It may be repeated at will: an entry that is there is found again.
+    /// Makes sure that this session has exactly one entry in the queue, which names `holder`, and returns its position. It may
+    /// be repeated at will: an existing entry is found again.
     fn stand<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
     ) -> Pending<'a, Result<Place, SessionError>>;
 
-    /// Takes this session's entry out of the queue; also one that an earlier [`stand`](Self::stand), whose answer was lost,
-    /// may have made; never one that a later `stand` makes, however late or often this lands. The session goes on.
+    /// Takes this session's entry out of the queue; also one that an earlier [`stand`](Self::stand), whose answer was lost, may
+    /// have made; never one that a later `stand` makes, however late or often this request takes effect. The session goes on.
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
     /// Takes this session's entry out of the queue, if it is still there, and ends the session, unless other elections use it.
     fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
-    /// Who is first in the queue; `None` if nobody stands.
+    /// Returns the first entry in the queue; `None` if the queue is empty.
     fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>>;
 
-    /// Removes what this process life has in the queue, and ends its session where that can be done from outside. For its
-    /// guardian: the process and all its work must be gone. Whether there was anything.
+    /// Removes the entry of this incarnation from the queue, and ends its session where that can be done from outside. For its
+    /// guardian: the process and all its work must be gone. Returns whether there was anything.
     fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>>;
 
-    /// Asks the first in the queue, whose token this must be, to resign; `by` says who asks, for people. It finds that
-    /// when it looks where it [stands](Self::stand). `false` if another one is first, or it cannot be asked.
+    /// Asks the first in the queue, whose token this must be, to resign; `by` names the requester, for people. It finds the
+    /// request when it checks its [position](Self::stand). `false` if another one is first, or it cannot be asked.
     fn ask_to_resign<'a>(
         &'a self,
         token: FencingToken,
         by: &'a str,
     ) -> Pending<'a, Result<bool, SessionError>>;
 
-    /// Resolves when it may have changed what [`stand`](Self::stand) or [`first`](Self::first) said last through this
-    /// handle, and at once if it already has: where this session stands behind others, when the next one before it goes;
-    /// where it is first, when its own entry is changed or removed; where it has no entry, when another one is first.
+    /// Resolves when the last answer of [`stand`](Self::stand) or [`first`](Self::first) through this handle may be out of date,
+    /// and at once if it already is: where this session is behind others, when the next one before it goes; where it is first,
+    /// when its own entry is changed or removed; where it has no entry, when another one is first.
     ///
     /// It may resolve without a change, and it is a hint only: the caller looks now and then as well. It may be dropped and
     /// asked for again without missing anything.
@@ -71,9 +71,9 @@ pub trait Sessions: Send + Sync + Debug {
 /// A session that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// What the store calls it.
+    /// The store's name for it.
     pub session: SessionId,
-    /// How long the store waits for a keep-alive, at the least, from when [`Sessions::begin`] was called.
+    /// The least time that the store waits for a keep-alive, from when [`Sessions::begin`] was called.
     pub timeout: Duration,
 }
 
@@ -83,19 +83,19 @@ pub enum SessionError {
     /// The store says that there is no such session, or no more; with it go its entries.
     #[error("the session has ended: {}", shortened(.why))]
     Ended {
-        /// What the store said.
+        /// The store's answer.
         why: String,
     },
-    /// The store was not reached, or did not answer. What was asked for may have been done, or may yet be.
+    /// The store was not reached, or did not answer. The request may have been carried out, or may yet be.
     #[error("the store did not answer: {}", shortened(.why))]
     NoAnswer {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
     /// The store answered that this is not to be: it lacks a right, for example. Trying again does not help by itself.
     #[error("the store refuses: {}", shortened(.why))]
     Refused {
-        /// What the store said.
+        /// The store's answer.
         why: String,
     },
 }

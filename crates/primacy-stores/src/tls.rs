@@ -21,9 +21,9 @@ use crate::replaced_files::{FromFiles, Sources};
 /// Which files protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// Who signs the server's certificate; whom the system trusts if none is given.
+    /// The authorities that sign the server's certificate; those that the system trusts if none is given.
     pub(crate) ca: Option<PathBuf>,
-    /// What this client shows of itself.
+    /// This client's certificate and its key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -50,8 +50,9 @@ impl Files {
         self.ca.is_some() || self.identity.is_some()
     }
 
-    /// What a client connects with. Always with ring, whatever other provider the program has. The files are read again when they have
-    /// changed: each handshake goes by what is in them then, and none resumes an earlier session, which was judged by what was.
+    /// Returns the client's TLS configuration. Always with ring, whichever provider the program has. The files are read again when they
+    /// have changed: each handshake uses their present content, and none resumes an earlier session, which was verified with an earlier
+    /// content.
     ///
     /// # Errors
     /// [`OpenError::Refused`] for a file that cannot be read or holds no certificate, no key, or one that does not fit.
@@ -76,7 +77,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// What is in the files.
+/// The content of the files.
 #[derive(Debug)]
 struct Credentials {
     /// `None` where there is no authority at all, as on a system without certificates.
@@ -193,7 +194,8 @@ fn of_pem(why: String, error: &pem::Error) -> OpenError {
     if let pem::Error::Io(error) = error { passing::of_file(why, error) } else { OpenError::Refused { why } }
 }
 
-/// Others may read it where a service manager or Kubernetes has put it; nobody else may change it. Who can add an authority can be the store.
+/// Opens a file of certificates. Other users may read it where a service manager or Kubernetes has put it, but not change it: a user who
+/// can add an authority can answer as the store.
 fn open(path: &Path) -> Result<File, pem::Error> {
     ownership::open_trusted(path, 0o022).map_err(pem::Error::Io)
 }

@@ -1,11 +1,11 @@
-//! Noticing that somebody has written, without asking all the time: what the stores of one machine share.
+//! Noticing writes of other processes without constant polling: the shared part of the stores of one machine.
 //!
 //! Each of them says in its own `watch.rs` which directories it watches, and what it makes of the events.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How often to look where nothing tells us.
+/// The polling interval where the system sends no notifications.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A thread that asks for a look when there may be something to see. Dropping it stops it.
@@ -22,14 +22,14 @@ enum Stop {
 }
 
 impl Watcher {
-    /// Starts a thread that is told of writes, and ends when `stop` is dropped. `None` if it could not be started.
+    /// Starts a thread that is notified of writes, and ends when `stop` is dropped. `None` if it could not be started.
     #[cfg(target_os = "linux")]
     pub(crate) fn told(stop: notify::StopEvent, run: impl FnOnce() + Send + 'static) -> Option<Self> {
         spawn(run).then_some(Self { _stop: Stop::Event(stop) })
     }
 
-    /// Starts a thread that looks at a steady pace; `look` says whether anybody still cares. `None` if it could not be
-    /// started.
+    /// Starts a thread that polls at a steady pace; `look` returns whether a handle is left that needs it. `None` if
+    /// it could not be started.
     pub(crate) fn polling(look: impl Fn() -> bool + Send + 'static) -> Option<Self> {
         let (stop, stopped) = mpsc::channel();
         let poll = move || {
@@ -66,7 +66,7 @@ pub(crate) mod notify {
     #[derive(Debug)]
     pub(crate) struct StopEvent(Arc<OwnedFd>);
 
-    /// What ended a wait.
+    /// The reason for which a wait ended.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Heard {
         /// There are events.
@@ -91,7 +91,7 @@ pub(crate) mod notify {
             Ok((Self { inotify, stop: Arc::clone(&stop) }, StopEvent(stop)))
         }
 
-        /// Watches this one too; one that is watched already is nothing new.
+        /// Watches this directory too; a repetition has no effect.
         pub(crate) fn add(&self, directory: &Path, interest: WatchFlags) -> Result<(), Errno> {
             inotify::add_watch(&self.inotify, directory, interest | WatchFlags::ONLYDIR).map(drop)
         }

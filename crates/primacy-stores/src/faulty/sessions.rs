@@ -42,7 +42,7 @@ impl FaultySessions {
             }
             Fault::LoseRequest => no_answer("no reply"),
             Fault::LoseReply => {
-                // Whatever the store answered, nobody hears it.
+                // The answer is lost.
                 let _ = request.await;
                 no_answer("no reply")
             }

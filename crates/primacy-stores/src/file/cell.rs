@@ -20,11 +20,11 @@ use crate::open::ELECTION_LENGTH_MAX;
 use crate::record::RecordError;
 use crate::register::SetError;
 
-/// The file of the record, and the one that becomes it.
+/// The file of the record, and the temporary one that is renamed to it.
 pub(super) const RECORD: &str = "record";
 pub(super) const NEXT: &str = "record.next";
 
-/// What the first line begins with.
+/// The beginning of the first line.
 const MAGIC: &str = "primacy-file";
 /// The version of the format that is written, and the highest that is understood.
 const FORMAT: u64 = 1;
@@ -32,7 +32,7 @@ const FORMAT: u64 = 1;
 /// The longest version that is taken from a file, in bytes; those of this store have at most 37.
 const VERSION_LENGTH_MAX: usize = 64;
 
-/// What is in the place of the record.
+/// The content of the record's file.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Absent,
@@ -55,7 +55,7 @@ pub(super) enum Mark {
     Foreign(u64),
 }
 
-/// What a write does, one after the other; named so that tests can go between any two.
+/// The steps of a write, in order; named so that tests can interrupt between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Compare, under the lock.
@@ -86,7 +86,7 @@ impl Content {
 pub(super) fn read(folder: &Folder<'_>) -> Result<Content, String> {
     let shown = folder.place().folder_path().join(RECORD);
     let shown = shown.display();
-    // Not blocking, so that a pipe that somebody has put there does not hold us.
+    // Not blocking, so that opening a pipe in the record's place does not hang.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(folder.directory(), RECORD, flags, Mode::empty()) {
         Ok(file) => File::from(file),
@@ -165,13 +165,13 @@ fn prepare(
 ) -> Result<(), (Step, io::Error)> {
     let write = |error| (Step::Write, error);
     before(Step::Write).map_err(write)?;
-    // What a writer that was killed has left. Nobody writes to it any more, for the lock is ours.
+    // The remains of a writer that was killed. No process writes to it any more, because this one holds the lock.
     match rustix::fs::unlinkat(folder.directory(), NEXT, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(write(error.into())),
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Who may read the directory may read the record; nobody writes into a file that is there.
+    // Users who may read the directory may read the record; no process writes into an existing file.
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
     let file =
         rustix::fs::openat(folder.directory(), NEXT, flags, mode).map_err(|error| write(error.into()))?;

@@ -44,7 +44,7 @@ impl Document for FileDocument {
                 None => Ok(Content::Absent),
                 Some(folder) => {
                     let content = cell::read(&folder)?;
-                    // Its writer may have died before its flush, and nobody may go by what a power cut takes away.
+                    // Its writer may have died before its flush, and no node may rely on a record that a power cut takes away.
                     folder.flush()?;
                     Ok(content)
                 }
@@ -76,7 +76,7 @@ impl Document for FileDocument {
     }
 }
 
-/// Does what may block elsewhere. What was begun is done, whether or not somebody still waits for it.
+/// Runs blocking work on another thread. Work that was begun is finished, whether or not its caller still waits for it.
 async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let (reply, answer) = oneshot::channel();
     let work = move || drop(reply.send(work()));

@@ -16,14 +16,14 @@ use crate::ownership::{Sharing, lock_holder, shown_process};
 use crate::passing;
 use crate::record::LENGTH_MAX;
 
-/// What the name of an election's directory ends in, so that no other directory is taken for one.
+/// The suffix of an election's directory, so that no other directory is taken for one.
 pub(super) const SUFFIX: &str = ".election";
 
 /// The longest name of a directory, before its suffix. Every local file system has room for 255 bytes.
 const NAME_LENGTH_MAX: usize = 200;
 
-/// How long a write waits for another one to end. A write takes as long as the disk's flush, so this is many of them;
-/// and it is short beside any lease.
+/// The time for which a write waits for another one to end. A write takes as long as the disk's flush, so this is many of
+/// them; and it is short compared with any lease.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_WAIT_MIN: Duration = Duration::from_millis(1);
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(10);
@@ -163,8 +163,8 @@ impl Place {
         &self.name
     }
 
-    /// The directory of the store, if it is still the one that was opened. Another one could be another machine's, or
-    /// one that only some of the candidates see.
+    /// The directory of the store, if it is still the one that was opened. A different one could belong to another machine,
+    /// or be seen by only some of the candidates.
     fn root(&self) -> Result<OwnedFd, String> {
         let shown = self.path.display();
         let directory =
@@ -202,7 +202,7 @@ impl Place {
         let metadata =
             path.symlink_metadata().map_err(|error| format!("{} is gone: {error}", path.display()))?;
         self.sharing.check(&path, &metadata)?;
-        // Who may read the directory may lock it.
+        // Users who may read the directory may lock it.
         match self.sharing.tighten(&path, &metadata) {
             Ok(false) => {}
             Ok(true) => tracing::warn!(
@@ -226,14 +226,14 @@ impl Place {
     pub(super) fn enter_or_make(&self) -> Result<Folder<'_>, String> {
         let root = self.root()?;
         if let Some(folder) = self.enter_below(&root)? {
-            // Whoever made it may have been killed before it flushed the name.
+            // The process that made it may have been killed before it flushed the name.
             flush(&root, &self.path)?;
             return Ok(folder);
         }
         let shown = self.folder_path();
         let shown = shown.display();
         let (_, mode) = Identity::of(&root, &self.path)?;
-        // Who may write to the store may write to the election; others cannot enter it, and so not lock it.
+        // Users who may write to the store may write to the election; others cannot enter it, and so not lock it.
         let mode = if mode & 0o020 == 0 { 0o700 } else { mode & 0o770 };
         match rustix::fs::mkdirat(&root, &self.name, Mode::from_raw_mode(mode as _)) {
             Ok(()) => self
@@ -317,7 +317,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// Symbolic links are not followed, so that nobody is led elsewhere.
+/// Symbolic links are not followed, so that the path leads nowhere else.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -344,9 +344,10 @@ fn make(path: &Path, sharing: Sharing) -> Result<(), OpenError> {
         .and_then(|directory| flush(&directory, &parent).map_err(|why| OpenError::Unavailable { why }))
 }
 
-/// Puts the name of a store's directory on the disk: whoever made it may have been killed before that.
+/// Puts the name of a store's directory on the disk: the process that made it may have been killed before that.
 ///
-/// The name of a mount point is not this store's, and the file system that it stands on may not be one that can be flushed.
+/// The name of a mount point does not belong to this store, and its parent's file system may not be one that can be
+/// flushed.
 fn flush_parent(path: &Path) -> Result<(), OpenError> {
     let parent = path.parent().unwrap_or(path);
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev());
@@ -358,7 +359,7 @@ fn flush_parent(path: &Path) -> Result<(), OpenError> {
     let unavailable = |why: String| OpenError::Unavailable { why };
     match std::fs::File::open(parent) {
         Ok(directory) => flush(&directory, parent).map_err(unavailable),
-        // Made by somebody else: who makes one here does not go on without having flushed it.
+        // Made by another user: a process that makes one here does not go on without having flushed it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => {
             Err(passing::of_local(format!("{} cannot be opened: {error}", parent.display()), &error))
@@ -382,7 +383,7 @@ thread_local! {
 
 /// The election as the name of a directory: small letters, digits, `-` and `_` as they are, and every other byte as `%`
 /// and two digits. So names that differ by case alone do not meet where a file system takes them for the same. A long
-/// name is cut, and a checksum stands for the rest; the record says which election it is of.
+/// name is cut, and completed by a checksum; the record says which election it is of.
 fn directory_name(election: &str) -> String {
     let mut name = String::new();
     for byte in election.bytes() {
@@ -399,7 +400,7 @@ fn directory_name(election: &str) -> String {
     name + SUFFIX
 }
 
-/// The checksum FNV-1a. It only has to be the same for ever.
+/// The checksum FNV-1a. It must never change.
 pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What goes wrong in the middle of a write, between any two of its steps.
+//! Failures in the middle of a write, between any two of its steps.
 
 use std::fs;
 use std::io;
@@ -170,7 +170,7 @@ fn a_version_comes_back_neither_with_a_new_file_nor_with_an_old_one() {
 fn a_name_that_a_killed_process_has_made_and_not_flushed_is_on_the_disk_when_a_write_is_done() {
     let directory = Directory::new();
     let store = directory.0.join("store");
-    // As it is left by one that was killed right after it made them.
+    // As a process leaves it that is killed right after it made them.
     fs::create_dir_all(store.join("e.election")).unwrap();
     let place = Place::open(&store, Sharing::default(), "e", true).unwrap();
     let above = fs::canonicalize(&directory.0).unwrap();

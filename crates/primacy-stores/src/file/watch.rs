@@ -1,14 +1,14 @@
-//! Noticing that somebody has written, without asking all the time.
+//! Noticing writes of other processes without constant polling.
 //!
 //! Two directories are watched with inotify: the election's, where a rename puts each new record, and the store's, where
-//! the election's may come and go. Where inotify is not to be had, we look every 50 ms.
+//! the election's may come and go. Where inotify is not available, the record is polled every 50 ms.
 
 use std::sync::Arc;
 
 use super::place::Place;
 use crate::watch::Watcher;
 
-/// Starts the thread; `look` says whether anybody still cares. `None` if no thread could be started.
+/// Starts the thread; `look` returns whether a handle is left that needs it. `None` if no thread could be started.
 pub(super) fn watch(place: Arc<Place>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
     if let Ok((watch, stop)) = notify::Watch::new(&place) {
@@ -33,7 +33,7 @@ mod notify {
     use crate::watch::POLL_INTERVAL;
     use crate::watch::notify::{Directories, Heard, StopEvent};
 
-    /// What comes and goes in the store's directory.
+    /// The events that are watched in the store's directory.
     const STORE: WatchFlags = WatchFlags::CREATE
         .union(WatchFlags::DELETE)
         .union(WatchFlags::MOVE)
@@ -43,7 +43,7 @@ mod notify {
     /// And in the election's, where people may also write by hand.
     const ELECTION: WatchFlags = STORE.union(WatchFlags::MODIFY).union(WatchFlags::ATTRIB);
 
-    /// What is watched.
+    /// The watched directories.
     pub(super) struct Watch {
         directories: Directories,
         folder_name: String,

@@ -30,15 +30,15 @@ pub struct MemorySessions {
     own: Mutex<Own>,
 }
 
-/// What a handle knows of itself.
+/// The state of one handle.
 #[derive(Debug, Default)]
 struct Own {
     session: Option<SessionId>,
-    /// What it was told last.
+    /// The view at the last answer.
     seen: Option<Seen>,
 }
 
-/// What decides whether a handle has news.
+/// The part of the queue's state whose changes a handle is notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     First {
@@ -61,7 +61,7 @@ struct Server {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of each session that lives, its timeout, and when it ends.
+    /// The timeout and the end of each live session.
     sessions: BTreeMap<SessionId, (Duration, Instant)>,
     /// Of each election, its entries, in order.
     queues: BTreeMap<String, Vec<Standing>>,
@@ -91,8 +91,8 @@ impl MemorySessions {
         SERVERS.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
 
-    /// From now on, sessions that begin have a timeout between these, whatever was asked for, as some servers have it; for
-    /// tests.
+    /// Limits the timeouts of sessions that begin from now on to this range, whatever the client requests, as some servers
+    /// do; for tests.
     pub fn limit_timeouts(&self, least: Duration, most: Duration) {
         self.server.change(|state| state.timeouts = Some((least, most)));
     }
@@ -116,7 +116,7 @@ impl MemorySessions {
         self.server.change(|state| state.queue(&self.election).iter().map(|it| it.entry.clone()).collect())
     }
 
-    /// How many sessions live in the store; for tests.
+    /// The number of live sessions in the store; for tests.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.server.change(|state| state.sessions.len())
@@ -126,7 +126,7 @@ impl MemorySessions {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this handle would be told now.
+    /// The present view of this handle.
     fn view(&self, state: &State) -> Seen {
         let queue = state.queue(&self.election);
         let own = self.own();
@@ -140,7 +140,7 @@ impl MemorySessions {
         }
     }
 
-    /// Does something to a session that lives, and remembers it as this handle's.
+    /// Runs `act` on a live session, and remembers the session as this handle's.
     fn within<T>(&self, session: &SessionId, act: impl FnOnce(&mut State) -> T) -> Result<T, SessionError> {
         self.server.change(|state| {
             if !state.sessions.contains_key(session) {
@@ -164,7 +164,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// Ends what has run out, and then does this; whoever waits looks whether it is of interest.
+    /// Ends expired sessions, then runs `act`, and wakes all waiters, which check whether the change concerns them.
     fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let outcome = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -329,7 +329,7 @@ impl Sessions for MemorySessions {
                 if is_news {
                     return;
                 }
-                // The server lives as long as `self`, so the wait ends by a change or by a session's end.
+                // The server exists as long as `self`, so the wait ends by a change or by a session's end.
                 either(changes.changed(), sleep_until(next_end)).await;
             }
         })

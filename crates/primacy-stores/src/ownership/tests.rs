@@ -78,11 +78,11 @@ fn what_is_made_is_for_this_user_and_what_is_open_is_closed() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o1777)).unwrap();
     alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Somebody else's in a directory where everybody may make one.
+        // Another user's file in a directory where every user may make one.
         rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
         let why = alone.check(&path, &fs::metadata(&path).unwrap()).unwrap_err();
         assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
-        // In a directory of that user's own, it is that user's whom root means.
+        // In a directory of that user's own, root means that user's file.
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
     } else {

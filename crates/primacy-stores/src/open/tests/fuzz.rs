@@ -1,4 +1,5 @@
-//! A URL that opens a store has the parts that it was given; one that does not is refused, and its password is not told.
+//! URLs of stores: one that opens a store has the parts that it was given; any other is refused, and its password is not
+//! shown.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -78,7 +79,7 @@ fn memory(url: &str, rest: &str, election: &str) {
     assert_eq!(now(again.read()).unwrap(), Some((record, version)));
 }
 
-/// A path stands in a URL as it is: nothing of it is added, lost or taken for something else.
+/// A path is a part of a URL as it is: nothing of it is added, lost or taken for another part.
 #[cfg(any(feature = "file", feature = "sqlite"))]
 fn path(rest: &str) {
     use std::os::unix::ffi::OsStrExt as _;
@@ -100,13 +101,13 @@ fn path(rest: &str) {
     }
 }
 
-/// A refusal ends up in a log and on a terminal. Whatever stands behind the scheme may have a password in it: so the text
-/// would be the same if something else stood there.
+/// A refusal ends up in a log and on a terminal. Everything after the scheme may contain a password: so the text must be
+/// the same for any other text in its place.
 fn harmless(refused: &OpenError, url: &str, of: impl Fn(&str) -> OpenError) {
     let told = refused.to_string();
     assert!(!told.contains(char::is_control), "{told:?}");
     let other = url.split_once(':').map_or("another".to_owned(), |(scheme, rest)| {
-        // Where there are no slashes, what stands before the colon may be a user's name.
+        // Without slashes, the text before the colon may be a user's name.
         let begins = if rest.starts_with("//") { "//" } else { "" };
         let ends = if rest.contains('@') { "@host" } else { "" };
         format!("{scheme}:{begins}another{ends}")
@@ -114,7 +115,7 @@ fn harmless(refused: &OpenError, url: &str, of: impl Fn(&str) -> OpenError) {
     assert_eq!(told, of(&other).to_string());
 }
 
-/// What a store in memory does is done at once.
+/// Polls once: a store in memory is never pending.
 fn now<T>(doing: impl Future<Output = T>) -> T {
     match pin!(doing).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,

@@ -1,4 +1,4 @@
-//! What holds for any bytes in a register, and for any record that is written into one.
+//! Properties of any bytes in a register, and of any record that is written into one.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ fn lease_record() {
     });
 }
 
-/// What is read can be written: as the same record, in bytes that do not change any more. What is refused is refused in
-/// words that may stand in a log.
+/// Bytes that decode can be written: as the same record, in bytes that do not change any more. Bytes that do not are
+/// refused with a text that is fit for a log.
 fn any_bytes(bytes: &[u8]) {
     let record = match decode(bytes) {
         Ok(record) => record,
@@ -28,14 +28,14 @@ fn any_bytes(bytes: &[u8]) {
     let ours = encode(&record).unwrap();
     assert_eq!(decode(&ours).as_ref(), Ok(&record));
     assert_eq!(encode(&decode(&ours).unwrap()).unwrap(), ours);
-    // Whoever else reads the store finds JSON there, in which each field stands once.
+    // Other readers of the store find JSON there, in which each field occurs once.
     let json: BTreeMap<String, &RawValue> = serde_json::from_slice(&ours).unwrap();
     assert_eq!(json["primacy"].get(), FORMAT.to_string());
     assert_eq!(json["token"].get(), record.token.0.to_string());
     assert_eq!(json["holder"].get() == "null", record.holder.is_none());
 }
 
-/// Whatever a candidate writes is read as it was meant, and fits into every store.
+/// Every record that a candidate writes is read as it was meant, and fits into every store.
 fn drawn_record(draw: &mut Draw<'_>) {
     let holder = (draw.byte() % 2 == 1).then(|| {
         let node = NodeId::new(draw.one_of(&["a", "b", "node-1.example:7401"])).unwrap();
