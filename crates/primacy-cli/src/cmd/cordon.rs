@@ -18,10 +18,10 @@ pub(crate) struct Uncordon {
 
 /// Keep a node from leading: it does not campaign, and gives up the lead in order if it has it.
 ///
-/// Among peers it goes on voting. It is remembered when the node restarts,
-/// where the node has a state directory; the answer says so. One that leads
-/// does so until nothing of its work is left: this waits for that, and says
-/// what keeps the lead, such as a process that cannot be killed.
+/// Among peers the node goes on voting. The cordon survives a restart where the
+/// node has a state directory; the answer says so. A leader goes on until
+/// nothing of its work is left: this command waits for that, and says what keeps
+/// the lead, such as a process that cannot be killed.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Cordon {

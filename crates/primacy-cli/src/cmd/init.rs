@@ -17,9 +17,9 @@ use crate::exit::{self, Exit, Failure};
 
 /// Make the first record of an election in a store, so that its first leader has nothing to wait for.
 ///
-/// Without it the first leader waits a whole lease, for nobody can tell
-/// whether a record was deleted a moment ago. So say this only if you know
-/// that nobody leads. A record that is there already is left as it is, and
+/// Without it the first leader waits a whole lease, for the node cannot tell
+/// whether a record was deleted a moment ago. So use it only if you know
+/// that no node leads. A record that is there already is left as it is, and
 /// the exit code is 0 all the same.
 #[derive(Debug, Parser)]
 #[command(name = "init", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
@@ -48,7 +48,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
         election: &'a str,
         made: bool,
         token: u64,
-        /// What was there already.
+        /// The record that was there already.
         record: Option<Record>,
     }
     check_election(&args.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;

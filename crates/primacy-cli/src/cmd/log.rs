@@ -38,19 +38,19 @@ pub(crate) fn log(args: &Log) -> Result<Exit, Failure> {
 /// of the way, under another name, while the node is stopped; when it is
 /// started again it asks the others, and counts for no majority until it has
 /// all that it can have held. Name the node with --node. Where no other node
-/// votes there is nobody to ask, and nothing is changed (exit code 74).
+/// votes there is none to ask, and nothing is changed (exit code 74).
 ///
 /// If the state file of a node is lost, which has its votes, and no other node
 /// votes, this makes it again from the log. Where others vote, start the node
 /// and have them readmit it (`primacy member readmit`).
 ///
-/// With --accept-loss it is a node that runs which is told: its log is lost,
-/// and so are those of so many others that no majority is left which could
-/// tell what was in them (with --metadata memory: all of them were restarted
-/// at once). It then takes what it has for the whole. **What only the lost
-/// logs had is gone.** Say it to as few nodes as are needed for a majority
-/// together with those whose logs are not lost; `primacy status` tells which they
-/// are. With --metadata fsync, first stop nodes that count older voters (see
+/// With --accept-loss it tells a running node that its log is lost, and so are
+/// those of so many others that no majority is left which could tell what was
+/// in them (with --metadata memory: all of them were restarted at once). The
+/// node then takes what it has for the whole. **What only the lost logs had is
+/// gone.** Give it to as few nodes as are needed for a majority together with
+/// those whose logs are not lost; `primacy status` tells which they are. With
+/// --metadata fsync, first stop nodes that count older voters (see
 /// docs/metadata.md, "A majority that was lost"): else more may be lost, and
 /// two nodes may lead.
 #[derive(Debug, Parser)]
@@ -64,7 +64,7 @@ struct LogRepair {
     target: Target,
 }
 
-/// What came of it.
+/// The outcome of the repair.
 #[derive(Debug, Serialize)]
 struct Recovered<'a> {
     node: &'a str,

@@ -50,8 +50,8 @@ struct List {
 ///
 /// Start the new node first, with the addresses of all and its own in --peers.
 /// The leader brings it up to date, and only then does its vote count: until
-/// then it holds nobody up. It is refused if too few of the voters that there
-/// would be are heard for a majority.
+/// then it delays no decision. It is refused if too few of the new voters are
+/// heard for a majority.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Add {
@@ -108,19 +108,19 @@ struct Replace {
 
 #[derive(Debug, clap::Args)]
 struct Patience {
-    /// How long to wait for it; given again, the command goes on from there [default: 5m]
+    /// Time to wait for it; given again, the command goes on from there [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
 }
 
-/// How long it is waited for if nothing else is said.
+/// The default of `--wait`.
 const WAIT: Duration = Duration::from_secs(300);
-/// How often it is asked how it stands.
+/// The time between two questions about the progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long nobody may lead meanwhile: the change itself may cost an election.
+/// The time for which no node may lead meanwhile: the change itself may cost an election.
 const LEADERLESS_MAX: Duration = Duration::from_secs(10);
 
-/// What is printed of a change, now and then.
+/// The progress of a change, as it is printed now and then.
 #[derive(Debug, Serialize)]
 struct Step<'a> {
     node: &'a str,
@@ -168,8 +168,8 @@ fn named(text: &str) -> Result<(String, String), Failure> {
     }
 }
 
-/// Where neither votes, a name is wrong: the new one would be added, and nobody would go. Where only the new one does, the command
-/// is given again.
+/// Checks the two names of a replacement. Where neither votes, a name is wrong: the new node would be added,
+/// and none removed. Where only the new one votes, the command is given again.
 fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure> {
     not_over_a_store(target)?;
     if old == new {
@@ -275,8 +275,8 @@ fn change(
     }
 }
 
-/// Says what is known where a node was asked to remove itself and hears nobody any more: the others let it go as soon as they have the
-/// list, and it may not hear that a majority has it.
+/// Returns what is known where a node was asked to remove itself and hears no peer any more: the others drop
+/// it as soon as they have the list, and it may not hear that a majority has it.
 fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> Option<String> {
     if change != "remove" || asked.node != node {
         return None;
@@ -290,8 +290,8 @@ fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> O
     })
 }
 
-/// What becomes of it when nobody waits. The leader takes the next step only when it is asked: whoever is not wanted any more must
-/// not become a voter later.
+/// Returns what becomes of a change when the command stops waiting. The leader takes the next step only when
+/// it is asked: a node that is not wanted any more must not become a voter later.
 fn rest(progress: &Progress) -> &'static str {
     match progress {
         Progress::Committing => "that goes on; give this command again to wait for it",
@@ -305,8 +305,8 @@ fn rest(progress: &Progress) -> &'static str {
     }
 }
 
-/// Any node passes it on to the leader. One that is about to be removed should not be the one that is asked. Those that are `known` have
-/// answered before.
+/// Asks a node, which passes it on to the leader. A node that is about to be removed should not be asked. The
+/// `known` nodes have answered before.
 fn ask(
     target: &Target,
     about: &str,
@@ -322,7 +322,7 @@ fn ask(
     })
 }
 
-/// The answer of the first one that gives any.
+/// Returns the answer of the first node that gives any.
 fn first_answer(
     nodes: Vec<control::Node>,
     what: impl Fn(&control::Node) -> What,

@@ -19,8 +19,8 @@ use crate::supervisor::Wait;
 /// dies, so that they need not wait for its silence. A witness has none:
 /// nothing hangs on its death.
 ///
-/// Under systemd (Type=notify) it says when it takes part and who leads, and
-/// serves the watchdog; contrib/primacy@.service is an example.
+/// Under systemd (Type=notify) it says when it takes part and which node leads,
+/// and serves the watchdog; contrib/primacy@.service is an example.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = HELP)]
 pub(crate) struct Node {

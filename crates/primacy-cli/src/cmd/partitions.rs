@@ -10,7 +10,7 @@ use crate::control::{Answer, Change, Shown, What};
 use crate::exit::{self, Exit, Failure};
 use crate::printable::one_line;
 
-/// Make groups of partitions, see who is the primary of each, and move them.
+/// Make groups of partitions, see the primary of each, and move them.
 ///
 /// For clusters whose nodes keep metadata (`primacy node --metadata`). Each
 /// partition has one primary among the nodes that have joined with the
@@ -46,7 +46,7 @@ struct Create {
     #[arg(value_name = "GROUP")]
     group: String,
 
-    /// How many partitions it has; they are numbered from 0
+    /// Number of its partitions; they are numbered from 0
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
@@ -54,7 +54,7 @@ struct Create {
     target: Target,
 }
 
-/// Show the nodes and the groups; of a group, who is the primary of what.
+/// Show the nodes and the groups; of a group, the primary of each partition.
 ///
 /// Partitions that follow each other and have the same primary under the same
 /// token are one line.
@@ -71,9 +71,9 @@ struct Show {
 
 /// Keep a node from being a primary, over its restarts.
 ///
-/// What it has is taken back from it, and when it has finished its work for
-/// a partition, another node gets that. As long as no other node can have
-/// them, it keeps them. `show` tells when all have moved.
+/// Its partitions are taken back, and when it has finished its work for one,
+/// another node gets that. As long as no other node can have them, it keeps
+/// them. `show` tells when all have moved.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Drain {
@@ -99,7 +99,7 @@ struct Undrain {
 
 /// Make a node the primary of a partition.
 ///
-/// The present primary is told to stop, and when it has, the other one
+/// The present primary is asked to stop, and when it has, the other one
 /// begins. It stays there until loads are made even again, which happens when
 /// nodes or groups come or go.
 #[derive(Debug, Parser)]
@@ -113,7 +113,7 @@ struct Move {
     #[arg(value_name = "INDEX")]
     index: u32,
 
-    /// The node that shall have it: one that is up and not drained
+    /// The node that shall have it: it must be up and not drained
     #[arg(value_name = "NODE")]
     to: String,
 
@@ -166,7 +166,7 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
 struct Told {
     /// NodeStatus was asked.
     asked: String,
-    /// What is done.
+    /// The change that is done.
     #[serde(flatten)]
     change: Change,
 }

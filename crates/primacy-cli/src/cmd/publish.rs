@@ -63,7 +63,7 @@ pub(crate) fn publish(args: &Publish) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// What is on standard input. One byte too many is enough to be refused.
+/// Reads standard input. One byte too many is enough to be refused.
 fn read() -> Result<Vec<u8>, Failure> {
     let mut state = Vec::new();
     std::io::stdin().lock().take(ANNOUNCEMENT_MAX as u64 + 1).read_to_end(&mut state)?;

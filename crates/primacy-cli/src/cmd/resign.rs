@@ -31,10 +31,10 @@ pub(crate) struct Resign {
     patience: Patience,
 }
 
-/// How long to wait for what was asked.
+/// The time to wait for the outcome.
 #[derive(Debug, Args)]
 pub(super) struct Patience {
-    /// How long to wait until it is done; exit code 75 if it is not by then
+    /// Time to wait until it is done; exit code 75 if it is not by then
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s", conflicts_with = "no_wait")]
     pub(super) wait: Duration,
 
@@ -43,11 +43,11 @@ pub(super) struct Patience {
     pub(super) no_wait: bool,
 }
 
-/// What came of it.
+/// The outcome of a resignation.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// The leader was told, and nobody has waited.
+    /// The leader was asked, and the command has not waited.
     Asked { node: String, term: u64 },
     /// The lead was given up.
     Resigned { node: String, term: u64 },
@@ -89,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// How often a node that gives up its lead is asked what keeps it.
+/// The interval at which a node that gives up its lead is asked what keeps it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Says on standard error what keeps the lead at this node, whenever that is another thing than what is `known`.
@@ -110,14 +110,14 @@ pub(super) fn tell_what_keeps(node: &Node, known: &mut Option<String>, json: boo
     Ok(())
 }
 
-/// A leadership that its node was told to give up.
+/// A leadership that its node was asked to give up.
 pub(super) struct GivingUp {
     node: Node,
     pub(super) term: u64,
     changes: Answers,
     patient_until: Instant,
     wait: Duration,
-    /// What keeps the lead, as its node said last.
+    /// The reason that keeps the lead, as its node reported it last.
     kept_by: Option<String>,
     json: bool,
 }
@@ -136,7 +136,8 @@ impl GivingUp {
         Ok(Self::new(node, term, changes, patience, json))
     }
 
-    /// Follows the end of the lead of a node that was told not to lead, if it leads; `term` is that of its leadership.
+    /// Follows the end of the lead of a node that was asked not to lead, if it leads; `term` is that of its
+    /// leadership.
     pub(super) fn follow(node: &Node, term: u64, patience: &Patience, json: bool) -> Result<Self, Failure> {
         Ok(Self::new(node, term, node.watch()?, patience, json))
     }
@@ -146,7 +147,8 @@ impl GivingUp {
         Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None, json }
     }
 
-    /// Waits until that leadership is over, as far as its node knows; who leads then, if anybody does.
+    /// Waits until that leadership is over, as far as its node knows; returns the next leader, if there is
+    /// one then.
     pub(super) fn next_leader(&mut self) -> Result<Option<Leader>, Failure> {
         loop {
             let left = self.patient_until.saturating_duration_since(Instant::now());
@@ -173,7 +175,7 @@ impl GivingUp {
                     tell_what_keeps(&self.node, &mut self.kept_by, self.json)?
                 }
                 Next::Late => {
-                    // It may have been asked for less time than there is between two looks.
+                    // The time to wait may be shorter than the time between two looks.
                     tell_what_keeps(&self.node, &mut self.kept_by, self.json)?;
                     let kept = self.kept_by.as_ref();
                     let kept = kept.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();

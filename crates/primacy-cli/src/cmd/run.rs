@@ -17,7 +17,7 @@ use crate::supervisor::Wait;
 ///
 /// Start the same line on as many machines or terminals as you like. One of
 /// them is elected and runs COMMAND; when that one dies, hangs or is cut off,
-/// another takes over. The command is told its fencing token, a number that
+/// another takes over. The command gets its fencing token, a number that
 /// is higher than that of every earlier leader; resources that check it
 /// refuse what a late leader still writes.
 ///

@@ -21,11 +21,11 @@ use crate::exit::{Exit, Failure};
 use crate::guardian::job::bind_to_parent;
 use crate::process_tree::{descendants_of, end_descendants, started_at};
 
-/// How long anything that must happen in the demo may take before it gives up.
+/// The time that any step of the demo may take before it gives up.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often to look whether the demo was interrupted.
+/// The interval at which the demo checks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
-/// How many of the last lines are shown when something does not happen.
+/// The number of last lines that are shown when something does not happen.
 const LINES_SHOWN: usize = 12;
 
 /// Makes a directory for this user alone, under a name that no other user could have known before. It is short, for there are sockets below it.
@@ -50,13 +50,13 @@ pub(crate) struct Stage {
     interrupted: Arc<AtomicUsize>,
 }
 
-/// One process, with those that work for it.
+/// One process, with its guardian and its job.
 #[derive(Debug)]
 struct Actor {
     child: Child,
     guardian: Option<i32>,
     job: Option<i32>,
-    /// It knows who leads.
+    /// True if it knows the leader.
     follows: bool,
 }
 
@@ -135,7 +135,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until a line that some actor tells is the one that is looked for.
+    /// Waits until a line of some actor is the one that is looked for.
     ///
     /// # Errors
     /// If it does not come in time, or the demo is interrupted.
@@ -186,13 +186,13 @@ impl Stage {
         }
     }
 
-    /// Whose jobs are alive.
+    /// Returns the actors whose jobs are alive.
     pub(crate) fn working(&self) -> Vec<&str> {
         let alive = |actor: &Actor| actor.job.and_then(Pid::from_raw).and_then(started_at).is_some();
         self.actors.iter().filter(|(_, actor)| alive(actor)).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Waits until all of these know who leads.
+    /// Waits until all of these know the leader.
     pub(crate) fn wait_for_followers(&mut self, names: &[&str]) -> Result<(), Failure> {
         let follows = |stage: &Self, name: &str| stage.actors.get(name).is_some_and(|actor| actor.follows);
         while !names.iter().all(|name| follows(self, name)) {
@@ -210,7 +210,7 @@ impl Stage {
         Failure::new(Exit::Failed, message)
     }
 
-    /// Takes a line that an actor has told; what it says, if that is an event.
+    /// Takes a line of an actor, and returns it if it is an event.
     fn hear(&mut self, name: &str, line: &str) -> Option<Value> {
         self.remember(name, line);
         let line = serde_json::from_str(line).ok()?;
@@ -258,7 +258,7 @@ impl Stage {
         pid.ok_or_else(unknown)
     }
 
-    /// Waits for the end of an actor that was told to end.
+    /// Waits for the end of an actor that was asked to end.
     pub(crate) fn wait_for_end(&mut self, name: &str) -> Result<(), Failure> {
         if let Some(mut actor) = self.actors.remove(name) {
             actor.child.wait()?;
@@ -276,7 +276,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What actors tell within this time: all lines that are no events, with who told them.
+    /// Returns all lines of actors within this time that are no events, each with the name of its actor.
     pub(crate) fn hear_for(&mut self, time: Duration) -> Result<Vec<(String, String)>, Failure> {
         let until = Instant::now() + time;
         let mut heard = Vec::new();
@@ -330,13 +330,13 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // All of them are below this process, since it is a subreaper, and nothing else is.
         end_descendants(None, None, |_, _| {});
-        // What cannot be removed is left to whoever cleans up temporary files.
+        // What cannot be removed is left to the cleaning of temporary files.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// An address of loopback that a node will listen on. It is taken until this is dropped: else the next one who asks for
-/// a port, a relay perhaps, could be given the same.
+/// An address of loopback that a node will listen on. It is taken until this is dropped: else the next process that
+/// asks for a port, a relay perhaps, could be given the same.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// The node.

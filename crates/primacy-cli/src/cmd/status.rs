@@ -1,4 +1,4 @@
-//! `primacy status`: who leads, or why nobody does.
+//! `primacy status`: the leader, or the reason why there is none.
 
 pub(super) mod text;
 
@@ -11,11 +11,11 @@ use super::store;
 use super::target::{self, Target, tell};
 use crate::exit::{self, Exit, Failure};
 
-/// Show who leads an election, or why nobody does, and what its nodes know of each other.
+/// Show the leader of an election, or why there is none, and what its nodes know of each other.
 ///
 /// Asks every node of the election that runs on this machine, and shows those
 /// that do not answer as such; or, with --store, asks the record in the store.
-/// What it shows may be over before you read it.
+/// The answer may be out of date before you read it.
 #[derive(Debug, Parser)]
 #[command(name = "status", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Status {

@@ -26,13 +26,13 @@ use crate::printable::one_line;
 
 pub(super) use apart::look_apart;
 
-/// How long a store may take to let a request be written.
+/// The time that a store may take to accept a request.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a store may take to open or to show what it has.
+/// The time that a store may take to open or to show what it has.
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What can be known of a holder.
+/// The verdict on a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {

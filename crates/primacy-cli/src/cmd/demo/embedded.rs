@@ -1,5 +1,5 @@
-//! The library inside an application, without a guardian: nobody ends it when it is paused past its lease, and its
-//! own late write is refused all the same.
+//! The library inside an application, without a guardian: nothing ends the process when it is paused past its
+//! lease, and its own late write is refused all the same.
 
 use std::path::PathBuf;
 use std::time::Duration;

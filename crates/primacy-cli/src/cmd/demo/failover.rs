@@ -14,13 +14,13 @@ use crate::process_tree::stands;
 
 const ELECTION: &str = "demo";
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
-/// How often each kind of failover is shown.
+/// The number of times that each kind of failover is shown.
 const CRASHES: usize = 3;
 const RESIGNATIONS: usize = 2;
 /// The lease of the embedded example: short, since its second process has to wait for it.
 const EMBEDDED_LEASE: &str = "1s";
 
-/// What was measured.
+/// The measurements of the chapter.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     /// From each event to the first write of the next leader.
@@ -260,8 +260,8 @@ impl Story {
         self.stage.start(node, &args.map(str::to_owned))
     }
 
-    /// Waits until these nodes know who leads, and may vote: a node that has just started has forgotten what it
-    /// had promised, and keeps silent for as long as that could have been.
+    /// Waits until these nodes know the leader, and may vote: a node that has just started has forgotten its
+    /// promises, and keeps silent for as long as they could have lasted.
     fn settle(&mut self, nodes: &[&str]) -> Result<(), Failure> {
         self.stage.wait_for_followers(nodes)?;
         self.stage.pause(primacy::config::PROMISE + Duration::from_millis(300))
@@ -289,7 +289,7 @@ impl Story {
         ));
     }
 
-    /// Looks for stale lines in the ledger itself, whatever the jobs were told.
+    /// Looks for stale lines in the ledger itself, whatever the jobs reported.
     fn count(&mut self, ledger: &Ledger) -> Result<(), Failure> {
         let failed = |error: primacy::fence::sqlite::rusqlite::Error| ledger_failed(error.into());
         let (lines, stale) = (ledger.lines().map_err(failed)?, ledger.stale_lines().map_err(failed)?);

@@ -29,7 +29,7 @@ pub(crate) struct DemoJob {
     #[arg(long, conflicts_with_all = ["lock", "stubborn_every"])]
     unguarded: bool,
 
-    /// How often to write
+    /// The time between two writes
     #[arg(long, value_parser = duration::parse, default_value = "5ms")]
     every: Duration,
 
@@ -54,7 +54,7 @@ pub(crate) struct DemoJob {
     role: Option<String>,
 }
 
-/// What the job tells on standard output, a line each.
+/// A report of the job on standard output, a line each.
 #[derive(Debug, Serialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
 pub(crate) enum Told {
@@ -62,7 +62,7 @@ pub(crate) enum Told {
     Wrote { token: u64, boot_ns: u64 },
     /// A write was refused.
     Refused { token: u64, highest: u64, boot_ns: u64 },
-    /// Somebody else has the lock.
+    /// Another process has the lock.
     LockTaken { token: u64 },
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Told {
 pub(crate) fn tell(told: &Told) {
     if let Ok(mut line) = serde_json::to_string(told) {
         line.push('\n');
-        // Whoever listened is gone, and then nothing matters any more.
+        // If the reader is gone, nothing matters any more.
         let _ = std::io::stdout().write_all(line.as_bytes());
     }
 }
@@ -134,7 +134,7 @@ fn write(args: &DemoJob, token: FencingToken, lock: Option<&File>) -> Result<Exi
     }
 }
 
-/// Writes under a term, which nobody checks, until it is ended.
+/// Writes under a term, which no fence checks, until it is ended.
 fn write_unguarded(args: &DemoJob) -> Result<Exit, Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("the ledger failed: {error}"));
@@ -147,12 +147,12 @@ fn write_unguarded(args: &DemoJob) -> Result<Exit, Failure> {
     }
 }
 
-/// Takes the lock, which must be free: whoever has it is a job that should be gone.
+/// Takes the lock, which must be free: its holder would be a job that should be gone.
 fn take_lock(args: &DemoJob, path: &PathBuf, token: FencingToken) -> Result<File, Failure> {
     let lock = OpenOptions::new().create(true).append(true).open(path)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         tell(&Told::LockTaken { token: token.0 });
-        // In the file as well: the one who reads standard output may be gone by then.
+        // In the file as well: the reader of standard output may be gone by then.
         writeln!(&lock, "{} found the lock taken", token.0)?;
         return Err(Failure::new(Exit::Failed, "another job is alive"));
     }

@@ -14,7 +14,7 @@ pub(crate) struct Ledger {
     election: String,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     /// It is in the ledger.
@@ -23,7 +23,7 @@ pub(crate) enum Write {
     Refused { highest: FencingToken },
 }
 
-/// How long a write waits for another one.
+/// The time that a write waits for another one.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
 const INSERT: &str = "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, ?2, ?3)";
@@ -36,7 +36,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Makes one that takes whatever is written, since an advisory leader has no token to show.
+    /// Makes a ledger that takes whatever is written, since an advisory leader has no token to show.
     pub(crate) fn create_unguarded(path: &Path, election: &str) -> Result<Self, GuardError> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_MAX)?;
@@ -82,20 +82,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many lines were written under a token lower than one that stands before them. The fence is there so that
-    /// this is none.
+    /// Counts the lines written under a token lower than that of an earlier line. The fence keeps this at zero.
     pub(crate) fn stale_lines(&self) -> rusqlite::Result<u64> {
         let count = "SELECT count(*) FROM (SELECT token, max(token) OVER (ORDER BY line) AS highest FROM ledger) \
                      WHERE token < highest";
         self.count(count)
     }
 
-    /// How many lines there are.
+    /// Counts the lines.
     pub(crate) fn lines(&self) -> rusqlite::Result<u64> {
         self.count("SELECT count(*) FROM ledger")
     }
 
-    /// How often a line was written by another writer than the one before it.
+    /// Counts the lines written by another writer than the line before.
     pub(crate) fn turns(&self) -> rusqlite::Result<u64> {
         let count = "SELECT count(*) FROM (SELECT writer, lag(writer) OVER (ORDER BY line) AS before FROM ledger) \
                      WHERE writer <> before";
@@ -108,8 +107,9 @@ impl Ledger {
     }
 }
 
-/// Whether nobody is inside a transaction that writes to this database. A process that is paused in the middle of
-/// one keeps everybody else from writing, which is SQLite's way and not what a demo of fencing should show.
+/// Returns whether no process is inside a transaction that writes to this database. A process that is paused in
+/// the middle of one keeps all others from writing, which is SQLite's way and not what a demo of fencing should
+/// show.
 pub(crate) fn is_free(path: &PathBuf) -> rusqlite::Result<bool> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(Duration::from_millis(20))?;

@@ -59,7 +59,7 @@ struct Narrator {
 impl Narrator {
     fn say(&self, text: &str) {
         if !self.quiet {
-            // Whoever has read enough may close the pipe; the demonstration still ends in order.
+            // The reader may close the pipe; the demonstration still ends in order.
             let _ = writeln!(std::io::stdout(), "{:6.2} s  {text}", self.began.elapsed().as_secs_f64());
         }
     }
@@ -125,7 +125,7 @@ impl Failovers {
 }
 
 fn print(summary: &Summary, json: bool) {
-    // Whoever has read enough may close the pipe.
+    // The reader may close the pipe.
     if json {
         let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(summary).unwrap_or_default());
         return;

@@ -1,7 +1,7 @@
 //! Links that can be cut without root: what some nodes say to others goes through this process.
 //!
 //! A link that is cut is silent, as a broken network is. Nothing gets through, not even that a connection was closed;
-//! and as TCP has it, what was said meanwhile arrives when the link is whole again.
+//! and as with TCP, what was sent meanwhile arrives when the link is whole again.
 
 use std::net::TcpListener as StdListener;
 
@@ -19,7 +19,7 @@ pub(super) struct Relays {
     links: mpsc::UnboundedSender<(StdListener, String)>,
 }
 
-/// How much is read at a time.
+/// The most bytes read at a time.
 const BUFFER_BYTES: usize = 16 << 10;
 
 impl Relays {
@@ -49,7 +49,7 @@ impl Relays {
         let listener = StdListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?.to_string();
-        // Nobody listens any more only where the thread has panicked; then nothing connects, and the demo says so.
+        // The receiver is gone only where the thread has panicked; then nothing connects, and the demo says so.
         let _ = self.links.send((listener, to.to_owned()));
         Ok(address)
     }

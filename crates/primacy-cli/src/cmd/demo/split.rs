@@ -19,26 +19,26 @@ const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 /// The part of the first seed, which founds the cluster and so is its oldest member.
 const LARGE: [&str; 3] = ["n1", "n2", "n3"];
 const SMALL: [&str; 2] = ["n4", "n5"];
-/// The roles in a quorum of who asks for votes.
+/// The roles in a quorum of a node that asks for votes.
 const STANDING: [&str; 2] = ["pre-candidate", "candidate"];
-/// How often two leaders are to write in turns before they have been seen for long enough.
+/// The turns of two leaders' writes in the ledger after which they have been seen for long enough.
 const TURNS_MIN: u64 = 10;
 
-/// What was seen in both halves of the chapter.
+/// The observations in both halves of the chapter.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measured {
     pub(super) advisory: AtOnce,
     pub(super) confirmed: AtOnce,
 }
 
-/// What was seen of leaders at the same time.
+/// The observations of simultaneous leaders.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct AtOnce {
-    /// The most leaders whose jobs were alive at one moment, of those at which the demo looked.
+    /// The most leaders whose jobs were alive at one moment, of the moments at which the demo looked.
     leaders_at_once: usize,
-    /// How often a line of the ledger was written by another leader than the one before it.
+    /// The number of lines of the ledger written by another leader than the line before.
     turns: u64,
-    /// How many lines were written under a token, or an advisory leader's term, lower than one that stands before them.
+    /// The number of lines written under a token, or an advisory leader's term, lower than that of an earlier line.
     stale_lines: u64,
 }
 
@@ -247,12 +247,12 @@ impl Cluster {
     }
 }
 
-/// What a node says; nothing if it has not come so far, or has no time.
+/// Returns the status that a node reports; `None` if it has not come so far, or has no time.
 fn who(stage: &Stage, node: &str) -> Option<NodeStatus> {
     target::who(&control::find(&stage.dir().join(node), ELECTION, node)).ok()
 }
 
-/// Whether `node` takes `nominee` to be the one that should lead.
+/// Returns whether `node` takes `nominee` to be the node that should lead.
 fn nominates(stage: &Stage, node: &str, nominee: &str) -> bool {
     let named = who(stage, node).and_then(|who| who.peers?.nominee);
     named.as_deref() == Some(nominee)

@@ -14,29 +14,30 @@ use crate::cmd::stage::Stage;
 use crate::exit::{Exit, Failure};
 use crate::process_tree::{stands, started_at};
 
-/// NodeStatus is paused, and who takes over.
+/// The node that is paused, and the node that takes over.
 const NODES: [&str; 2] = ["doctor-1", "doctor-2"];
 
-/// How long anything may take beyond the leases that it has to wait for.
+/// The time that anything may take beyond the leases that it has to wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long each of the two commands works before the next step, so that it is at it, and has shown the resource its token.
+/// The time for which each of the two commands works before the next step, so that its work is under way, and
+/// it has shown the resource its token.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How long the woken command is left to itself, before its guardian and its supervisor are woken too: time to try what it was
-/// about to write when it was paused. A machine's scheduler could do the same.
+/// The time for which the woken command is left to itself, before its guardian and its supervisor are woken
+/// too: enough to try what it was about to write when it was paused. A machine's scheduler could do the same.
 const LATE: Duration = Duration::from_secs(2);
 
-/// How many of the lines that it prints are shown.
+/// The number of its last lines that are shown.
 const LINES_SHOWN: usize = 5;
 
-/// What the woken command came to.
+/// The outcome of waking the command.
 struct Late {
-    /// What it printed in the time that it had for itself.
+    /// The lines that it printed in the time that it had for itself.
     lines: Vec<String>,
     /// It had ended by itself by then, and this is how.
     itself: Option<ExitStatus>,
-    /// How long it lived once its guardian was awake; `None` if it could not be ended.
+    /// The time that it lived once its guardian was awake; `None` if it could not be ended.
     lived: Option<Duration>,
 }
 
@@ -76,7 +77,7 @@ fn start(
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", "--json", "--election", election, "--node", node, "--lease"]);
     command.arg(format!("{}ms", lease.as_millis())).arg("--state-dir").arg(stage.dir());
-    // Where nobody else can read the password that it may have.
+    // In the environment, where no other user can read the password that it may have.
     command.env("PRIMACY_DOCTOR_STORE", url).args(["--store", "env:PRIMACY_DOCTOR_STORE", "--"]).args(job);
     stage.start_command(node, command)
 }
@@ -89,7 +90,7 @@ fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
 fn pause(stage: &mut Stage, node: &str) -> Result<Vec<Pid>, Failure> {
     let mut paused: Vec<Pid> = Vec::new();
     stage.look_for("the pause of the whole command", |stage| {
-        // Whoever stood before the look starts nobody after it.
+        // A process that was stopped before the look starts no other after it.
         let all_stand = paused.iter().all(|&process| stands(process));
         let mut running = stage.processes(node);
         running.retain(|process| !paused.contains(process));
@@ -104,7 +105,7 @@ fn pause(stage: &mut Stage, node: &str) -> Result<Vec<Pid>, Failure> {
     Ok(paused)
 }
 
-/// Wakes the command, and after a while those who watch over it.
+/// Wakes the command, and after a while the processes that watch over it.
 fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure> {
     let job = stage.job(leader);
     let is_watching = |pid: &&Pid| stage.is_watching(leader, **pid);
@@ -114,7 +115,7 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
     }
     let heard = stage.hear_for(LATE)?;
     let lines = heard.into_iter().filter(|(name, _)| name == leader).map(|(_, line)| line).collect();
-    // Nobody has taken it away yet: its parent is the guardian, which is still paused.
+    // It has not been reaped yet: its parent is the guardian, which is still paused.
     let itself = job.and_then(ended);
     let woken = Instant::now();
     for &&process in &watching {
@@ -125,7 +126,7 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
     Ok(Late { lines, itself, lived: gone.is_ok().then(|| woken.elapsed()) })
 }
 
-/// How a process has ended that waits to be taken away by its parent; `None` if it has not ended, or is gone.
+/// Returns the exit status of a process that waits to be reaped; `None` if it has not ended, or is gone.
 fn ended(pid: Pid) -> Option<ExitStatus> {
     /// Where `exit_code` stands behind the name of the program (proc_pid_stat(5), field 52; the name is field 2).
     const EXIT_CODE: usize = 52 - 3;
@@ -136,7 +137,8 @@ fn ended(pid: Pid) -> Option<ExitStatus> {
     is_over.then(|| fields.get(EXIT_CODE)?.parse().ok().map(ExitStatus::from_raw)).flatten()
 }
 
-/// Whether a process was told; one that has ended needs to be told nothing: commands start others that are gone in a moment.
+/// Returns whether a process was signalled. One that has ended needs no signal: commands start others that
+/// are gone in a moment.
 fn tell(process: Pid, signal: Signal) -> Result<bool, Failure> {
     match kill_process(process, signal) {
         Ok(()) => Ok(true),
@@ -167,7 +169,7 @@ fn judge(late: &Late) -> Check {
             );
             Check::pass(NAME, found)
         }
-        // Also one that ends in order: what it was about to write may be written.
+        // Also if it ended in order: what it was about to write may be written.
         (Some(ended), Some(_)) => {
             let found = format!(
                 "the command ended by itself when it was woken, beside the next leader, with {ended}, and {printed}. Whether the \

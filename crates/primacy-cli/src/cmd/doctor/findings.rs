@@ -1,4 +1,4 @@
-//! What was found, told as it is found.
+//! The findings, reported as they are made.
 
 use std::io::Write as _;
 
@@ -57,7 +57,7 @@ impl Findings {
     /// Says what takes long, to a person.
     pub(super) fn tell(&self, what: &str) {
         if !self.json {
-            // Whoever does not read it misses nothing.
+            // A reader that is gone misses nothing.
             let _ = writeln!(std::io::stderr(), "primacy: {}", one_line(what));
         }
     }

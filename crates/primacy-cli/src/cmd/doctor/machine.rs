@@ -12,10 +12,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::exit::Failure;
 
-/// How long each sleep is whose lateness is measured. Shorter pauses cost no lease that anybody would set.
+/// The length of each sleep whose lateness is measured. Shorter pauses cost no lease that an operator would
+/// set.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How many times the worst pause a lease should be (the patterns document's checklist).
+/// The length of a lease, in worst pauses, that is recommended (the patterns document's checklist).
 const PAUSES_IN_A_LEASE: u32 = 10;
 
 /// The clocks that count evenly on the processors of today, and are read without leaving the process.
@@ -67,7 +68,7 @@ pub(super) fn pauses(worst: Duration, timers: &Timers) -> Check {
     let verdict = if worst >= lease { Verdict::Fail } else { Verdict::Warn };
     let why =
         "a leader that is kept from running for that long cannot renew, and loses the lead without need";
-    // Rounded up: what is told must be enough.
+    // Rounded up: the value shown must be enough.
     let tenths = (needed.as_secs_f64() * 10.0).ceil();
     let fix = format!("--lease {:.1}s, or give the machine more room", tenths / 10.0);
     Check::not(verdict, NAME, found, why, fix)

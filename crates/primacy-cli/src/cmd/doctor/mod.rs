@@ -33,8 +33,8 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// It tries what it can: whether the store refuses an old version, how long
 /// its answers take, and how long this machine keeps a process from running;
 /// and it asks the store how it is kept: its members, replicas and settings.
-/// What cannot be learned is printed as unknown, and never as passed. It writes
-/// only what it keeps under a name of its own, primacy/doctor.
+/// Whatever cannot be learned is printed as unknown, and never as passed. It
+/// writes only what it keeps under a name of its own, primacy/doctor.
 ///
 /// With --election it asks the nodes of that election that run here, and names
 /// those whose timers differ.
@@ -53,8 +53,8 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 ///              object as it is that names a version which it has not
 ///
 /// With --drill it starts the command twice under `primacy run`, pauses the
-/// one that leads, whole, until its lease is over and the other one leads,
-/// wakes it, and tells what its late work came to. That passes only if the
+/// leader's, whole, until its lease is over and the other one leads, wakes it,
+/// and reports the outcome of its late work. The drill passes only if the
 /// command ends as `primacy fence exec` does whose token is stale, with 76. A
 /// --resource named beside it is tried while the next leader leads.
 #[derive(Debug, Parser)]
@@ -78,11 +78,11 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     lease: Duration,
 
-    /// How often a leader renews [default: a sixth of the lease]
+    /// Time between two renewals of the leader [default: a sixth of the lease]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     renewal: Option<Duration>,
 
-    /// How long the work may take to end in order [default: a sixth of the lease]
+    /// Time that the work may take to end in order [default: a sixth of the lease]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     drain: Option<Duration>,
 
@@ -90,7 +90,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
     watch: Duration,
 
-    /// What the leader writes to; may be repeated
+    /// Resource that the leader writes to; may be repeated
     #[arg(long = "resource", value_name = "RESOURCE")]
     resources: Vec<String>,
 

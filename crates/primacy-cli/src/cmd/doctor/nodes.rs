@@ -72,7 +72,8 @@ fn judge(known: &[NodeStatus], silent: &[String]) -> Check {
     Check::pass(NAME, format!("so {asked} say, and those that they have heard"))
 }
 
-/// Adds the leases of nodes that run elsewhere: those that a leader has heard, and that in the record of a store.
+/// Adds the leases of nodes that run elsewhere: of the nodes that a leader has heard, and of the holder in a
+/// store's record.
 fn add_heard(values: &mut Values, known: &[NodeStatus]) {
     let is_known = |node: &str| known.iter().any(|who| who.node == node);
     for who in known {

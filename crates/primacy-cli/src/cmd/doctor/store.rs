@@ -18,29 +18,30 @@ use crate::exit::Failure;
 /// The name under which it is tried; no election can have it.
 const NAME: &str = "primacy/doctor";
 
-/// How many answers are timed, of each kind.
+/// The number of answers that are timed, of each kind.
 const ROUNDS: usize = 100;
 
-/// How often a probe begins anew because another doctor was at it.
+/// The number of times that a probe begins anew because another doctor was at it.
 const ATTEMPTS: usize = 20;
 
-/// How long the session of a probe is at most left behind.
+/// The time for which the session of a probe is at most left behind.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// What an etcd says that is full, and a node of Primacy that answers in its place.
+/// The error of an etcd that is full, and of a node of Primacy that answers in its place.
 const FULL: &str = "database space exceeded";
 
-/// What helps then.
+/// The remedy for a full store.
 const MAKE_ROOM: &str = "make room: of nodes of Primacy, delete what nobody needs, or start them again with a higher metadata-quota; of etcd, \
                          compact, defrag, alarm disarm";
 
-/// What helps mostly.
+/// The remedy for most errors.
 const LOOK: &str = "look whether this user may read and write there, and whether the store is up";
 
-/// How many round trips a write may take from the request to the answer, where it goes through a proxy and is looked up.
+/// The round trips that a write may take from the request to the answer, where it goes through a proxy and is
+/// looked up.
 const ROUND_TRIPS_IN_A_RENEWAL: u32 = 4;
 
-/// What the store says of itself.
+/// Returns the checks that the store makes of itself.
 pub(super) fn examine(url: &str) -> Vec<Check> {
     let asked = block_on(async { Ok(primacy::stores::examine(url).await) });
     match asked {
@@ -162,7 +163,7 @@ async fn try_register(register: &Arc<dyn Register>) -> Result<(Check, Vec<Durati
     Ok((check, times))
 }
 
-/// Nobody holds it.
+/// A record without a holder.
 fn probe(round: usize) -> Record {
     let token = FencingToken(round as u64);
     Record { renewal: token.0, ..Record::released(token, primacy::core::Duration::ZERO) }

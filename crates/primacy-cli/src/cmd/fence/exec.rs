@@ -160,7 +160,7 @@ async fn run(
             return Ok(Exit::Job(Ended::exit_code(ended)));
         }
         tokio::select! {
-            // It counts none of those that come while it is not looked at; but all are reaped at once.
+            // Signals that come while it is not polled are merged; but all children are reaped at once.
             _ = child_ended.recv() => {}
             number = passed_on.next() => pass_on(main, number),
         }
@@ -200,12 +200,12 @@ fn pass_on(main: Pid, number: i32) {
         return;
     }
     if let Some(signal) = Signal::from_named_raw(number) {
-        // One that has ended meanwhile needs none, and one that has changed its user may refuse it.
+        // A process that has ended meanwhile needs none, and one that has changed its user may refuse it.
         let _ = kill_process(main, signal);
     }
 }
 
-/// Whether this process's group is the one that its terminal talks to.
+/// Returns whether this process's group is in the foreground of its terminal.
 fn in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
 }

@@ -49,11 +49,11 @@ pub(crate) fn fence(args: &Fence) -> Result<Exit, Failure> {
 #[derive(Debug, Args)]
 struct State {
     /// The file that remembers the highest token; it is made where there is none. On a local file system, and as safe
-    /// as what it protects: where it is lost, everybody is admitted
+    /// as what it protects: where it is lost, every token is admitted
     #[arg(long = "state", value_name = "FILE")]
     file: PathBuf,
 
-    /// The file must be there: to be told when it is lost
+    /// The file must be there: fail where it is lost
     #[arg(long)]
     existing: bool,
 
@@ -66,7 +66,7 @@ struct State {
     election: String,
 }
 
-/// How long others may keep the file.
+/// The time for which other processes may keep the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     Forever,
@@ -75,8 +75,8 @@ enum Patience {
 }
 
 impl State {
-    /// Holds the fence for this process, as soon as nobody else does. What keeps others away are the file's locks, so
-    /// this waits where a lock is waited for: in the kernel.
+    /// Holds the fence for this process, as soon as no other process does. The file's locks keep others away, so this
+    /// waits where a lock is waited for: in the kernel.
     fn hold(&self, patience: Patience) -> Result<HeldFence, DurableFenceError> {
         let sharing = self.sharing()?;
         if self.existing {
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-/// What an error of the fence means for the one who started the command. `in_use` is the code for "not now".
+/// Converts an error of the fence for the user who started the command. `in_use` is the code for "not now".
 fn failure(error: &DurableFenceError, in_use: Exit) -> Failure {
     let exit = match error {
         DurableFenceError::Stale(_) => Exit::Stale,

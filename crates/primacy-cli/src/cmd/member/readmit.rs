@@ -10,10 +10,10 @@ use crate::exit::{self, Exit, Failure};
 /// Take back a node that has lost its state directory, and with it its votes.
 ///
 /// The others refuse such a node, for it could vote twice in a term. Start it
-/// with its new, empty state directory, and say this to every other node: on
-/// each machine once; it tells all nodes of the election that run there. The
-/// node votes again when all of them have told it their term, so that no
-/// vote that it has lost can be missed.
+/// with its new, empty state directory, and give this command for every other
+/// node: on each machine once; it reaches all nodes of the election that run
+/// there. The node votes again when all of them have told it their term, so that
+/// no vote that it has lost can be missed.
 ///
 /// Be sure that no process with the old disk runs any more: what it says is
 /// dropped from now on, and that disk never comes back. A node that has not
@@ -30,7 +30,7 @@ pub(super) struct Readmit {
     target: Target,
 }
 
-/// What came of it at one node.
+/// The outcome at one node.
 #[derive(Debug, Serialize)]
 struct Told {
     node: String,
@@ -41,12 +41,12 @@ struct Told {
     refused: Option<String>,
 }
 
-/// What is still to be done.
+/// The readmissions that are still missing.
 #[derive(Debug, Serialize)]
 struct Missing {
-    /// Those that were told to, now.
+    /// The nodes that have accepted it now.
     told: Vec<String>,
-    /// The other voters: to be told on their machines, unless that was done before.
+    /// The other voters: the command has to be given on their machines, unless that was done before.
     others: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
     let (mut told, mut trouble, mut peers) = (Vec::new(), None, None);
     for node in &nodes {
         let answer = match node.ask(What::Readmit { node: args.lost.clone() }) {
-            // It hides none of the others, and is named among those that are still to be told.
+            // Its failure hides none of the others, and it is named among the nodes that are still missing.
             Err(failure) if nodes.len() > 1 => {
                 say(target.json, node, &args.lost, Err(&failure.message))?;
                 trouble = trouble.or(Some(failure.exit));

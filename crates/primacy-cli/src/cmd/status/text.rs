@@ -1,4 +1,4 @@
-//! How a node stands, for people.
+//! A node's status as text for people.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::control::{
 };
 use crate::printable::one_line;
 
-/// How many characters of an announced state are shown to people.
+/// The most characters of an announced state that are shown to people.
 const ANNOUNCED_SHOWN_MAX: usize = 72;
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -48,7 +48,7 @@ fn over_sessions(queue: &Queue) -> Vec<String> {
     lines
 }
 
-/// What the leader has announced; only the beginning, if that is long or has several lines.
+/// Formats the state that the leader has announced; only the beginning, if that is long or has several lines.
 fn announced(announced: &Announced) -> String {
     let Announced { term, number, state } = announced;
     let said = match state {
@@ -59,7 +59,7 @@ fn announced(announced: &Announced) -> String {
     format!("  announced, by number {number} of term {term}: {said}")
 }
 
-/// The beginning of what stands for so many bytes.
+/// Returns the beginning of a text that represents `bytes` bytes.
 fn shortened(text: &str, bytes: usize) -> String {
     let line: String = text.chars().take_while(|&c| !moves(c)).take(ANNOUNCED_SHOWN_MAX).collect();
     if line.len() < text.len() {
@@ -113,7 +113,7 @@ fn own_part(who: &NodeStatus) -> String {
     part
 }
 
-/// What states the voters.
+/// Formats the source of the list of voters.
 fn stated(RecordNumber { term, counter }: RecordNumber) -> String {
     match (term, counter) {
         (0, 0) => " of the configuration".to_owned(),
@@ -121,7 +121,7 @@ fn stated(RecordNumber { term, counter }: RecordNumber) -> String {
     }
 }
 
-/// How far its log is.
+/// Formats the state of its log.
 fn log(metadata: &Metadata) -> String {
     let number = |RecordNumber { term, counter }| format!("({term}, {counter})");
     let Metadata { durability, last, committed, applied, recovering, .. } = metadata;
@@ -163,7 +163,7 @@ fn among_peers(who: &NodeStatus, peers: &Peers) -> Vec<String> {
             (None, Some(trouble)) => (trouble, String::new()),
             (None, None) => continue,
         };
-        // It may stand among the reasons why nobody leads already.
+        // It may already be among the reasons why no node leads.
         if !who.why_no_leader.iter().any(|why| why.contains(text.as_str())) {
             lines.push(format!("    {text}{ago}"));
         }

@@ -1,4 +1,4 @@
-//! The resource that the leader works on: whether it refuses the write of one that was replaced.
+//! The resource that the leader works on: whether it refuses the write of a replaced leader.
 
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 mod object;
@@ -16,11 +16,11 @@ use crate::cmd::store::block_on;
 use crate::entry::place::resolve_resource;
 use crate::exit::{Exit, Failure};
 
-/// How resources are written.
+/// The forms in which a resource can be written.
 const FORMS: &str = "a resource is a table, postgres://HOST/DATABASE#TABLE, sqlite:PATH#TABLE or env:NAME#TABLE; a service, \
                      http://HOST/PATH, https://HOST/PATH or env:NAME; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
 
-/// What every check of a resource asks.
+/// The name of every check of a resource.
 const REFUSES: &str = "the resource refuses a stale write";
 
 /// Why that is asked.
@@ -44,7 +44,7 @@ pub(super) enum Resource {
 }
 
 impl Resource {
-    /// What `text` names. `method` is for services.
+    /// Parses the resource that `text` names. `method` is for services.
     ///
     /// # Errors
     /// Where it is none of these, or has a password that others could read.

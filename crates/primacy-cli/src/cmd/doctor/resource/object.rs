@@ -9,14 +9,15 @@ use primacy::stores::{Check, OpenError, Verdict};
 use super::{REFUSES, WHY};
 use crate::exit::{Exit, Failure};
 
-/// What the object is asked for where no election was named. Which one it has, it says.
+/// The election for which the object is read where none was named. The object itself names the one that it
+/// has.
 const ANY_ELECTION: &str = "doctor";
 
-/// What to do where a condition is ignored.
+/// The remedy where a condition is ignored.
 const OTHER_STORE: &str =
     "keep it in a store that honours If-Match, or hold the state in a database; see docs/fencing.md";
 
-/// What to do where nobody knows whether a condition is named.
+/// The remedy where it is not known whether writes name a condition.
 const BY_THE_FENCE: &str = "write it by primacy::fence::object or primacy::led_document, or name in each write the version that was read";
 
 /// An object, and the store that it is in.
@@ -27,7 +28,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// What the URL names; nothing is asked.
+    /// Parses the object that the URL names; sends no request.
     pub(super) fn parse(url: &str) -> Result<Self, Failure> {
         let usage = |error: OpenError| Failure::new(Exit::Usage, format!("--resource: {error}"));
         let (store, key) = store(url).map_err(usage)?;
@@ -60,7 +61,7 @@ impl Object {
     }
 }
 
-/// What follows from the answer to the stale write, and from the object's first line, where the store honours conditions.
+/// Judges the answer to the stale write and the object's first line, where the store honours conditions.
 fn judge(
     key: &str,
     stale: &StaleWrite,

@@ -23,10 +23,11 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::{REFUSES, WHY};
 
-/// How long the service may take, the connecting included.
+/// The time that the service may take, including the connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is shown. Every leader's token is higher, so it is stale as soon as one has been here.
+/// The token that is shown. Every leader's token is higher, so it is stale as soon as one leader has used the
+/// service.
 const STALE: &str = "0";
 
 /// Where a service is, and how it is asked.
@@ -43,7 +44,7 @@ pub(crate) struct Service {
     method: Method,
 }
 
-/// What came back.
+/// The service's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     status: StatusCode,
@@ -98,7 +99,7 @@ impl Service {
             request = request.header(AUTHORIZATION, login);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
-        // Whoever has sent a request on it is told of the error.
+        // The sender of a request on it gets the error.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(io::Error::other)?;
         let highest = response.headers().get(FENCING_TOKEN_HIGHEST).and_then(|highest| highest.to_str().ok());
@@ -156,7 +157,8 @@ fn basic(login: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// Whom the system trusts is trusted. Always with ring, whatever other provider the program has.
+/// Returns a client that trusts the roots of the system. Always with ring, whatever other provider the
+/// program has.
 fn client() -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     // Some of a system's certificates are often of no use; without any, the handshake says so.

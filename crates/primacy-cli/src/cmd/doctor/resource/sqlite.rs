@@ -13,9 +13,9 @@ use primacy::stores::{Check, Verdict};
 
 use super::{REFUSES, WHY};
 
-/// How long others may keep the write lock.
+/// The time for which other processes may keep the write lock.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The bound of the whole trial; a trigger could go on for ever.
+/// The bound of the whole trial; a trigger could run endlessly.
 const LONGEST: Duration = Duration::from_secs(5);
 /// The steps of a statement between two looks at the clock: some 100 µs.
 const STEPS: i32 = 10_000;
@@ -30,7 +30,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// What stands behind `sqlite:`, as stores have it, and the table's name as the database spells it.
+    /// Returns the table of a database: `rest` is the text behind `sqlite:`, as in a store's URL, and `name`
+    /// the table's name as the database spells it.
     pub(super) fn parse(rest: &str, name: &str) -> Self {
         let path = rest.strip_prefix("//").unwrap_or(rest);
         Self { path: path.to_owned(), name: name.to_owned() }

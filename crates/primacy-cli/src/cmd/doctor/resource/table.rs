@@ -90,7 +90,7 @@ impl Table {
         Check::not(Verdict::Warn, REFUSES, found, why, fix)
     }
 
-    /// What is wrong with a fence though it refuses stale writes.
+    /// Returns the fault of a fence that refuses stale writes all the same, if it has one.
     fn fault(&self, attempt: &Attempt) -> Option<(Verdict, String)> {
         let name = &self.name;
         match attempt.fence.as_ref()? {

@@ -15,19 +15,19 @@ use super::{NAME, probe};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 pub(super) mod creation;
 
-/// How many writes are sent at once.
+/// The number of writes that are sent at once.
 const RIVALS: usize = 8;
 
-/// How many races there are.
+/// The number of races.
 const RACES: usize = 20;
 
-/// How many must have had a winner before they say anything good of the store.
+/// The number of races that must have had a winner before they say anything good of the store.
 const RACES_MIN: usize = RACES / 2;
 
-/// What two winners mean.
+/// The consequence of two winners.
 const WHY: &str = "two can then take the same lease at the same time, with the same token";
 
-/// What became of one write, as far as the store has told.
+/// The outcome of one write, as far as the store has reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Done,
@@ -36,27 +36,27 @@ enum Answer {
     NotKnown(String),
 }
 
-/// What all races came to.
+/// The outcome of all races.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Races {
-    /// How many were begun.
+    /// The number of races begun.
     run: usize,
     /// Of how many a winner is known.
     decided: usize,
-    /// How many had several.
+    /// The number of races with several winners.
     unfair: usize,
-    /// How many winners one had at most.
+    /// The most winners of one race.
     winners_max: usize,
     /// Why one of the writes has no known end.
     why_unknown: Option<String>,
 }
 
 impl Races {
-    /// Takes one race into account: what each rival was told, and which of them has left what is there now.
+    /// Counts one race: the answer that each rival got, and the rival whose write is there now.
     fn count(&mut self, answers: Vec<Answer>, found: Option<usize>) {
         let is_winner = |(rival, answer): &(usize, &Answer)| match answer {
             Answer::Done => true,
-            // Whatever it was told: what is there was written.
+            // Whatever the answer was: what is there was written.
             Answer::Refused | Answer::NotKnown(_) => found == Some(*rival),
         };
         let winners = answers.iter().enumerate().filter(is_winner).count();
@@ -146,7 +146,7 @@ async fn race(rivals: &[Arc<dyn Register>], races: &mut Races) {
     answers.sort_by_key(|(rival, _)| *rival);
     let left = match rivals[0].read().await {
         Ok(found) => found.map(|(record, _)| record.nonce),
-        // Then only what was told counts.
+        // Then only the answers count.
         Err(_) => None,
     };
     let found = (0..rivals.len()).find(|rival| left == Some(nonce(*rival)));

@@ -10,7 +10,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-/// What of an exchange has moved, seen from its task.
+/// The progress of an exchange, shared with its task.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     moved: Notify,
@@ -39,7 +39,8 @@ pub(super) enum Relay {
     Sent,
 }
 
-/// A part of the service's answer. Its end is told, so that an exchange which is broken off does not look complete.
+/// A part of the service's answer. Its end is marked, so that an exchange which is broken off does not look
+/// complete.
 #[derive(Debug)]
 pub(super) enum Part {
     Data(Bytes),

@@ -20,14 +20,14 @@ use super::headers;
 use super::upstream::{Link, Upstream};
 use crate::idle_connections::Busy;
 
-/// What an exchange needs.
+/// One exchange with the service, and all that it needs.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) upstream: Arc<Upstream>,
-    /// `None` for what needed no token; nobody waits for that.
+    /// `None` for a request that needed no token; no token waits for it.
     pub(super) admitted: Option<Admitted>,
     pub(super) progress: Arc<Progress>,
-    /// How long nothing may move.
+    /// The time for which nothing may move.
     pub(super) idle: Duration,
     /// The client's connection counts until this is gone.
     pub(super) slot: Arc<OwnedSemaphorePermit>,
@@ -46,9 +46,9 @@ pub(super) enum Failed {
     Malformed(hyper::Error),
     /// The client sent no more of its request for too long. What came before may have been sent.
     ClientStalled,
-    /// The service changes to another protocol, which nobody has asked for.
+    /// The service changes to another protocol, which the client has not asked for.
     Upgraded,
-    /// The service's answer has a transfer coding that nobody has asked for, and that the client would not be told of.
+    /// The service's answer has a transfer coding that the client has not asked for, and would not learn of.
     Coded,
     /// Nothing moved for too long. What was sent may have been done.
     Stalled,
@@ -58,7 +58,7 @@ pub(super) enum Failed {
     Unwanted,
 }
 
-/// What ends an exchange from outside.
+/// An interruption of an exchange from outside.
 enum Interruption {
     Revoked,
     Stalled,

@@ -135,7 +135,7 @@ fn refuse(failed: &Failed, upstream: &Upstream) -> Response<Relay> {
             let message = "nothing moved for too long, and the request was broken off; whether it was done is not known";
             refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
         }
-        // The layer in front answers by itself, or nobody is there to read this.
+        // The layer in front answers by itself, or the client is gone.
         Failed::Revoked | Failed::Unwanted => {
             let message = "the request was broken off; whether it was done is not known";
             refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)

@@ -1,4 +1,4 @@
-//! What of a message's head is for the next connection only, and what the proxy adds (RFC 9110, section 7.6).
+//! Hop-by-hop headers of a message's head, and the headers that the proxy adds (RFC 9110, section 7.6).
 
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 pub(super) enum Unfit {
     /// Its `Host`, or the host of the URL that it asks for, is missing, repeated or malformed: the service could take it for one of another site than the client means.
     Host,
-    /// Its body has another coding than `chunked`, which the next connection would not be told of.
+    /// Its body has another coding than `chunked`, which the next connection would not learn of.
     Coding,
 }
 

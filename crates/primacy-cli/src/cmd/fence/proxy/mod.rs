@@ -1,7 +1,7 @@
 //! `primacy fence proxy`: refuses stale tokens in front of a service that cannot check them.
 //!
-//! A client's connection is a task; so is each exchange with the service (`exchange.rs`). Between them stands the same
-//! layer that services in Rust use, and it alone decides who is admitted.
+//! A client's connection is a task; so is each exchange with the service (`exchange.rs`). Between them is the same
+//! layer that services in Rust use, and it alone decides which requests are admitted.
 
 mod body;
 mod exchange;
@@ -41,10 +41,11 @@ const BUFFER_MAX: usize = 64 * 1024;
 /// The largest head of a request or answer, in bytes.
 const HEAD_MAX: usize = 32 * 1024;
 
-/// How many headers a request or answer may have.
+/// The most headers of a request or answer.
 const HEADERS_MAX: usize = 100;
 
-/// How long another process may keep the state file at the start: one that only admits has it for milliseconds.
+/// The time for which another process may keep the state file at the start: one that only admits has it for
+/// milliseconds.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Less is no timeout at all for the kernel.
@@ -81,24 +82,25 @@ pub(crate) struct Proxy {
     #[arg(long)]
     read_only_without_token: bool,
 
-    /// Listen on, or connect to, other addresses than those of this machine, though this is cleartext: whoever is on
-    /// the network can read and change everything, tokens included
+    /// Listen on, or connect to, other addresses than those of this machine, though this is cleartext: anyone on the
+    /// network can read and change everything, tokens included
     #[arg(long)]
     insecure_cleartext: bool,
 
-    /// How many clients' connections there may be at a time; further ones wait to be accepted
+    /// Most connections of clients at a time; further ones wait to be accepted
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_connections: u32,
 
-    /// How long nothing may move between client and service during a request
+    /// Longest time in which nothing moves between client and service during a request
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
     idle_timeout: Duration,
 
-    /// How long a higher token waits for the answers to lower ones, before their connections are closed [default: 1s]
+    /// Time for which a higher token waits for the answers to lower ones, before their connections are closed
+    /// [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     patience: Option<Duration>,
 
-    /// How long requests may take to end when the proxy is told to end
+    /// Time that requests may take to end when the proxy is stopped
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     drain: Duration,
 
@@ -184,7 +186,7 @@ impl Proxy {
         Ok(Exit::Success)
     }
 
-    /// Cleartext stays on this machine, unless it was asked for.
+    /// Checks that cleartext stays on this machine, unless `--insecure-cleartext` was given.
     async fn check_reach(&self, upstream: &Authority) -> Result<(), Failure> {
         if self.insecure_cleartext {
             return Ok(());
@@ -199,7 +201,7 @@ impl Proxy {
         if self.listen_addresses().await?.iter().any(|address| !address.ip().is_loopback()) {
             return refuse("the address", &self.listen);
         }
-        // One that cannot be looked up yet is checked when it is connected to, as are all.
+        // An address that cannot be looked up yet is checked when it is connected to, as are all.
         let addresses = upstream.addresses().await.unwrap_or_default();
         if addresses.iter().any(|address| !address.ip().is_loopback()) {
             return refuse("the upstream", upstream);

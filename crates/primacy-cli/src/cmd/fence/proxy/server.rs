@@ -29,13 +29,14 @@ use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 use crate::idle_connections::{Busy, Evictable, IdleConnections};
 use crate::signals::Signals;
 
-/// How long a client may take to send the head of a request; also of the next one on the same connection.
+/// The time that a client may take to send the head of a request; also of the next one on the same
+/// connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long nobody is accepted after the system has refused a connection, for want of descriptors for example.
+/// The pause in accepting after the system has refused a connection, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What serves the clients.
+/// The server of the clients.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) layer: FenceLayer,
@@ -128,7 +129,7 @@ impl Server {
         async move {
             let mut connection = pin!(connection);
             tokio::select! {
-                // What a client does wrong on its connection concerns nobody else.
+                // An error of a client on its connection concerns no other client.
                 _ = connection.as_mut() => return,
                 () = evicted.evicted() => return,
                 _ = ending.wait_for(|ending| *ending) => {}

@@ -1,4 +1,4 @@
-//! What became of the requests, for the figures and for the last line.
+//! Counts of requests by outcome, for the metrics and for the last line.
 
 use hyper::Response;
 use primacy::fence::http::Refusal;
@@ -28,7 +28,7 @@ const REFUSED: [&str; 11] = [
     "not_supported",
 ];
 
-/// How many requests had which outcome. Clones count together.
+/// The number of requests by outcome. Clones count together.
 #[derive(Clone, Debug)]
 pub(super) struct Tally(Family<[(&'static str, &'static str); 1], Counter>);
 

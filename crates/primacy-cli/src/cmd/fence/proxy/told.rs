@@ -1,4 +1,4 @@
-//! What the proxy tells on standard error: lines for people, or JSON objects for programs.
+//! Events of the proxy on standard error: lines for people, or JSON objects for programs.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::report::LogWriter;
 
-/// What happens.
+/// An event of the proxy.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Event {
@@ -25,13 +25,13 @@ pub(super) enum Event {
         /// The number of times since the last such line.
         held_back: u64,
     },
-    /// It was told to end; requests under way go on.
+    /// A signal has stopped it; requests under way go on.
     Draining { signal: i32 },
     /// The end.
     Ended(Counts),
 }
 
-/// What became of the requests.
+/// The number of requests by outcome.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Counts {
     /// All of them.
@@ -44,7 +44,7 @@ pub(super) struct Counts {
     pub(super) refused: u64,
 }
 
-/// Tells it, and never waits for whoever reads.
+/// Writes events, and never waits for the reader.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     writer: LogWriter,
@@ -62,7 +62,7 @@ impl Told {
         } else {
             format!("primacy fence: {event}")
         };
-        // What nobody reads is dropped.
+        // Lines that are not read in time are dropped.
         let _ = self.writer.clone().write_all(format!("{line}\n").as_bytes());
     }
 }

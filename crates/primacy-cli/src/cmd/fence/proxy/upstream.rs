@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 use super::body::Upload;
 use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 
-/// How long a connection is kept for the next request. Many servers close theirs after five seconds, and a request
-/// that crosses such an end on its way has an outcome that nobody knows.
+/// The time for which a connection is kept for the next request. Many servers close theirs after five seconds, and
+/// a request that crosses such an end on its way has an unknown outcome.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
-/// How long a connection may take to be made.
+/// The time that a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the service is.
@@ -40,12 +40,13 @@ pub(super) struct Upstream {
     idle: Mutex<Vec<(Link, Instant)>>,
     idle_max: usize,
     reach: Reach,
-    /// The lines of the log about requests for which there was no connection, and about those that were not answered.
+    /// The lines of the log about requests for which there was no connection, and about requests that were not
+    /// answered.
     pub(super) unreached: LogLimit,
     pub(super) unanswered: LogLimit,
 }
 
-/// How far cleartext may go.
+/// The reach of cleartext.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// To this machine.
@@ -220,7 +221,7 @@ impl Upstream {
         builder.max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX).max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
         let driver = tokio::spawn(async move {
-            // Whoever has sent a request on it is told of the error.
+            // The sender of a request on it gets the error.
             let _ = connection.await;
         });
         Ok(Link { sender, driver: Driver(driver), is_idle })

@@ -1,4 +1,5 @@
-//! Writes at once that make the same object: only of an object store, whose objects can be removed again.
+//! Simultaneous writes that make the same object: only of an object store, whose objects can be removed
+//! again.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(in super::super) async fn run(url: &str) -> Check {
             Ok(path) => path,
             Err(error) => return not(error.to_string(), "name another prefix"),
         };
-        // First of one that is not there: what cannot be removed had better not be made.
+        // First try an object that is not there: what cannot be removed had better not be made.
         if race > 0 {
             run_one(&store, &path, &mut races).await;
         }
@@ -45,7 +46,7 @@ pub(in super::super) async fn run(url: &str) -> Check {
     races.judge(ONE_WINS)
 }
 
-/// Nobody else knows this name.
+/// No other process knows this name.
 async fn run_one(store: &Arc<dyn ObjectStore>, path: &Path, races: &mut Races) {
     let bytes = |rival: usize| {
         format!("Primacy tries here whether one of several writes at once is done.\n{rival}\n")
@@ -62,7 +63,7 @@ async fn run_one(store: &Arc<dyn ObjectStore>, path: &Path, races: &mut Races) {
     answers.sort_by_key(|(rival, _)| *rival);
     let left = match store.get(path).await {
         Ok(found) => found.bytes().await.ok(),
-        // Then only what was told counts.
+        // Then only the answers count.
         Err(_) => None,
     };
     let found = (0..RIVALS).find(|rival| left.as_ref().is_some_and(|left| *left == bytes(*rival)));

@@ -5,12 +5,12 @@ use tokio::sync::Barrier;
 
 use super::*;
 
-/// Compares first and then writes, and all who race compare before anybody writes.
+/// Compares first and then writes, and all rivals compare before any of them writes.
 #[derive(Debug)]
 struct TwoSteps {
     kept: Mutex<(Record, u64)>,
     compared: Barrier,
-    /// What the store answers where it has written.
+    /// The store's answer where it has written.
     tells: fn(Version) -> Result<Version, SetError>,
 }
 
