@@ -30,7 +30,7 @@ pub(crate) struct Cgroup {
     kill: Kill,
 }
 
-/// How all of a group is killed.
+/// The way to kill all of a group.
 #[derive(Debug)]
 enum Kill {
     /// By a write to this file.
@@ -147,7 +147,7 @@ impl Kill {
     }
 }
 
-/// What a process writes to the [entrance](Cgroup::entrance).
+/// The text that a process writes to the [entrance](Cgroup::entrance).
 pub(crate) const ENTER: &[u8] = b"0";
 
 /// Finds the groups of processes.
@@ -170,7 +170,7 @@ impl Finder {
             .filter_map(|group| Some((group, wanted(&mark(group.file_name()?)?)?)));
         marked.find_map(|(group, said)| {
             let mut dirs = self.hierarchies.iter().filter_map(|hierarchy| hierarchy.dir(group));
-            // Everybody may give such a name to a group of their own.
+            // Any user may give such a name to a group of their own.
             Some((dirs.find(|dir| is_own(dir))?, said))
         })
     }
@@ -272,7 +272,7 @@ fn children(dir: &Path) -> impl Iterator<Item = PathBuf> {
 /// The processes in a group and in those below it.
 fn processes(dir: &Path) -> Vec<Pid> {
     let list = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    // Zero stands for one of a namespace that cannot be seen from here.
+    // Zero is a process of a namespace that cannot be seen from here.
     let mut found: Vec<Pid> = list.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
     found.extend(children(dir).flat_map(|below| processes(&below)));
     found

@@ -4,7 +4,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The commands, with who does their work, and a command that ends it and succeeds only when it has ended.
+/// The commands, each with the program that does its work, and a command that ends it and succeeds only when
+/// it has ended.
 const DELEGATING: &[(&str, &str, &str)] = &[
     ("docker", "the Docker daemon", "docker rm --force NAME"),
     ("docker-compose", "the Docker daemon", "docker-compose down"),
@@ -23,11 +24,11 @@ const DELEGATING: &[(&str, &str, &str)] = &[
     ("batch", "atd", "atrm NUMBER"),
 ];
 
-/// Podman does its work itself, unless it is told otherwise.
+/// Podman does its work itself, unless `--remote` is given.
 const PODMAN_REMOTE: (&str, &str, &str) =
     ("podman", "another Podman", "podman --remote rm --force --ignore NAME");
 
-/// Commands that run the one that follows their options, with the options that take a word of their own.
+/// Commands that run the command after their options, with the options that take a word of their own.
 const PREFIXES: &[(&str, &[&str])] = &[
     ("env", &["-u", "--unset", "-C", "--chdir"]),
     ("sudo", &["-u", "--user", "-g", "--group", "-C", "-D", "-h", "-p", "-r", "-t", "-T"]),
@@ -45,7 +46,7 @@ const PREFIX_WITH_WORD: (&str, &[&str]) = ("timeout", &["-k", "--kill-after", "-
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh"];
 
-/// A warning for `primacy run`, if the command is one of those that are known.
+/// Returns a warning for `primacy run`, if the command is known to delegate its work.
 pub(crate) fn warning(command: &[OsString]) -> Option<String> {
     let (name, who, stop) = known(command)?;
     Some(format!(

@@ -21,7 +21,8 @@ pub(crate) enum Exit {
     InUse,
     /// The state directory or a file in it cannot be read, is damaged or foreign, or the disk is full.
     State,
-    /// Not elected in time (`--wait`, `--no-wait`); or nobody leads; or it cannot be done as things stand now.
+    /// Not elected in time (`--wait`, `--no-wait`); or there is no leader; or it cannot be done as things are
+    /// now.
     NotElected,
     /// The token is stale: a later leader has been here.
     Stale,
@@ -29,7 +30,7 @@ pub(crate) enum Exit {
     Protocol,
     /// Others may write what only this user may, or it belongs to another user.
     NotPermitted,
-    /// It was done, and did not lead to what was asked for: another node was elected.
+    /// It was done with another outcome than requested: another node was elected.
     Elsewhere,
     /// The settings contradict each other: timers, voters, names.
     Config,
@@ -43,7 +44,7 @@ pub(crate) enum Exit {
     Job(u8),
 }
 
-/// What `primacy run --help` says about exit codes.
+/// The exit codes in `primacy run --help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
   The command's own code when it ends by itself; 128 + N when signal N ended it.
@@ -62,7 +63,7 @@ Exit codes:
           the start
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the command was ended in order";
 
-/// What `primacy fence exec --help` says about exit codes.
+/// The exit codes in `primacy fence exec --help`.
 pub(crate) const FENCE_EXEC_HELP: &str = "\
 Exit codes:
   The command's own code when it ends by itself; 128 + N when signal N ended it.
@@ -74,7 +75,7 @@ Exit codes:
   126     the command cannot be executed
   127     the command was not found";
 
-/// What `primacy fence proxy --help` says about exit codes.
+/// The exit codes in `primacy fence proxy --help`.
 pub(crate) const FENCE_PROXY_HELP: &str = "\
 Exit codes:
   0       ended by SIGTERM, SIGINT or SIGHUP, after the requests under way had ended
@@ -84,7 +85,7 @@ Exit codes:
   73      another process holds the state file
   74      the state file is unreadable, damaged, foreign or lost, or the disk is full";
 
-/// What `primacy doctor --help` says about exit codes.
+/// The exit codes in `primacy doctor --help`.
 pub(crate) const DOCTOR_HELP: &str = "\
 Exit codes:
   0       nothing failed; read what is to be mended, and what is not known
@@ -93,7 +94,7 @@ Exit codes:
   71      the system refused a process, a thread or a file descriptor
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM during the drill, after everything that it had started was ended";
 
-/// What `primacy config check --help` and `primacy config print --help` say about exit codes.
+/// The exit codes in `primacy config check --help` and `primacy config print --help`.
 pub(crate) const CONFIG_HELP: &str = "\
 Exit codes:
   0       nothing is wrong; what was to be printed is printed
@@ -101,7 +102,7 @@ Exit codes:
   64      the command line is wrong
   78      the settings are wrong, or contradict each other; all that is wrong is said";
 
-/// What `primacy fence install --help` says about exit codes.
+/// The exit codes in `primacy fence install --help`.
 #[cfg(feature = "postgres")]
 pub(crate) const FENCE_INSTALL_HELP: &str = "\
 Exit codes:
@@ -112,14 +113,14 @@ Exit codes:
           that do not end; nothing has changed
   71      the system refused a thread or a file descriptor";
 
-/// What `primacy fence print --help` says about exit codes.
+/// The exit codes in `primacy fence print --help`.
 #[cfg(feature = "postgres")]
 pub(crate) const FENCE_PRINT_HELP: &str = "\
 Exit codes:
   0       done
   64      the command line is wrong";
 
-/// What `primacy demo --help` says about exit codes.
+/// The exit codes in `primacy demo --help`.
 #[cfg(feature = "sqlite")]
 pub(crate) const DEMO_HELP: &str = "\
 Exit codes:
@@ -128,14 +129,14 @@ Exit codes:
   64      the command line is wrong
   71      the system refused a process, a thread or a file descriptor";
 
-/// What `primacy completions --help` says about exit codes.
+/// The exit codes in `primacy completions --help`.
 pub(crate) const COMPLETIONS_HELP: &str = "\
 Exit codes:
   0       done
   1       the script cannot be printed
   64      the command line is wrong, or there is no such shell";
 
-/// What the help of the operator's verbs says about exit codes.
+/// The exit codes in the help of the operator's verbs.
 pub(crate) const VERBS_HELP: &str = "\
 Exit codes:
   0       done; for `status`, somebody leads

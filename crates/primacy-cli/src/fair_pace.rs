@@ -40,7 +40,7 @@ impl Pace {
     }
 }
 
-/// The turns that clients of one server get. The lock of tokio is handed on in the order in which it was asked for.
+/// The turns that clients of one server get. The lock of tokio is handed on in the order in which it was requested.
 #[derive(Debug)]
 pub(crate) struct FairPace(Mutex<Pace>);
 

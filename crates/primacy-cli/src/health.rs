@@ -1,8 +1,8 @@
 //! The health check: a command that says whether this node is fit to lead.
 //!
-//! A node is unfit until the check has succeeded once, so that one that starts broken never leads. It becomes unfit
-//! again when the check has failed several times in a row, and fit with the first success: whoever wants it to take
-//! longer makes the command harder to please.
+//! A node is unfit until the check has succeeded once, so that a node that starts broken never leads. It becomes
+//! unfit again when the check has failed several times in a row, and fit with the first success: an operator who
+//! wants it to take longer makes the command harder to please.
 //!
 //! Each run has a [keeper](keeper), which ends all that the command has started, before the next run and with this process.
 
@@ -18,22 +18,22 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::report::{Event, Reporter};
 use keeper::{Keeper, Run};
 
-/// How many runs that were killed may be unable to end, on a file system that hangs for example, until none is added.
+/// The number of killed runs that may be unable to end, on a file system that hangs for example, until none is added.
 const UNENDING_MAX: usize = 4;
 
-/// How long to wait for what is killed to be gone, where it is not looked for again before the next run.
+/// The time to wait for what is killed to be gone, where it is not looked for again before the next run.
 const ENDING_TIME: Duration = Duration::from_secs(1);
 
-/// What to run, and how patiently.
+/// The command of the health check, and its timing.
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
     pub(crate) command: String,
     pub(crate) interval: Duration,
-    /// How many failures in a row make the node unfit.
+    /// The number of failures in a row that make the node unfit.
     pub(crate) misses: u32,
 }
 
-/// What the checks so far say.
+/// The verdict of the checks so far.
 #[derive(Debug, Default)]
 struct Verdict {
     healthy: bool,
@@ -54,13 +54,13 @@ impl Verdict {
     }
 }
 
-/// Checks again and again, for ever. Until the first success the node does not campaign. `starting` is held while a run is
-/// started.
+/// Checks again and again, without end. Until the first success the node does not campaign. `starting` is
+/// held while a run is started.
 pub(crate) async fn watch(check: Check, elector: Elector, reporter: Reporter, starting: Arc<Mutex<()>>) {
     let mut verdict = Verdict::default();
     let mut ticks = interval(check.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // What was said of the last failure: each is told of once.
+    // The last failure that was reported: each is reported once.
     let mut told = None;
     let mut unending = Vec::new();
     loop {

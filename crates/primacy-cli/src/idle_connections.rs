@@ -1,8 +1,9 @@
 //! Connections that a server may close to make room for the next one.
 //!
-//! A server has a limit on connections. Without more, whoever opens that many and stays silent keeps all others out. Here a
-//! connection is idle until it has earned its place, and when the limit is reached one that is idle is closed, so that the next one is
-//! accepted: the oldest of an address that has at least its share of them, so that no address pushes out those of others.
+//! A server has a limit on connections. Without more, a client that opens that many and stays silent keeps
+//! all others out. Here a connection is idle until it has earned its place, and when the limit is reached an
+//! idle one is closed, so that the next one is accepted: the oldest of an address that has at least its share
+//! of them, so that no address pushes out those of others.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +35,7 @@ struct Idle {
 }
 
 impl Table {
-    /// Takes out the one that is to make room.
+    /// Takes out the connection that is to make room.
     fn pop(&mut self) -> Option<Idle> {
         // There is one, for not all have less than their share.
         let share = self.idle.len().div_ceil(self.counts.len().max(1));
@@ -79,7 +80,7 @@ pub(crate) struct Evictable {
 }
 
 impl IdleConnections {
-    /// A table for a server whose connections each take one of these places.
+    /// Makes a table for a server whose connections each take one of these places.
     pub(crate) fn new(places: Arc<Semaphore>) -> Arc<Self> {
         Arc::new(Self { places, table: Mutex::default() })
     }
@@ -88,7 +89,8 @@ impl IdleConnections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the next connection. When all are taken, one that is idle is closed; when none is, this waits.
+    /// Returns a place for the next connection. When all are taken, an idle connection is closed; when none is
+    /// idle, this waits.
     pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return place;
@@ -187,7 +189,7 @@ mod tests {
         };
         let (busy, first) = (connect().await, connect().await);
         busy.1.set_busy();
-        // The first one is told to go, and the next one has its place when it has gone.
+        // The first connection is evicted, and the next one has its place when it has gone.
         let closing = async {
             first.1.evicted().await;
             drop(first);

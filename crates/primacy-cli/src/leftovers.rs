@@ -1,8 +1,8 @@
-//! What an earlier supervisor of the same node left behind when it died together with its guardian.
+//! Processes that an earlier supervisor of the same node left behind when it died together with its guardian.
 //!
-//! Every job carries a mark in its environment that names the node and the process life of its supervisor. A
-//! starting supervisor ends whatever carries its node's mark under a supervisor that is no more. A process that
-//! has cleared its environment before it started others is not found by that, nor, unless root looks, is one that has
+//! Every job carries a mark in its environment that names the node and the incarnation of its supervisor. A starting
+//! supervisor ends all processes that carry its node's mark under a supervisor that is no more. A process that has
+//! cleared its environment before it started others is not found by that, nor, unless root looks, is one that has
 //! changed its user. Where jobs have a control group, its name has the mark, too, and all that is in it is found.
 //!
 //! Every user can put the mark into an environment, also into that of a set-uid program. Only processes that a user of
@@ -93,8 +93,8 @@ impl NodeMark {
     }
 }
 
-/// Ends what earlier supervisors of this node left behind, and returns how many processes that were. A guardian
-/// that is still ending its job is given `patience` for it; one that is merely telling the others of the death is
+/// Ends what earlier supervisors of this node left behind, and returns the number of processes. A guardian that
+/// is still ending its job is given `patience` for it; one that is merely notifying the others of the death is
 /// left to do so.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let mark = |name| variable(pid, name).and_then(|mark| node.supervisor(&mark));
         let (cgroup, by_cgroup) = finder.find(pid, |mark| node.supervisor(mark)).unzip();
-        // The control group is this user's, whoever the process has become in it.
+        // The control group is this user's, whichever user the process has become in it.
         let is_foreign = cgroup.is_none() && real_user(pid) != Some(getuid().as_raw());
         // A guardian keeps the user of its supervisor.
         let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK).filter(|_| !is_foreign) {
@@ -181,7 +181,8 @@ fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
     Ok(found)
 }
 
-/// The user who has started a process. A set-uid program keeps it, and so does not count as its owner's.
+/// Returns the user who has started a process. A set-uid program keeps it, and so does not count as its
+/// owner's.
 fn real_user(pid: Pid) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?.parse().ok()

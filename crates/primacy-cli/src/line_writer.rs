@@ -10,9 +10,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How many lines may wait for the reader; further ones are dropped and counted.
+/// The most lines that may wait for the reader; further ones are dropped and counted.
 const LINES_MAX: usize = 1_000;
-/// How long the last lines may take to be written, at the end of a process.
+/// The time that the last lines may take to be written, at the end of a process.
 pub(crate) const LAST_LINES_TIME: Duration = Duration::from_millis(200);
 /// The thread keeps little on its stack.
 const STACK_LENGTH: usize = 256 * 1024;
@@ -116,14 +116,14 @@ impl Queue {
 /// Writes bytes to standard error and waits for its reader, which is what the thread is for. Errors are passed over: there is
 /// nowhere to tell of them.
 pub(crate) fn write_to_stderr(mut bytes: &[u8]) {
-    // Without the lock of `io::Stderr`, on which whoever prints meanwhile would wait.
+    // Without the lock of `io::Stderr`, on which a thread that prints meanwhile would wait.
     let stderr = io::stderr();
     while !bytes.is_empty() {
         match rustix::io::write(&stderr, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Another process that shares it has asked for that.
+                // Another process that shares it has set it non-blocking.
                 let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
             }
             Err(_) => return,
@@ -162,7 +162,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A writer whose reader takes a line for each `()` that is sent to it.
+    /// Returns a writer whose reader takes a line for each `()` that is sent to it.
     fn slow() -> (LineWriter, Sender<()>, Receiver<String>) {
         let (go_on, waits) = channel::<()>();
         let (read, lines) = channel();

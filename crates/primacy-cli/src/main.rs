@@ -190,7 +190,7 @@ mod tests {
 
     use super::Cli;
 
-    /// The verbs whose help, long or short, does not tell their exit codes.
+    /// Returns the verbs whose help, long or short, does not list their exit codes.
     fn untold(command: &Command, name: &str) -> Vec<String> {
         let verbs: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
         let below = verbs.iter().flat_map(|verb| untold(verb, &format!("{name} {}", verb.get_name())));

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use primacy::core::Duration;
 use rustix::mm::{Advice, madvise, mlock};
 
-/// How long after its start a process has connected to all peers that are there.
+/// The time after its start by which a process has connected to all peers that are there.
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// From how many bytes on a piece of memory is given back to the kernel at once when it is let go of. It is above what messages
@@ -54,7 +54,7 @@ pub(crate) fn give_back_what_is_free() {
     let _is_released = unsafe { libc::malloc_trim(0) };
 }
 
-/// What is kept in memory.
+/// The memory that is kept.
 #[derive(Debug, Default)]
 struct Kept {
     /// In order.
@@ -169,7 +169,7 @@ fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// What is left of a range without these, which are in order.
+/// Returns the rest of a range without these, which are in order.
 fn without((start, length): (usize, usize), kept: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let (mut from, end) = (start, start + length);
     let mut left = Vec::new();

@@ -1,6 +1,6 @@
 //! `--metrics ADDR`: figures over HTTP, for Prometheus and for load balancers.
 //!
-//! Everything here is read only and says nothing secret, but who may read it is whoever reaches the address; so a port
+//! Everything here is read only and contains no secret, but anyone who reaches the address can read it; so a port
 //! alone means the loopback interface.
 //!
 //! There is no login, so no client may cost the lead anything: the server has a thread of its own, renders the figures a few times
@@ -34,15 +34,16 @@ use crate::idle_connections::{Busy, IdleConnections};
 
 /// The name of the server's thread.
 const THREAD: &str = "primacy-figures";
-/// How many may be connected at a time. One more takes the place of the one that has asked nothing for longest.
+/// The most connections at a time. One more takes the place of the connection that has asked nothing for
+/// longest.
 const CONNECTIONS_MAX: usize = 32;
-/// How long a client may take for the head of a request, or say nothing.
+/// The time that a client may take for the head of a request, or send nothing.
 const HEADER_TIME: Duration = Duration::from_secs(5);
-/// How long a connection may last.
+/// The longest time that a connection may last.
 const CONNECTION_TIME: Duration = Duration::from_secs(300);
 /// The largest head of a request; the least that HTTP/1 here can do with.
 const HEADER_LENGTH_MAX: usize = 8192;
-/// How long the election may take to answer before it counts as hanging.
+/// The time that the election may take to answer before it counts as hanging.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The renderings of the figures at once, and each second beyond that. More requests are answered with the last text.
 const RENDERINGS: (u32, u32) = (20, 4);
@@ -50,7 +51,7 @@ const RENDERINGS: (u32, u32) = (20, 4);
 /// waits for its turn is closed after as many others were accepted; all that wait are answered before that.
 const REQUESTS: (u32, u32) = (100, 400);
 const ACCEPTS: (u32, u32) = (16, 100);
-/// How long to wait when the system has no descriptor for the next connection.
+/// The pause when the system has no descriptor for the next connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The address, taken.
@@ -79,7 +80,8 @@ impl Server {
         self.listener.local_addr().ok()
     }
 
-    /// Serves these figures until what is returned is dropped, and the elector's word on who leads where there is one.
+    /// Serves these metrics until the returned value is dropped, and the elector's view of the leader where there is
+    /// an elector.
     pub(crate) fn serve(self, registry: Registry, elector: Option<Elector>) -> std::io::Result<Serving> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -42,23 +42,23 @@ const TOO_SOON: StdDuration = StdDuration::from_secs(1);
 /// random part between a half and all is waited.
 const BACKOFF_MIN: StdDuration = StdDuration::from_millis(100);
 const BACKOFF_MAX: StdDuration = StdDuration::from_secs(10);
-/// How long one that has led and is about to end stays for the others' election.
+/// The time for which a former leader that is about to end stays for the others' election.
 const STAY_MAX: StdDuration = StdDuration::from_millis(100);
-/// What has not ended so long after SIGKILL is told as what cannot be killed.
+/// The time after SIGKILL after which a process that has not ended is reported as unkillable.
 const UNKILLABLE_AFTER: StdDuration = StdDuration::from_millis(500);
-/// Where nobody leads and nobody can be elected, "at once" is after so many leases.
+/// Without a leader, and without a way to elect one, "at once" is after so many leases.
 const LEASES_AT_ONCE: u32 = 3;
 
-/// What to run, and how.
+/// The settings of a supervisor.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// What the guardian is told.
+    /// The settings of the guardian.
     pub(crate) config: GuardianConfig,
     /// The job; without one, the lead is held for its own sake.
     pub(crate) job: Option<Program>,
     /// The stop command of an earlier run, which has not succeeded.
     pub(crate) owed: Option<StopRecord>,
-    /// How long to wait for the first election.
+    /// The bound of the wait for the first election.
     pub(crate) wait: Wait,
     /// Stand again after the job's own end.
     pub(crate) restart: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Settings {
     pub(crate) has_peers: bool,
 }
 
-/// How long to wait to be elected.
+/// The bound of a wait to be elected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// For as long as it takes.
@@ -83,7 +83,7 @@ pub(crate) struct Supervisor {
     settings: Settings,
     guardian: Guardian,
     guarded_since: StdInstant,
-    /// How long to wait with the next guardian, if this one lives too short.
+    /// The time to wait with the next guardian, if this one lives too short.
     guardian_backoff: StdDuration,
     /// The directory of the control group that the guardian starts all in.
     cgroup: Option<PathBuf>,
@@ -92,7 +92,7 @@ pub(crate) struct Supervisor {
     timer: AsyncBootTimer,
     ender: Ender,
     began: StdInstant,
-    /// Held by whoever starts a process, and while all are ended.
+    /// Locked while a process is started, and while all are ended.
     starting: Arc<Mutex<()>>,
     has_led: bool,
 }
@@ -120,7 +120,7 @@ enum GuardianEnd {
 struct LeadershipEnd {
     /// The job's own end, if that is what ended the leadership.
     job: Option<JobEnd>,
-    /// The signal that asked for the end.
+    /// The number of the signal that ended it.
     asked: Option<i32>,
     /// For people.
     reason: String,
@@ -151,22 +151,22 @@ struct LeadershipRun {
     lead: Lead,
     /// The end of the leadership as far as the guardian has said that it knows it.
     confirmed_until: Instant,
-    /// How long it lasts without renewal.
+    /// The time for which it lasts without renewal.
     granted: Duration,
     started_at: Option<Instant>,
-    /// When the job was told to end, by whomever.
+    /// The time at which the job was asked to end, whatever the reason.
     stopping_since: Option<Instant>,
     /// When the latest of the commands that follow the job has begun, or is to begin.
     parting_since: Option<Instant>,
     /// The hook that precedes the job, while it runs.
     hook: Option<SlowHook>,
-    /// A second signal has asked for the end: what fails is not tried again.
+    /// True if a second signal came: what fails is not tried again.
     is_hurried: bool,
     led: LeadershipEnd,
 }
 
 impl Supervisor {
-    /// Starts the guardian. Whoever else starts processes here holds `starting` while doing so.
+    /// Starts the guardian. Other code that starts processes here holds `starting` while doing so.
     pub(crate) fn new(
         elector: Elector,
         settings: Settings,
@@ -252,7 +252,7 @@ impl Supervisor {
                 return Ok(Exit::Signal(signal));
             }
             if !matches!(led.job, Some(JobEnd::NotStarted { .. })) {
-                // It has had its turn, and has been told how long to wait for the first one.
+                // It has led, and its setting bounds the wait for the first election only.
                 self.settings.wait = Wait::Forever;
             }
             match led.job {
@@ -473,7 +473,8 @@ impl Supervisor {
         followed
     }
 
-    /// What others do for the job may go on, so this node leads for as long as others would wait if it had died in silence.
+    /// Keeps the lead for as long as others would wait if this node had died in silence: other work for the
+    /// job may go on.
     async fn keep_for_a_lease(
         &self,
         leadership: &Leadership<Mandate>,
@@ -486,7 +487,7 @@ impl Supervisor {
             "its --stop-command has not succeeded and was given up, so others wait for a lease",
         );
         self.reporter.tell(&Event::StopGivenUp { lead, kept_ms });
-        // One that is lost is not kept any more.
+        // A lead that is lost is not kept any more.
         let _ = tokio::time::timeout(lease, leadership.lost()).await;
     }
 
@@ -569,7 +570,7 @@ impl Supervisor {
         self.cgroup = dir;
     }
 
-    /// Other nodes vote, whom the guardian is to tell of the end of this process.
+    /// Other nodes vote: sends the guardian the nodes that it is to notify of the end of this process.
     fn renew_witness(&mut self, witness: WitnessSpec) {
         // It was written in the same way for the guardian's start.
         if let Ok(witness) = serde_json::to_string(&witness) {
@@ -636,7 +637,7 @@ impl Supervisor {
         self.back_off(backoff, why).await
     }
 
-    /// How long a leadership lasts without renewal.
+    /// Returns the time for which a leadership lasts without renewal.
     fn granted(&self, leadership: &Leadership<Mandate>) -> Duration {
         let lease = Duration::from_nanos(self.settings.config.lease);
         leadership.granted().map_or(lease, |granted| Duration::from(granted).min(lease))
@@ -661,7 +662,7 @@ impl Supervisor {
     fn on_signal(&mut self, signal: i32, run: &mut LeadershipRun) {
         let term = run.lead.term();
         if run.led.asked.is_some() {
-            // Whoever asks a second time does not want to wait.
+            // A second signal means not to wait.
             run.is_hurried = true;
             return self.guardian.tell(Order::Kill { term, gives_up: true });
         }
@@ -877,7 +878,7 @@ async fn another_leads(elector: &Elector) {
     }
 }
 
-/// Reports who leads, for as long as the elector lives.
+/// Reports each change of leader, for as long as the elector lives.
 pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
     while let Some(change) = observer.changed().await {
         match change {
@@ -888,7 +889,7 @@ pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
             Change::Violation(violation) => {
                 reporter.tell(&Event::Violation { violation: violation.to_string() });
             }
-            // Reading lags behind only where nobody reads what is reported.
+            // Reading lags behind only where the reports are not read.
             Change::Missed(_) => {}
         }
     }

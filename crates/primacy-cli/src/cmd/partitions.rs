@@ -164,7 +164,7 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
 
 #[derive(Debug, Serialize)]
 struct Told {
-    /// NodeStatus was asked.
+    /// The node that was asked.
     asked: String,
     /// The change that is done.
     #[serde(flatten)]

@@ -32,11 +32,11 @@ pub(crate) struct Publish {
 
 #[derive(Debug, Serialize)]
 struct Told {
-    /// NodeStatus announces.
+    /// The node that announces.
     node: String,
     /// The term of its leadership.
     term: u64,
-    /// Which message of it the state went out with first.
+    /// The number of its first message with the state.
     number: u64,
 }
 

@@ -55,7 +55,7 @@ struct Look {
     since: Instant,
 }
 
-/// What is known of a record: the verdict, the record, and whether it was taken anew meanwhile.
+/// The knowledge of a record: the verdict, the record, and whether it was taken anew meanwhile.
 type Known = (Verdict, Option<Record>, bool);
 
 /// Runs a verb to its end. A store that does not answer is not waited for afterwards.
@@ -66,7 +66,7 @@ pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Res
     result
 }
 
-/// NodeStatus stands where a store is only tried, in an election that nobody else holds.
+/// The holder that a store is only tried with, in an election that no other node holds.
 pub(super) fn trier() -> Result<Holder, String> {
     let node = default_node().map_err(|error| error.to_string())?;
     let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };
@@ -138,7 +138,7 @@ async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failur
 /// `primacy watch --store`
 pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failure> {
     block_on(async {
-        // One who only looks makes no database.
+        // A verb that only looks makes no database.
         let opened = answered(open_existing_any(url, election)).await??;
         let me = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
         // An elector knows no leader before its first look, and would begin with that.
@@ -193,7 +193,7 @@ async fn troubles(elector: &Elector) -> Vec<String> {
     )
 }
 
-/// NodeStatus leads, as one look at the store shows it.
+/// The leader, as one read of the store shows it.
 async fn first_leader(opened: &Opened) -> Result<Option<CoreLeader>, Failure> {
     Ok(match opened {
         Opened::Register(register) => register.read().await?.and_then(|(record, _)| {
@@ -278,8 +278,9 @@ async fn gone(register: Arc<dyn Register>, token: FencingToken) -> Result<(), Fa
 }
 
 impl Look {
-    /// Looks until the record has changed, or may be taken. A request to resign is no change: whoever leaves it says
-    /// nothing of the holder. A store that cannot be read says nothing of it either. With the record as it was read last.
+    /// Looks until the record has changed, or may be taken, and returns the record as it was read last. A request to
+    /// resign is no change: its writer says nothing of the holder. A store that cannot be read says nothing of it
+    /// either.
     async fn verdict(&self) -> Result<(Verdict, LeaseRecord), Failure> {
         let timers = Timers::new(Venue::Store, Some(self.first.duration.into()));
         let runs_out_at = self.since.after(timers.drift_max.lengthen(self.first.duration));

@@ -83,7 +83,7 @@ impl Target {
         }
     }
 
-    /// The named node; or the only one that runs here.
+    /// Returns the named node; or the only one that runs here.
     pub(super) fn the_node(&self) -> Result<Node, Failure> {
         let mut nodes = self.nodes()?;
         match (nodes.pop(), nodes.is_empty()) {
@@ -105,7 +105,7 @@ impl Target {
         Ok(self.nodes()?.swap_remove(0))
     }
 
-    /// The named node; or the one that leads, of those that run here; or the only one.
+    /// Returns the named node; or the leader among the nodes that run here; or the only one.
     pub(super) fn the_leader(&self) -> Result<Node, Failure> {
         let nodes = self.nodes()?;
         if let [node] = nodes.as_slice() {
@@ -153,7 +153,7 @@ impl Target {
     }
 }
 
-/// Where nodes keep their state unless a verb is told otherwise.
+/// Returns the directory where nodes keep their state unless a verb names another one.
 pub(super) fn told_state_dir() -> Result<PathBuf, Failure> {
     // Read here, since a variable that is there anyway contradicts no --store.
     let told = std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
@@ -206,7 +206,7 @@ pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<NodeStatus, Failure>> {
     nodes.chunks(ASKED_AT_ONCE).flat_map(ask_at_once).collect()
 }
 
-/// What an answer means that is none to what was asked: mostly a refusal.
+/// Converts an answer that does not belong to the request: mostly a refusal.
 pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
     match answer {
         Answer::Refused(refused) => refused.into(),

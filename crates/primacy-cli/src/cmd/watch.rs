@@ -17,9 +17,9 @@ use crate::printable::one_line;
 /// By seniority it shows the members as well, whenever one comes or goes: the
 /// oldest first, each with its age.
 ///
-/// The first line says who leads now. Where changes came faster than they
-/// were read, a line says that some are missing. It ends with exit code 69
-/// when the node ends; with --follow it waits for the node instead.
+/// The first line names the leader, if there is one. Where changes came faster
+/// than they were read, a line says that some are missing. It ends with exit code
+/// 69 when the node ends; with --follow it waits for the node instead.
 ///
 /// With --store it watches the record in the store, and takes no part in the
 /// election. When the store fails, and when it answers again, a line says so.
@@ -34,16 +34,16 @@ pub(crate) struct Watch {
     follow: bool,
 }
 
-/// How often a node that has ended is looked for.
+/// The interval at which a node that has ended is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One line of the output.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Seen {
-    /// NodeStatus leads, or that nobody does.
+    /// The leader, or that there is none.
     Leader { leader: Option<Leader> },
-    /// NodeStatus belongs to the node's cluster, or that it belongs to none.
+    /// The members of the node's cluster, or that it belongs to none.
     Members { members: Option<Members> },
     /// Changes that are not shown; how many, where that is known.
     Missed { changes: Option<u64> },

@@ -11,9 +11,9 @@ use super::message::{Answer, Refused, Reply, Request, VERSION, What};
 use super::socket::{self, ConnectProblem, Dir};
 use crate::exit::{Exit, Failure};
 
-/// How long a node may take to answer; it does nothing before it answers but, at most, write a file.
+/// The time that a node may take to answer; it does nothing before it answers but, at most, write a file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The system takes zero for ever.
+/// The system takes zero for no timeout.
 const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 /// The length of the longest answer, in bytes: the node is trusted, and another program may still answer in its place.
 const ANSWER_MAX: u64 = 4 << 20;
@@ -27,31 +27,31 @@ pub(crate) struct Node {
     file: String,
 }
 
-/// What comes next from a node.
+/// The next answer of a node, or its absence.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// This.
+    /// An answer.
     Answer(Answer),
-    /// Nothing, within the time that it was given.
+    /// No answer came within its time.
     Late,
-    /// Nothing more: the connection has ended.
+    /// The connection has ended.
     Ended,
 }
 
-/// What a node answers to one request, line by line.
+/// The answers of a node to one request, line by line.
 #[derive(Debug)]
 pub(crate) struct Answers {
     node: String,
     lines: BufReader<io::Take<UnixStream>>,
     begun: Vec<u8>,
-    /// When the next answer must have come to its end; never, for one that is waited for without end.
+    /// The time at which the next answer must be complete; `None` if it is waited for without end.
     due: Option<Instant>,
 }
 
 /// The nodes of an election that run here, by what is in the state directory.
 ///
 /// # Errors
-/// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if somebody else could answer in their place.
+/// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if another user could answer in their place.
 pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure> {
     let none = || {
         let message = format!(
@@ -66,7 +66,7 @@ pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure>
     let mut found = Vec::new();
     for file in names {
         let Some((its_election, node)) = socket::named(&file) else { continue };
-        // What is no name of a node, nobody can have made but another user.
+        // What is no name of a node can only have been made by another user.
         if its_election != election || node.parse::<NodeId>().is_err() {
             continue;
         }
@@ -113,7 +113,7 @@ impl Node {
         self.open(what)?.owed("what it was asked may be done all the same")
     }
 
-    /// Asks to be told of every change.
+    /// Subscribes to every change.
     ///
     /// # Errors
     /// As [`ask`](Self::ask)
@@ -240,7 +240,7 @@ impl Answers {
         Failure::new(Exit::Unavailable, message)
     }
 
-    /// How long the next answer may take, from now on.
+    /// Sets the time that the next answer may take, from now on.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.due = Some(Instant::now() + patience);
     }

@@ -1,4 +1,4 @@
-//! What is said over the control socket. Each is one line of JSON.
+//! The messages over the control socket. Each is one line of JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::state::State;
 /// The version of this conversation. A node refuses every other one, and says which it speaks.
 pub(crate) const VERSION: u32 = 1;
 
-/// What a node is asked.
+/// A request to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
     /// See [`VERSION`].
     pub(crate) version: u32,
-    /// What.
+    /// The verb of the request, with its arguments.
     #[serde(flatten)]
     pub(crate) what: What,
 }
@@ -27,9 +27,9 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub(crate) enum What {
-    /// How the node stands, and what it knows of the others.
+    /// The node's status, and its knowledge of the others.
     Status,
-    /// Every change of leader that it learns, from now on, beginning with who leads.
+    /// Every change of leader that it learns, from now on, beginning with the present leader.
     Watch,
     /// To give up the lead.
     Resign,
@@ -45,14 +45,14 @@ pub(crate) enum What {
     Down { node: String },
     /// To tell the others this state.
     Publish { state: State },
-    /// What it knows of the partitions of all groups, or of this one.
+    /// Its knowledge of the partitions of all groups, or of this one.
     Partitions { group: Option<String> },
     /// To have this changed of partitions.
     Rearrange {
         #[serde(flatten)]
         change: Change,
     },
-    /// NodeStatus votes, where metadata is kept.
+    /// The list of voters, where metadata is kept.
     Voters,
     /// To have this node vote, or vote no more if it has no address, as far as that can be done now; `again` if the same operator has asked
     /// this node before and waits for it.
@@ -66,16 +66,16 @@ pub(crate) enum What {
     AcceptLoss,
 }
 
-/// The names of the questions, for those who ask for something else.
+/// The names of the requests, for the refusal of any other.
 pub(crate) const REQUESTS: &str = "status, watch, resign, transfer, uncordon, cordon, readmit, down, publish, \
      voters, revise, accept_loss, partitions, rearrange";
 
-/// What a node answers.
+/// An answer of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
     /// See [`VERSION`].
     pub(crate) version: u32,
-    /// What.
+    /// The answer itself.
     #[serde(flatten)]
     pub(crate) answer: Answer,
 }
@@ -86,9 +86,9 @@ pub(crate) struct Reply {
 pub(crate) enum Answer {
     /// To `status`.
     Status(Box<NodeStatus>),
-    /// To `watch`: who leads now, or that nobody does.
+    /// To `watch`: the leader now, or that there is none.
     Leader { leader: Option<Leader> },
-    /// To `watch`: who belongs to the cluster now; nothing where the node belongs to none.
+    /// To `watch`: the members of the cluster now; nothing where the node belongs to none.
     Members { members: Option<Members> },
     /// To `watch`: so many changes were not read in time, and are not shown.
     Missed { changes: u64 },
@@ -118,13 +118,13 @@ pub(crate) enum Answer {
     Refused(Refused),
 }
 
-/// How it stands with a change of the voters.
+/// The progress of a change of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "progress", rename_all = "snake_case")]
 pub(crate) enum Progress {
-    /// It is so.
+    /// The change is done.
     Done,
-    /// It is written, and not yet on a majority.
+    /// The change is written, and not yet on a majority.
     Committing,
     /// The node is being brought up to date: term and number of its last record, and of the leader's.
     CatchingUp { held: Option<(u64, u64)>, last: (u64, u64) },
@@ -132,7 +132,7 @@ pub(crate) enum Progress {
     Waiting,
     /// The leader is to be removed: its work ends first, and the next leader removes it.
     Resigning,
-    /// Nobody leads who could do it.
+    /// There is no leader that could do it.
     NotLed,
     /// It is not done.
     Refused { why: String },
@@ -187,11 +187,11 @@ pub(crate) struct Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// The request is none, or one that this version does not know.
+    /// The request cannot be read, or this version does not know it.
     Malformed,
     /// The request is of another version.
     Version,
-    /// NodeStatus asks is another user.
+    /// The request comes from another user.
     NotPermitted,
     /// Too many ask at a time.
     TooMany,

@@ -1,4 +1,4 @@
-//! How a node stands, as it is told over the control socket.
+//! A node's status, as the control socket reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,42 +15,43 @@ use serde::{Deserialize, Serialize};
 
 use super::state::Announced;
 
-/// NodeStatus leads.
+/// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leader {
     /// The node.
     pub(crate) node: String,
-    /// Its process life.
+    /// Its incarnation.
     pub(crate) incarnation: String,
     /// The number of its leadership.
     pub(crate) term: u64,
-    /// What resources check, the same number; nothing in an advisory election.
+    /// The fencing token, which resources check: the same number as the term; nothing in an advisory
+    /// election.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) token: Option<u64>,
 }
 
-/// How a node stood at one moment. All times are counted from then.
+/// The status of a node at one moment. All times are counted from then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodeStatus {
     /// The election.
     pub(crate) election: String,
-    /// The node that tells.
+    /// The node that reports.
     pub(crate) node: String,
-    /// Its process life.
+    /// Its incarnation.
     pub(crate) incarnation: String,
-    /// NodeStatus leads, as far as it knows.
+    /// The leader, as far as it knows.
     pub(crate) leader: Option<Leader>,
-    /// For how long it has known that, or that nobody leads.
+    /// The time since when it has known that leader, or that there is none.
     pub(crate) known_for_ms: u64,
-    /// For how long its own leadership is valid unless it is renewed, where it has an end; nobody can know that of
-    /// another's.
+    /// The time for which its own leadership is valid unless it is renewed, where it has an end; a node cannot
+    /// know that of another's.
     pub(crate) valid_for_ms: Option<u64>,
-    /// Why its own leadership is being given up.
+    /// The reason why its own leadership is being given up.
     pub(crate) ending: Option<String>,
-    /// What keeps that leadership until it has ended: its work.
+    /// The work that keeps that leadership until it has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) kept_by: Option<String>,
-    /// Why nobody leads: a sentence for each thing that is missing.
+    /// The reasons why there is no leader: a sentence for each thing that is missing.
     pub(crate) why_no_leader: Vec<String>,
     /// Its role in the election.
     pub(crate) role: String,
@@ -59,11 +60,11 @@ pub(crate) struct NodeStatus {
     /// Why it does not, where it has said so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) not_campaigning: Option<String>,
-    /// What its health check says.
+    /// The result of its health check.
     pub(crate) healthy: bool,
     /// Whether its operator lets it lead.
     pub(crate) cordoned: bool,
-    /// How long a leader may lead without renewing.
+    /// The time that a leader may lead without renewing.
     pub(crate) lease_ms: u64,
     /// The interval at which a leader renews; among peers, the heartbeat.
     #[serde(default)]
@@ -71,10 +72,10 @@ pub(crate) struct NodeStatus {
     /// The time that its work may take to end in order.
     #[serde(default)]
     pub(crate) drain_ms: u64,
-    /// How long before the end of the lease what has not ended is killed.
+    /// The time before the end of the lease at which everything that has not ended is killed.
     #[serde(default)]
     pub(crate) kill_margin_ms: u64,
-    /// What the leader has announced last, as far as it knows; in a ranked election, where there was one.
+    /// The leader's latest announcement, as far as it knows; in a ranked election, where there was one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) announced: Option<Announced>,
     /// By seniority, where there must be more than one member: why the cluster is too small to serve requests, if it is.
@@ -89,17 +90,17 @@ pub(crate) struct NodeStatus {
     /// Over a store: the record as it has seen it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) record: Option<Record>,
-    /// Over a store that keeps sessions: how it stands with them.
+    /// Over a store that keeps sessions: its queue.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) queue: Option<Queue>,
 }
 
-/// What a node knows of the queue of a store that keeps sessions.
+/// A node's knowledge of the queue of a store that keeps sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Queue {
-    /// This node's own session, if it stands.
+    /// This node's own session, if it campaigns.
     pub(crate) session: Option<String>,
-    /// How long the store waits for a keep-alive of it.
+    /// The time that the store waits for a keep-alive of it.
     pub(crate) timeout_ms: Option<u64>,
     /// For how long no keep-alive has been answered.
     pub(crate) not_kept_alive_for_ms: Option<u64>,
@@ -117,59 +118,60 @@ pub(crate) struct FirstEntry {
     pub(crate) token: u64,
 }
 
-/// What a node knows of its peers.
+/// A node's knowledge of its peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Peers {
-    /// How the leader is found.
+    /// The name of the election algorithm.
     pub(crate) algorithm: String,
     /// Its durable term; of a ranked election the highest ballot that it has voted in, and 0 where nothing is durable.
     pub(crate) term: u64,
     /// Ranked: the ballot of the round that it is in.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ballot: Option<u64>,
-    /// Everyone whose vote counts.
+    /// The voters.
     pub(crate) voters: Vec<String>,
-    /// How far its log is, where metadata is kept.
+    /// The state of its log, where metadata is kept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) metadata: Option<Metadata>,
-    /// Where one election nominates and another confirms: who is nominated.
+    /// Where one election nominates and another confirms: the nominee.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) nominee: Option<String>,
-    /// By seniority: who belongs to the cluster.
+    /// By seniority: the members of the cluster.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) members: Option<Members>,
-    /// What is promised: `lease`, `fenced` or `advisory`.
+    /// The safety that is promised: `lease`, `fenced` or `advisory`.
     pub(crate) safety: String,
-    /// Nodes of higher priority stand first.
+    /// Nodes of higher priority campaign first.
     pub(crate) priority: u32,
     /// Whether this node votes only.
     pub(crate) witness: bool,
     /// The number of its durable state.
     pub(crate) disk: String,
-    /// For how long it votes for nobody, because an earlier life may have promised something.
+    /// The time for which it votes for no candidate, because an earlier incarnation may have promised
+    /// something.
     pub(crate) silent_for_ms: u64,
-    /// Whom it supports.
+    /// The node that it supports.
     pub(crate) promised_to: Option<String>,
-    /// For how much longer.
+    /// The time for which it does so from now on.
     pub(crate) promised_for_ms: Option<u64>,
-    /// While it has lost its disk: who has told it their term.
+    /// While it has lost its disk: the nodes that have sent it their term.
     pub(crate) recovering: Option<Vec<String>>,
-    /// While it has lost its disk: who has not.
+    /// While it has lost its disk: the nodes that have not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) waits_for: Vec<String>,
-    /// While it leads: for how long peers promise their support whose lease is not its own, in milliseconds.
+    /// While it leads: the promised support, in milliseconds, of each peer whose lease is not its own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) other_leases_ms: BTreeMap<String, u64>,
-    /// How it stands with its certificate; nothing in cleartext.
+    /// The state of its certificate; nothing in cleartext.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) certificate: Option<Certificate>,
-    /// How it stands with each of them.
+    /// The state of each of them.
     pub(crate) others: Vec<Peer>,
-    /// How often it has refused someone, by reason.
+    /// The number of connections or messages that it has refused, by reason.
     pub(crate) refused: BTreeMap<String, u64>,
-    /// How often it was refused, by reason.
+    /// The number of times that it was refused, by reason.
     pub(crate) refused_by_peers: BTreeMap<String, u64>,
-    /// The last refusal of someone who is none of the peers.
+    /// The last refusal of a connection that is none of the peers'.
     pub(crate) stranger_refused: Option<PeerRefused>,
     /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
     pub(crate) strangers_dropped: u64,
@@ -180,28 +182,28 @@ pub(crate) struct Peers {
 pub(crate) struct RecordNumber {
     /// The term of the leader that wrote it.
     pub(crate) term: u64,
-    /// Which one of that term; from 1.
+    /// Its number in that term, from 1.
     pub(crate) counter: u64,
 }
 
-/// How far the log of metadata is at a node.
+/// The state of the metadata's log at a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
-    /// What holding a record means: `fsync` or `memory`.
+    /// The durability of records: `fsync` or `memory`.
     pub(crate) durability: String,
     /// The record that states the voters; term and counter are 0 as long as they are those of the configuration.
     pub(crate) voters_number: RecordNumber,
     /// The last record that it has.
     pub(crate) last: RecordNumber,
-    /// The last one that it knows a majority to have.
+    /// The last record that it knows a majority to have.
     pub(crate) committed: RecordNumber,
-    /// The last one that its map was made of.
+    /// The last record that its map contains.
     pub(crate) applied: RecordNumber,
     /// Whether it has lost its log, and what it has of it does not count yet.
     pub(crate) recovering: bool,
 }
 
-/// NodeStatus belongs to a cluster, as one node has been told.
+/// The members of a cluster, as one node knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
     /// The coordinator's term.
@@ -219,58 +221,58 @@ pub(crate) struct Member {
     pub(crate) node: String,
     /// Its age: a smaller number is older.
     pub(crate) age: u64,
-    /// Where it can be reached, by its own account.
+    /// The address that it reports of itself.
     pub(crate) address: String,
     /// Its zone.
     pub(crate) zone: String,
     /// Its version.
     pub(crate) version: String,
-    /// What else it tells of itself.
+    /// Its other labels.
     pub(crate) labels: BTreeMap<String, String>,
     /// Whether this node suspects it.
     pub(crate) suspected: bool,
 }
 
-/// How it stands with a node's own certificate.
+/// The state of a node's own certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Certificate {
-    /// Until when the one that is in use is valid, in UTC.
+    /// The end of the validity of the certificate in use, in UTC.
     pub(crate) valid_until: String,
-    /// For how much longer, by the wall clock; 0 when it has expired.
+    /// The time until then, by the wall clock; 0 when it has expired.
     pub(crate) valid_for_seconds: u64,
-    /// How often the files have been replaced.
+    /// The number of times that the files have been replaced.
     pub(crate) replaced: u64,
-    /// How many replacements could not be used.
+    /// The number of replacements that could not be used.
     pub(crate) replacements_refused: u64,
-    /// What is wrong with the files as they are now; what was there before is still in use.
+    /// The fault of the files as they are now; the certificate before them is still in use.
     pub(crate) trouble: Option<String>,
 }
 
-/// How a node stands with one peer.
+/// The state of a node's connections to one peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Peer {
     /// The peer.
     pub(crate) node: String,
     /// Its address, as it was configured.
     pub(crate) address: String,
-    /// The process life that can be talked to.
+    /// The incarnation that is connected to.
     pub(crate) outbound: Option<String>,
-    /// In which version of the protocol it is talked to.
+    /// The version of the protocol used towards it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) version: Option<u32>,
-    /// The process life that can be heard.
+    /// The incarnation that can be heard.
     pub(crate) inbound: Option<String>,
-    /// The process life whose guardian can be heard.
+    /// The incarnation whose guardian can be heard.
     pub(crate) guardian: Option<String>,
-    /// How long the last handshake's round trip took.
+    /// The round trip time of the last handshake.
     pub(crate) round_trip_us: Option<u64>,
-    /// Why one of the two refuses the other.
+    /// The reason why one of the two refuses the other.
     pub(crate) refusal: Option<PeerRefused>,
-    /// Why the last attempt to reach it failed.
+    /// The reason why the last attempt to reach it failed.
     pub(crate) trouble: Option<String>,
 }
 
-/// Why one of two nodes refuses the other.
+/// The reason why one of two nodes refuses the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerRefused {
     /// Whether the peer has refused, and not this node.
@@ -279,30 +281,31 @@ pub(crate) struct PeerRefused {
     pub(crate) kind: String,
     /// The same for people, with both sides' values.
     pub(crate) text: String,
-    /// How long ago it was.
+    /// The time since then.
     pub(crate) ago_ms: u64,
 }
 
 /// The record of an election over a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// NodeStatus holds it.
+    /// The node that holds it.
     pub(crate) holder: Option<String>,
-    /// The holder's process life.
+    /// The holder's incarnation.
     pub(crate) incarnation: Option<String>,
-    /// Where the holder can be reached.
+    /// The holder's address.
     pub(crate) address: Option<String>,
     /// The token of its leadership, or of the last one.
     pub(crate) token: u64,
-    /// How long it must stand unchanged before another may take it.
+    /// The time for which it must be unchanged before another node may take it.
     pub(crate) duration_ms: u64,
-    /// How often the holder has renewed it.
+    /// The number of times that the holder has renewed it.
     pub(crate) renewal: u64,
-    /// NodeStatus asks the holder to resign.
+    /// The node that asks the holder to resign.
     pub(crate) resign_request: Option<String>,
-    /// Whether its creator still waits for whoever held a record that was deleted.
+    /// True if its creator still waits for a possible holder of a record that was deleted.
     pub(crate) young: bool,
-    /// For how long it has not changed, as the one that tells has seen it; a reader that has just come cannot know.
+    /// The time for which it has not changed, as the reporting node has seen it; a reader that has just come cannot
+    /// know.
     pub(crate) unchanged_for_ms: Option<u64>,
 }
 

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::message::{Kind, Refused};
 
-/// How many lines of partitions an answer has at most: as many as fit into one.
+/// The most lines of partitions in an answer: as many as fit into one.
 const RUNS_MAX: usize = 20_000;
-/// How long a node waits for a leader to tell what is new, before it shows what it has.
+/// The time that a node waits for news from a leader, before it shows what it has.
 const FRESH_MAX: Duration = Duration::from_secs(2);
 
-/// What shall be otherwise.
+/// A change of partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub(crate) enum Change {
@@ -31,12 +31,12 @@ pub(crate) enum Change {
     Move { group: String, index: u32, node: String },
 }
 
-/// What a node knows of partitions.
+/// A node's knowledge of partitions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shown {
     /// Whether all is in it that was done before the question.
     pub(crate) fresh: bool,
-    /// Those that are up or drained.
+    /// The nodes that are up or drained.
     pub(crate) nodes: Vec<Node>,
     /// The groups; if one was named, this one, with its partitions.
     pub(crate) groups: Vec<Group>,
@@ -49,9 +49,9 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     pub(crate) drained: bool,
     pub(crate) primary_of: u32,
-    /// How many of these it is to give back.
+    /// The number of these that it is to give back.
     pub(crate) gives_back: u32,
-    /// How many are taken back from others for it.
+    /// The number that is taken back from others for it.
     pub(crate) awaits: u32,
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct Node {
 pub(crate) struct Group {
     pub(crate) group: String,
     pub(crate) count: u32,
-    /// How many have no primary.
+    /// The number of partitions without a primary.
     pub(crate) free: u32,
-    /// How many are being taken back.
+    /// The number of partitions that are being taken back.
     pub(crate) taken: u32,
     /// Whether it is about to go.
     pub(crate) ending: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Run {
     pub(crate) token: u64,
     /// Whether it is being taken back.
     pub(crate) taken: bool,
-    /// For whom.
+    /// The node that gets it next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
@@ -120,7 +120,7 @@ pub(super) async fn rearrange(map: Option<&Map>, change: Change) -> Result<(), R
     outcome.result.map(|_| ()).map_err(Refused::from)
 }
 
-/// What is known.
+/// Returns the knowledge of partitions.
 pub(super) async fn shown(map: Option<&Map>, group: Option<&str>) -> Result<Shown, Refused> {
     let map = map.ok_or_else(no_metadata)?;
     let named = group.map(group_name).transpose()?;

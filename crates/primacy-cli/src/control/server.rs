@@ -1,8 +1,8 @@
 //! A node's side of the control socket.
 //!
-//! It runs beside the election, on the runtime of the process, and asks the election's own thread only what an operator
-//! asks. Whoever asks slowly, too much, or nothing at all costs a place among [`CONNECTIONS_MAX`] for a while, and
-//! nothing else.
+//! It runs beside the election, on the runtime of the process, and uses the election's own thread only for an
+//! operator's requests. A client that asks slowly, too much, or nothing at all costs a place among [`CONNECTIONS_MAX`]
+//! for a while, and nothing else.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,13 +27,13 @@ use super::socket::Dir;
 use crate::exit::Failure;
 use crate::report::{Event, Reporter};
 
-/// How many may ask at a time, watchers among them.
+/// The most clients at a time, including watchers.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a request may be, in bytes. A state to be announced takes at most two for each of its own.
+/// The longest request, in bytes. A state to be announced takes at most two for each of its own.
 const REQUEST_MAX: u64 = 4_096 + 2 * ANNOUNCEMENT_MAX as u64;
-/// How long a request may take to come, and each answer to be read.
+/// The time that a request may take to come, and each answer to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait when the system has no descriptor for another connection.
+/// The pause when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The time between two looks for the socket and its directory.
@@ -62,8 +62,8 @@ pub(crate) enum Desk {
 }
 
 impl Server {
-    /// Makes the socket of this node in its state directory, and the directory if need be. NodeStatus connects from now on
-    /// waits until it is [answered](Self::answer_by).
+    /// Makes the socket of this node in its state directory, and the directory if need be. A client that
+    /// connects from now on waits until it is [answered](Self::answer_by).
     ///
     /// # Errors
     /// `Exit::NotPermitted` if others may write there, `Exit::InUse` if a living node has this socket, and
@@ -142,11 +142,11 @@ struct Watched {
     socket: Arc<OwnSocket>,
     needs_directory: bool,
     lost: Arc<Mutex<Option<Failure>>>,
-    /// Why it could not be made anew, as it was told last.
+    /// The reason why it could not be made anew, as it was reported last.
     trouble: Option<String>,
 }
 
-/// Takes connections for ever, by another socket when the one before is gone.
+/// Takes connections without end, by another socket when the one before is gone.
 async fn serve(mut acceptor: Acceptor, mut watched: Watched) {
     let mut is_closing = false;
     loop {
@@ -200,7 +200,7 @@ impl Watched {
 }
 
 impl Acceptor {
-    /// Takes connections for ever. None is lost if this is dropped.
+    /// Takes connections without end. None is lost if this is dropped.
     async fn accept(&mut self) {
         loop {
             let accepted = self.listener.accept().await;
@@ -225,7 +225,7 @@ impl Acceptor {
                 let Some(desk) = self.desk.borrow().clone() else { return };
                 let asked = Asked { desk, reporter: self.reporter.clone(), by };
                 self.connections.spawn(async move {
-                    // Whoever asked may be gone.
+                    // The client may be gone.
                     let _ = converse(stream, asked).await;
                     drop(place);
                 });
@@ -273,7 +273,7 @@ fn refuse_at_once(stream: &UnixStream, refused: Refused) {
 async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
-    // One that says nothing only looked whether somebody listens.
+    // A connection without a request only checked whether a node listens.
     let Some(what) = request(&mut reading).await? else { return Ok(()) };
     match (what, &asked.desk) {
         (Err(refused), _) => write(&mut writing, Answer::Refused(refused)).await,
@@ -282,7 +282,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
             write(&mut writing, Answer::Refused(refused)).await
         }
         (Ok(What::Watch), Desk::Entered(elector)) => {
-            // Whoever watches says nothing more; so what comes next is its end.
+            // A watcher sends nothing more; so what comes next is its end.
             let gone = async {
                 reading.get_mut().set_limit(1);
                 let _ = reading.read_u8().await;
@@ -300,7 +300,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     }
 }
 
-/// What is asked, or why it is no request; nothing if nothing was said. No more is read than the line.
+/// Reads a request, or why it is none; nothing if nothing was sent. Reads no more than the line.
 async fn request(
     reading: &mut (impl AsyncBufRead + Unpin),
 ) -> std::io::Result<Option<Result<What, Refused>>> {
@@ -339,7 +339,7 @@ impl Asked {
             }
             What::Voters => return,
             What::AcceptLoss => ("accept loss", None),
-            // One who waits asks several times a second.
+            // A client that waits asks several times a second.
             What::Revise { again: true, .. } => return,
             What::Revise { node, address: Some(_), .. } => ("add voter", Some(node.clone())),
             What::Revise { node, address: None, .. } => ("remove voter", Some(node.clone())),
@@ -392,7 +392,7 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             };
             let map = map(elector)?;
             match timeout(PATIENCE, map.revise(wish)).await {
-                // One that votes no more knows no leader, and may know that.
+                // A node that votes no more knows no leader, and may know that.
                 Ok(Ok(_)) if is_gone(map, node, adds) => Answer::Revising { progress: Progress::Done },
                 Ok(Ok(progress)) => Answer::Revising { progress: progress.into() },
 
@@ -460,7 +460,7 @@ async fn watch_changes(
     }
 }
 
-/// One that does not read is left alone. It sees that its connection ended in between.
+/// Writes an answer. A client that does not read is given up. It sees that its connection ended in between.
 async fn write(writing: &mut tokio::net::unix::OwnedWriteHalf, answer: Answer) -> std::io::Result<()> {
     timeout(PATIENCE, writing.write_all(&line(answer))).await?
 }

@@ -1,4 +1,4 @@
-//! Where the control socket is, and who may be there.
+//! The control socket's file, and the check of who may be there.
 //!
 //! The path of a Unix socket is limited to 107 bytes, and state directories are not. So nothing is ever bound or
 //! connected by its own path, but through a descriptor: of the directory with a short name, which is then renamed,
@@ -21,30 +21,32 @@ use rustix::process::geteuid;
 
 use crate::exit::{Exit, Failure};
 
-/// What a control socket is called: `election@node.control`.
+/// The suffix of a control socket's name: `election@node.control`.
 pub(crate) const SUFFIX: &str = ".control";
 
-/// Locked by a node while it makes its socket. It stays, since one that waits for it has it open already.
+/// The file that a node locks while it makes its socket. It stays, since a node that waits for it has it open
+/// already.
 const LOCK: &str = ".control-lock";
 /// The name of a socket that is being made.
 const NEW: &str = ".new-control";
-/// How long it may be locked, by whom nothing but a pause can hold up; and how often is looked.
+/// The time for which it may be locked, by a process that only a pause can hold up; and the interval at which
+/// it is tried.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Who may write what is there, other than its owner.
+/// The permissions of users other than its owner to write a file.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Why a socket cannot be talked to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectProblem {
-    /// No process listens there; one that did is dead.
+    /// No process listens there; its former node is dead.
     #[error("no process listens at {}", .0.display())]
     Nobody(PathBuf),
     /// It is there, and takes no connection now.
     #[error("the process behind {} takes no connection: it may be paused, or too many ask it at a time", .0.display())]
     Busy(PathBuf),
-    /// Somebody else could answer.
+    /// Another user could answer.
     #[error("{0}")]
     Unsafe(String),
     /// The system refuses.
@@ -52,7 +54,7 @@ pub(crate) enum ConnectProblem {
     System {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -105,7 +107,8 @@ impl Dir {
         Ok(Self { path: path.to_owned(), fd })
     }
 
-    /// Whoever may write it can put another socket in the place of a node's, and answer for it.
+    /// Checks that only trusted users may write it: others could put another socket in the place of a node's,
+    /// and answer for it.
     pub(super) fn check(&self) -> Result<(), Failure> {
         check("the state directory", &self.path, &fstat(&self.fd)?, "go-w")
             .map_err(|message| Failure::new(Exit::NotPermitted, message))
@@ -126,8 +129,9 @@ impl Dir {
         self.listen_alone(name, node)
     }
 
-    /// Waits, for a while, until no other node of this directory is making its socket. The directory itself may be open to every user,
-    /// and whoever can open a file can lock it, for ever; so a file is locked that others cannot open.
+    /// Waits, for a while, until no other node of this directory is making its socket. The directory itself
+    /// may be open to every user, and any user who can open a file can lock it without end; so a file is
+    /// locked that others cannot open.
     fn lock(&self) -> Result<OwnedFd, Failure> {
         let failed = |error: io::Error| {
             let path = self.path.join(LOCK);
@@ -137,7 +141,7 @@ impl Dir {
         let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR);
         let lock = lock.map_err(|error| failed(error.into()))?;
         if geteuid().is_root() {
-            // Whoever the directory belongs to must be able to lock it when root has been here.
+            // The directory's owner must be able to lock it when root has been here.
             let owner = fstat(&self.fd).map_err(|error| failed(error.into()))?;
             let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
             fchown(&lock, Some(user), Some(group)).map_err(|error| failed(error.into()))?;
@@ -190,7 +194,7 @@ impl Dir {
                 format!("the control socket {} cannot be made: {error}", path.display()),
             )
         };
-        // Under another name until nobody else may use it; renaming puts it in its place in one step.
+        // Under another name until no other user may use it; renaming puts it in its place in one step.
         let new = self.through_descriptor(NEW);
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -212,7 +216,7 @@ impl Dir {
         Ok((listener, inode))
     }
 
-    /// Returns whether this name stands for the socket of this number.
+    /// Returns whether this name is that of the socket with this inode.
     pub(super) fn has(&self, name: &str, inode: u64) -> bool {
         fs::symlink_metadata(self.through_descriptor(name)).is_ok_and(|found| found.ino() == inode)
     }
@@ -267,7 +271,7 @@ impl Dir {
         Ok(stream)
     }
 
-    /// The names in it, for those who look for sockets.
+    /// Returns the names in it, among which the sockets are looked for.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(&self.path)?;
         let mut names: Vec<String> =
@@ -277,7 +281,7 @@ impl Dir {
     }
 }
 
-/// Whether this belongs to this user or to root, and nobody else may write it.
+/// Checks that this belongs to this user or to root, and no other user may write it.
 fn check(what: &str, path: &Path, stat: &Stat, mode: &str) -> Result<(), String> {
     let path = path.display();
     if !is_trusted(stat.st_uid) {
@@ -298,7 +302,8 @@ fn check(what: &str, path: &Path, stat: &Stat, mode: &str) -> Result<(), String>
     Ok(())
 }
 
-/// The file may belong to this user and the process behind it to another, who was handed the listening socket.
+/// Checks the process behind it: the file may belong to this user and the process to another, who was handed
+/// the listening socket.
 fn check_process(socket: impl AsFd, path: &Path) -> Result<(), ConnectProblem> {
     let peer = rustix::net::sockopt::socket_peercred(socket)
         .map_err(|error| ConnectProblem::System { path: path.to_owned(), source: error.into() })?;
@@ -309,7 +314,8 @@ fn check_process(socket: impl AsFd, path: &Path) -> Result<(), ConnectProblem> {
     Err(ConnectProblem::Unsafe(message))
 }
 
-/// This user, or root, whom nothing can be kept from. Root trusts everyone whose node it asks.
+/// Returns whether the user is this one, or root, from whom nothing can be kept. Root trusts every user whose
+/// node it asks.
 pub(super) fn is_trusted(user: u32) -> bool {
     let me = geteuid();
     me.is_root() || user == me.as_raw() || user == 0
@@ -319,7 +325,7 @@ pub(super) fn is_trusted(user: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// A directory whose path is longer than any socket's may be.
+    /// Returns a directory whose path is longer than any socket's may be.
     fn dir(test: &str) -> PathBuf {
         let long = format!("primacy-{test}-{}-{}", std::process::id(), "x".repeat(120));
         std::env::temp_dir().join(long)
@@ -359,7 +365,7 @@ mod tests {
     fn a_directory_that_somebody_has_locked_keeps_no_node_from_starting() {
         let path = dir("locked");
         let made = Dir::make(&path).unwrap();
-        // As every user can whom its permissions let open it.
+        // As every user can if its permissions let that user open it.
         let theirs = Dir::open(&path).unwrap();
         // One of a copy.
         fs::write(path.join(LOCK), "").unwrap();

@@ -14,14 +14,14 @@ pub(crate) enum State {
     Hex(String),
 }
 
-/// What a leader has announced, as one node has heard it.
+/// A leader's announcement, as one node has heard it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Announced {
     /// The term of the leader that has said so.
     pub(crate) term: u64,
     /// The number of its message. The pair never goes back.
     pub(crate) number: u64,
-    /// What was announced.
+    /// The announced state.
     #[serde(flatten)]
     pub(crate) state: State,
 }
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// How many bytes it has.
+    /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),

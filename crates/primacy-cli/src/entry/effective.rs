@@ -31,7 +31,7 @@ struct Setting {
 }
 
 impl Effective {
-    /// What a node with these settings would run with.
+    /// Returns the settings that a node with these options would run with.
     ///
     /// # Errors
     /// If it would not run at all.
@@ -107,7 +107,7 @@ fn may_be_secret(key: &str, text: &str) -> bool {
     }
 }
 
-/// What is in the environment may be a secret; its variable's name is none.
+/// Replaces a URL that may be a secret: of one from the environment, only its variable's name is shown.
 fn without_secret(url: &str, source: &Source) -> String {
     match source {
         Source::Environment { variable } if !url.starts_with("env:") => format!("env:{variable}"),
@@ -117,7 +117,7 @@ fn without_secret(url: &str, source: &Source) -> String {
     }
 }
 
-/// What holds where nothing is given.
+/// Returns the default of a setting, where nothing is given.
 fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
     let among_peers = entry.venue() == Venue::Peers;
     let health = entry.health.is_some();

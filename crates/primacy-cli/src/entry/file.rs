@@ -14,7 +14,7 @@ use super::layers::{Given, Key, Source};
 /// The largest file that is read.
 const LENGTH_MAX: u64 = 1 << 20;
 
-/// What a file says, and all that is wrong with it, each with its place.
+/// Reads the settings of a file, and all that is wrong with it, each with its position.
 pub(super) fn read(path: &Path, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<String>) {
     match text(path) {
         Ok(text) => parse(path, &text, keys),
@@ -56,7 +56,7 @@ fn text(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("{shown}: {error}; --config names a TOML file that this user can read"))
 }
 
-/// What a key takes.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -165,7 +165,7 @@ fn joined(key: &str, entries: &DeTable<'_>) -> Result<String, String> {
     Ok(entries?.join(","))
 }
 
-/// How many letters must be changed, added or taken away (Levenshtein).
+/// Returns the number of letters that must be changed, added or taken away (Levenshtein).
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -81,7 +81,8 @@ impl Sources {
         elsewhere.collect()
     }
 
-    /// What is wrong with settings that each are well. The command line is wrong only if everything stands there.
+    /// Returns the failure of settings that are valid each by itself. The command line is wrong only if all of
+    /// them were given there.
     pub(crate) fn failure(&self, problems: &[String]) -> Failure {
         let all_here = self.given.values().all(|given| given.source == Source::CommandLine);
         let exit = if all_here { Exit::Usage } else { Exit::Config };
@@ -166,7 +167,7 @@ fn verb<'a>(command: &'a Command, matches: &'a ArgMatches) -> (usize, &'a Comman
     (words, command, matches)
 }
 
-/// What is given for each key, and what is wrong with it.
+/// Gathers the value that is given for each key, and all that is wrong with it.
 fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
     let (mut sources, mut problems) = (Sources::default(), Vec::new());
     for key in keys {
@@ -195,7 +196,8 @@ fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
     (sources, problems)
 }
 
-/// What a job is told of its leadership is no setting of a `primacy` that the job runs.
+/// Returns whether the variable was set for a job that `primacy` runs, and so is no setting of a `primacy` in
+/// that job.
 fn is_told_to_job(variable: &OsStr) -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     variable == "PRIMACY_ELECTION" && ["PRIMACY_TERM", "PRIMACY_TOKEN", "PRIMACY_ID"].into_iter().any(is_set)

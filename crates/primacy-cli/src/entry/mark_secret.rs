@@ -10,12 +10,12 @@ use primacy::stores::ownership::{check_state_dir, close_to_others, open_in_state
 /// The file, which only its owner may read.
 pub(super) const FILE: &str = "mark-secret";
 
-/// How many bytes it has.
+/// The length of the secret in bytes.
 const LENGTH: usize = 32;
 
 type Secret = [u8; LENGTH];
 
-/// Draws one that nobody else has.
+/// Draws a secret that no other node has.
 pub(super) fn draw() -> Secret {
     let mut secret = [0; LENGTH];
     getrandom::fill(&mut secret).expect("the system has random numbers");
@@ -25,7 +25,7 @@ pub(super) fn draw() -> Secret {
 /// That of a directory, which is made with it if need be.
 ///
 /// # Errors
-/// What the system says; also if there is something else under its name.
+/// The error of the system; also if something else has the file's name.
 pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
     check_state_dir(dir).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
     let path = dir.join(FILE);

@@ -8,7 +8,7 @@ use primacy::{Detection, NodeId, SeniorityOptions, SplitBrain};
 
 use crate::duration;
 
-/// How a cluster is held; each has a meaning with `--algorithm seniority` only.
+/// The membership settings of a cluster; each has a meaning with `--algorithm seniority` only.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Membership {
     /// By seniority, the peers that are asked to join, as in b,a; the first one founds the cluster. All nodes must agree [default:
@@ -103,7 +103,7 @@ impl Membership {
         ]
     }
 
-    /// The variable that has the whole policy, if one has: what it says nobody else can read.
+    /// Returns the variable that has the whole policy, if one has: other users cannot read its value.
     pub(super) fn split_brain_variable(&self) -> Option<&str> {
         self.split_brain.as_deref().and_then(variable)
     }

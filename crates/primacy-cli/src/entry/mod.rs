@@ -1,4 +1,5 @@
-//! What `run` and `node` have in common: how a node enters its election, and who looks after it there.
+//! The common part of `run` and `node`: the settings by which a node enters its election, and those of its
+//! supervision there.
 //!
 //! Each setting is an option, an environment variable and a key of a file; [`Entry`] is the one list of them.
 
@@ -33,11 +34,11 @@ use membership::Membership;
 use place::Place;
 use serving::Serving;
 
-/// How often the health check is run, where nothing else is said.
+/// The default interval between two health checks.
 pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
-/// How often it is run at the most.
+/// The shortest interval between two health checks.
 const HEALTH_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// How many health checks must fail in a row, where nothing else is said.
+/// The default number of health checks that must fail in a row.
 pub(crate) const HEALTH_MISSES: u32 = 3;
 
 /// The settings of a node.
@@ -48,7 +49,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "FILE", env = "PRIMACY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The name of the election; those who name the same one compete
+    /// The name of the election; nodes that name the same one compete
     #[arg(long, value_name = "NAME", env = "PRIMACY_ELECTION")]
     pub(crate) election: Option<String>,
 
@@ -70,8 +71,8 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "ELECTION", env = "PRIMACY_ALGORITHM", value_parser = parse_algorithm)]
     pub(crate) algorithm: Option<Algorithm>,
 
-    /// Among peers, who says whether the one that an advisory election names may lead: `quorum`, or the URL of a store (env:NAME
-    /// as in --store). Its leaders have a token then, and a lease
+    /// Among peers, the vote on whether the node that an advisory election names may lead: `quorum`, or the
+    /// URL of a store (env:NAME as in --store). Its leaders have a token then, and a lease
     #[arg(long, value_name = "BY", env = "PRIMACY_CONFIRM", hide_env_values = true)]
     pub(crate) confirm: Option<String>,
 
@@ -110,25 +111,27 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NAME", env = "PRIMACY_GROUP")]
     pub(crate) group: Option<String>,
 
-    /// How long a leader may lead without renewing; among peers, the promise. The longest outage when a machine dies
-    /// [default: 10s over a store, 1s among peers]
+    /// Time that a leader may lead without renewing; among peers, the promise. The longest outage when a machine
+    /// dies [default: 10s over a store, 1s among peers]
     #[arg(long, value_name = "TIME", env = "PRIMACY_LEASE", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
 
-    /// How often the leader renews [default: a sixth of the lease over a store, a quarter among peers]
+    /// Time between two renewals of the leader [default: a sixth of the lease over a store, a quarter among
+    /// peers]
     #[arg(long, value_name = "TIME", env = "PRIMACY_HEARTBEAT", value_parser = duration::parse)]
     pub(crate) heartbeat: Option<Duration>,
 
-    /// How long the work may take to end in order; under `run`, from SIGTERM to SIGKILL [default: a sixth of the
-    /// lease over a store, a quarter among peers]
+    /// Time that the work may take to end in order; under `run`, from SIGTERM to SIGKILL [default: a sixth of
+    /// the lease over a store, a quarter among peers]
     #[arg(long, value_name = "TIME", env = "PRIMACY_DRAIN", value_parser = duration::parse)]
     pub(crate) drain: Option<Duration>,
 
-    /// How long before the end of the lease everything is killed [default: a tenth of the lease, at most 200ms]
+    /// Time before the end of the lease at which everything is killed [default: a tenth of the lease, at most
+    /// 200ms]
     #[arg(long, value_name = "TIME", env = "PRIMACY_KILL_MARGIN", value_parser = duration::parse)]
     pub(crate) kill_margin: Option<Duration>,
 
-    /// How far the rates of two machines' clocks may differ, as in 1% or 500ppm [default: 1%]
+    /// Largest difference of the rates of two machines' clocks, as in 1% or 500ppm [default: 1%]
     #[arg(long, value_name = "RATE", env = "PRIMACY_DRIFT_MAX", value_parser = parse_drift)]
     pub(crate) drift_max: Option<Drift>,
 
@@ -140,8 +143,8 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NAME", env = "PRIMACY_CLUSTER")]
     pub(crate) cluster: Option<String>,
 
-    /// Among peers, this node's certificate in a PEM file, with those that lead to the authority; one of its DNS names
-    /// is the node's name. What nodes say to each other is then protected by mutual TLS
+    /// Among peers, this node's certificate in a PEM file, with the chain to the authority; one of its DNS names is
+    /// the node's name. Enables mutual TLS between nodes
     #[arg(long, value_name = "FILE", env = "PRIMACY_TLS_CERTIFICATE")]
     pub(crate) tls_certificate: Option<PathBuf>,
 
@@ -163,11 +166,12 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "CMD", env = "PRIMACY_HEALTH")]
     pub(crate) health: Option<String>,
 
-    /// How often the health check is run, and how long it may take [default: 5s]
+    /// Interval of the health check, and the time that it may take [default: 5s]
     #[arg(long, value_name = "TIME", env = "PRIMACY_HEALTH_INTERVAL", value_parser = duration::parse)]
     pub(crate) health_interval: Option<Duration>,
 
-    /// How many health checks must fail in a row until the node is unfit; one success makes it fit again [default: 3]
+    /// Number of health checks that must fail in a row until the node is unfit; one success makes it fit again
+    /// [default: 3]
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_HEALTH_MISSES")]
     pub(crate) health_misses: Option<u32>,
 
@@ -264,7 +268,7 @@ pub(crate) struct Entrance {
     pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) builder: Builder,
-    /// What resets the machine where the work is not ended in time.
+    /// The watchdog that resets the machine where the work is not ended in time.
     pub(crate) watchdog: Option<WatchdogSpec>,
 }
 
@@ -353,7 +357,7 @@ impl Entry {
         Ok(Entrance { election, node, place, builder: builder.node(node), watchdog })
     }
 
-    /// What cannot be true together.
+    /// Returns the contradictions between settings.
     fn contradictions(&self, sources: &Sources) -> Vec<String> {
         let mut problems = Vec::new();
         let of = |key: &str| sources.describe(key);
@@ -496,7 +500,7 @@ impl Entry {
         })
     }
 
-    /// Who confirms; the URL of a store as it was given.
+    /// Returns the confirmation; the URL of a store as it was given.
     fn confirm(&self) -> Option<Confirm> {
         self.confirm.as_ref().map(|by| match by.as_str() {
             "quorum" => Confirm::Quorum,
@@ -504,7 +508,8 @@ impl Entry {
         })
     }
 
-    /// How the cluster is held, if there is one. What is no policy is among the contradictions.
+    /// Returns the membership options of the cluster, if there is one. An invalid policy is among the
+    /// contradictions.
     fn cluster_options(&self) -> Option<SeniorityOptions> {
         let given = self.membership.given().iter().any(|(_, given)| *given);
         let has_use = self.algorithm == Some(Algorithm::Seniority) && self.peers.is_some();
@@ -578,7 +583,7 @@ impl Entry {
 /// The settings whose relations are checked together.
 const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-max"];
 
-/// The settings that say with whom a node talks, and how that is protected.
+/// The settings of the connections to other nodes and their protection.
 const SECURED: &[&str] = &["peers", "tls-certificate", "tls-key", "tls-ca"];
 
 fn parse_algorithm(name: &str) -> Result<Algorithm, String> {

@@ -1,5 +1,5 @@
-//! Entering an election whose store cannot be opened yet: the node waits with back-off and says so, for as long as that may
-//! pass by itself, and ends where only somebody can mend it.
+//! Entering an election whose store cannot be opened yet: the node waits with back-off and says so, for as
+//! long as that may pass by itself, and ends where only an operator can mend it.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use crate::supervisor::Wait;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// What became of it.
+/// The outcome of entering.
 #[derive(Debug)]
 pub(crate) enum Opening {
     Entered(Elector),
-    /// A signal asked for the end before the store could be opened.
+    /// A signal came before the store could be opened.
     Asked(i32),
 }
 
-/// The wait of a node for its store: its bound, and the places that are told of it meanwhile.
+/// The wait of a node for its store: its bound, and the places that it is reported to.
 pub(crate) struct Waiting<'a> {
     pub(crate) wait: Wait,
     pub(crate) control: Option<&'a Server>,

@@ -26,11 +26,11 @@ use crate::leftovers::NodeMark;
 use crate::report::{Event, Reporter};
 use crate::stop_record;
 
-/// How the election is entered.
+/// The place of the election: a store, a file, or peers.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a store. The directory, if there is one, has the operator's word and the control socket; `asked_for` says
-    /// whether it is the one that was named, and not merely the default.
+    /// In a store. The directory, if there is one, has the operator's commands and the control socket; `asked_for`
+    /// says whether it was named, and is not merely the default.
     Store { url: String, dir: Option<PathBuf>, asked_for: bool },
     /// In a file of this user on this machine.
     Local(PathBuf),
@@ -80,8 +80,8 @@ impl Place {
         }
     }
 
-    /// Enters the election, and waits for a store that cannot be opened yet. The name of a node that was given none ends with its
-    /// process, and so does what is said of it.
+    /// Enters the election, and waits for a store that cannot be opened yet. The name of a node that was
+    /// given none ends with its process, and so does all that is kept about it.
     pub(crate) async fn enter(
         &self,
         builder: Builder,
@@ -108,8 +108,8 @@ impl Place {
         match self {
             Self::Store { url, dir: Some(dir), asked_for } if named => {
                 match builder.clone().state_dir(dir).connect(url).await {
-                    // It works without, as it does where there is no default directory at all. But where one that is
-                    // there cannot be read, what was kept in it counts.
+                    // It works without, as it does where there is no default directory at all. But where a directory
+                    // that is there cannot be read, what was kept in it counts.
                     Err(ConnectError::Disk(error)) if !asked_for && is_not_ours(&error) => {
                         let message = format!(
                             "what the operator says of this node is not kept, and is not known from before: {error}"
@@ -160,8 +160,8 @@ impl Place {
         }
     }
 
-    /// The file with the stop command that is still to be run. A node that was given no name has none: no later process is the same
-    /// node. Nor has one whose default state directory cannot be used.
+    /// Returns the file with the stop command that is still to be run. A node that was given no name has
+    /// none: no later process is the same node. Nor has one whose default state directory cannot be used.
     pub(crate) fn stop_record(&self, mark: &NodeMark, named: bool) -> Option<PathBuf> {
         let dir = match self {
             Self::Peers(_, dir) => dir,
@@ -181,7 +181,7 @@ impl Place {
     /// store is written. Where there is no such directory, the mark is of this process, and no later one knows it.
     ///
     /// # Errors
-    /// [`Exit::State`] for a node that is told by its name, where what was drawn is in a directory that may be used and cannot be read, or
+    /// [`Exit::State`] for a node that is known by its name, where the secret is in a directory that may be used and cannot be read, or
     /// cannot be kept though a stop command is to be put on record by it.
     pub(crate) fn mark(&self, election: &str, node: NodeId, records: Records) -> Result<NodeMark, Failure> {
         let dir = match self {
@@ -254,7 +254,7 @@ fn of_a_store(url: String, setting: &str) -> Result<String, Failure> {
     }
 }
 
-/// What stands before the URL in the setting is `before`.
+/// Resolves the URL of a store. The setting's text before the URL is `before`.
 fn resolve(key: &str, before: &str, url: &str, source: Option<&Source>) -> Result<String, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if let Some(name) = url.strip_prefix("env:") {
@@ -301,8 +301,8 @@ pub(crate) fn between_processes(url: String) -> Result<String, Failure> {
     Ok(url)
 }
 
-/// The store of those who name none: a file of this user on this machine. Each election has its own, since only the
-/// first record of a new file has nothing to wait for.
+/// Returns the store of nodes that name none: a file of this user on this machine. Each election has its own, since
+/// only the first record of a new file has nothing to wait for.
 fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| {

@@ -10,7 +10,7 @@ use primacy::metadata::Durability;
 use super::parse_listen;
 use crate::size;
 
-/// What nodes keep together, and who is served.
+/// The settings of replicated metadata and of the etcd API.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Serving {
     /// Among peers, by a quorum, keep a map together that the leader writes; all nodes must say the same. `fsync`: what is written
@@ -19,8 +19,9 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
     pub(crate) metadata: Option<String>,
 
-    /// How much the entries and sessions of that map may take, as in 64MiB or 2GiB; the node that leads sets it. Beyond it,
-    /// nothing that needs more room is done [default: as it was set before, and at first 512MiB]
+    /// Most that the entries and sessions of that map may take, as in 64MiB or 2GiB; the node that leads sets
+    /// it. Beyond it, nothing that needs more room is done [default: as it was set before, and at first
+    /// 512MiB]
     #[arg(long, value_name = "SIZE", env = "PRIMACY_METADATA_QUOTA", value_parser = size::parse)]
     pub(crate) metadata_quota: Option<u64>,
 
@@ -28,8 +29,9 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "ADDR", env = "PRIMACY_ETCD_API", value_parser = parse_listen)]
     pub(crate) etcd_api: Option<SocketAddr>,
 
-    /// Where clients reach this node, as they are told it when they ask for the members: host:port [default: the address of --etcd-api;
-    /// where that stands for all addresses of the machine, the host at which the other nodes reach it]
+    /// Address at which clients reach this node, as the list of members shows it: host:port [default: the
+    /// address of --etcd-api; where that stands for all addresses of the machine, the host at which the other
+    /// nodes reach it]
     #[arg(long, value_name = "ADDR", env = "PRIMACY_ETCD_API_ADVERTISE", value_parser = parse_reached)]
     pub(crate) etcd_api_advertise: Option<String>,
 
@@ -37,7 +39,7 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_USERS")]
     pub(crate) etcd_api_users: Option<PathBuf>,
 
-    /// Show clients this certificate, in a PEM file; what is said is then protected by TLS
+    /// Show clients this certificate, in a PEM file; enables TLS
     #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_CERTIFICATE")]
     pub(crate) etcd_api_certificate: Option<PathBuf>,
 
@@ -45,13 +47,13 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_KEY")]
     pub(crate) etcd_api_key: Option<PathBuf>,
 
-    /// Of clients, answer only those who show a certificate of one of the authorities in this PEM file
+    /// Answer only clients that show a certificate of one of the authorities in this PEM file
     #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_CA")]
     pub(crate) etcd_api_ca: Option<PathBuf>,
 }
 
 impl Serving {
-    /// What holding a record means, if anything is kept.
+    /// Returns the durability of records, if any are kept.
     pub(crate) fn durability(&self) -> Option<Durability> {
         match self.metadata.as_deref() {
             Some("memory") => Some(Durability::Memory),
@@ -74,7 +76,7 @@ impl Serving {
         ]
     }
 
-    /// What cannot be true together; `of` describes a setting.
+    /// Returns the contradictions between settings; `of` describes a setting.
     pub(super) fn contradictions(&self, of: impl Fn(&str) -> String) -> Vec<String> {
         let mut problems = Vec::new();
         let needs = |key: &str, needed: &str| format!("{} needs --{needed}", of(key));
@@ -97,7 +99,7 @@ impl Serving {
     }
 }
 
-/// Where something is reached: a host and a port, and no address that stands for all of a machine.
+/// Parses an address that can be reached: a host and a port, and no address that stands for all of a machine.
 fn parse_reached(text: &str) -> Result<String, String> {
     let is_reached = host_and_port(text).is_some_and(|(host, _)| {
         let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -30,10 +30,10 @@ pub(crate) struct Guardian {
     extension: Option<Order>,
 }
 
-/// How long a guardian may take to end when there is nothing left to do.
+/// The time that a guardian may take to end when there is nothing left to do.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-/// What comes from a guardian.
+/// A notice from a guardian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It tells something.
@@ -71,7 +71,7 @@ impl Guardian {
         drop(theirs);
         let pid = Pid::from_child(&child?);
         Self::of_process(pid, ours, config).inspect_err(|_| {
-            // Where it cannot be watched, it must not stay. It is still ours to signal: nobody has taken its end yet.
+            // Where it cannot be watched, it must not stay. It is still ours to signal: it has not been reaped yet.
             let _ = kill_process(pid, Signal::KILL);
         })
     }
@@ -125,7 +125,7 @@ impl Guardian {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return Flow::Blocked,
                 Err(_) => {
-                    // It is gone, which its pidfd shows, and nobody will read this.
+                    // It is gone, which its pidfd shows, and nothing will read this.
                     self.unsent.clear();
                     self.extension = None;
                     return Flow::Done;
@@ -148,8 +148,8 @@ impl Guardian {
         }
     }
 
-    /// Waits for what it tells, and for its end. Everything that it has told comes before its end. May be
-    /// cancelled, and nothing is lost.
+    /// Waits for its next report, and for its end. All its reports come before its end. May be cancelled, and
+    /// nothing is lost.
     pub(crate) async fn next(&mut self) -> Notice {
         let mut dead = false;
         loop {
@@ -170,7 +170,7 @@ impl Guardian {
         }
     }
 
-    /// Whether it has told something that [`next`](Self::next) has not returned yet.
+    /// Returns whether it has reported something that [`next`](Self::next) has not returned yet.
     pub(crate) fn has_told(&mut self) -> bool {
         self.read();
         self.heard.contains(&b'\n')
@@ -194,7 +194,7 @@ impl Guardian {
     }
 
     /// Lets it end, at the end of the supervisor, and gives it a moment for that: it shares the job's standard
-    /// output, whose reader waits until everybody has closed it.
+    /// output, whose reader waits until all writers have closed it.
     pub(crate) async fn take_leave(&mut self) {
         self.tell(Order::Leave);
         let gone =
@@ -211,8 +211,8 @@ impl Guardian {
     }
 }
 
-/// Waits until a descriptor has become readable or writable since the last time that this was waited for. Whoever
-/// calls this reads or writes as much as can be, before the next time.
+/// Waits until a descriptor has become readable or writable since the last time that this was waited for. The
+/// caller reads or writes as much as can be, before the next time.
 async fn becomes(fd: &AsyncFd<OwnedFd>, interest: Interest) {
     match fd.ready(interest).await {
         Ok(mut ready) => ready.clear_ready(),

@@ -39,7 +39,7 @@ impl Program {
 /// The process dies with the thread that starts it, so this is for the guardian's only thread.
 ///
 /// # Errors
-/// What the system says; `ETIME` if it was too late.
+/// The error of the system; `ETIME` if it was too late.
 pub(crate) fn start(
     program: &Program,
     env: &[(&str, String)],
@@ -61,7 +61,7 @@ pub(crate) fn start(
         .process_group(0);
     before_exec(&mut command, move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The guardian may have died before the signal was asked for.
+        // The guardian may have died before the signal was set.
         if getppid() != Some(guardian) {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
         }
@@ -83,7 +83,7 @@ pub(crate) fn start(
     command.spawn().map(|child| Pid::from_child(&child))
 }
 
-/// The variable with the token, for whoever is to present it.
+/// The variable with the fencing token, which the job presents to resources.
 pub(crate) const TOKEN: &str = "PRIMACY_TOKEN";
 
 /// Makes the child of `command` die with the thread that starts it.

@@ -35,8 +35,9 @@ impl KillTime {
         granted.divided_by(PARTS * TIMES_AS_LONG)
     }
 
-    /// All processes were found within this time. Returns how long it may take to kill them, if that is to be told: it takes a good
-    /// part of the margin, and half as long again as what was measured before.
+    /// All processes were found within this time. Returns the time that it may take to kill them, if that is
+    /// to be reported: it takes a good part of the margin, and half as long again as what was measured
+    /// before.
     pub(super) fn on_measured(
         &mut self,
         now: Instant,

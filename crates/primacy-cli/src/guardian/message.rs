@@ -1,4 +1,4 @@
-//! What a supervisor and its guardian say to each other: one JSON object a line, over a socket pair.
+//! The messages between a supervisor and its guardian: one JSON object a line, over a socket pair.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ pub(crate) struct GuardianConfig {
     pub(crate) node: String,
     /// The mark by which a later supervisor recognises what this one left behind.
     pub(crate) mark: String,
-    /// How long the job may take to end by itself, in nanoseconds.
+    /// The time that the job may take to end by itself, in nanoseconds.
     pub(crate) drain: u64,
-    /// How long before the end of the leadership everything is killed, in nanoseconds.
+    /// The time before the end of the leadership at which everything is killed, in nanoseconds.
     pub(crate) kill_margin: u64,
-    /// How long a leadership lasts without renewal, in nanoseconds.
+    /// The time for which a leadership lasts without renewal, in nanoseconds.
     pub(crate) lease: u64,
     /// A shell command that ends what others do for the job, when that is gone.
     pub(crate) stop_command: Option<String>,
@@ -33,15 +33,15 @@ pub(crate) struct GuardianConfig {
     pub(crate) on_elected: Option<String>,
     /// A shell command to run after the job.
     pub(crate) on_deposed: Option<String>,
-    /// What is needed to tell others of the supervisor's death.
+    /// The specification by which other nodes are notified of the supervisor's death.
     pub(crate) witness: Option<WitnessSpec>,
-    /// The device that resets the machine where nobody ends the job.
+    /// The device that resets the machine where the job is not ended.
     pub(crate) watchdog: Option<WatchdogSpec>,
-    /// True if warnings are told in JSON.
+    /// True if warnings are written in JSON.
     pub(crate) json: bool,
 }
 
-/// What the supervisor asks for. Instants are nanoseconds of the boot clock, which both processes share.
+/// An order of the supervisor. Instants are nanoseconds of the boot clock, which both processes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -53,7 +53,8 @@ pub(crate) enum Order {
         fenced: bool,
         /// Its end, by which everything must be gone.
         valid_until: u64,
-        /// How long it lasts without renewal; the drain and the kill margin are that much shorter than for the whole lease.
+        /// The time for which it lasts without renewal; the drain and the kill margin are that much shorter
+        /// than for the whole lease.
         granted: u64,
     },
     /// The guardian of this leadership has died, and nothing of it is left on this machine: run the commands that follow.
@@ -73,7 +74,7 @@ pub(crate) enum Order {
         term: u64,
         /// Its new end.
         valid_until: u64,
-        /// How long it lasts without renewal now.
+        /// The time for which it lasts without renewal now.
         granted: u64,
     },
     /// End the job in order: SIGTERM, and after the drain SIGKILL.
@@ -88,16 +89,16 @@ pub(crate) enum Order {
         /// Give up a stop command that has not succeeded, too.
         gives_up: bool,
     },
-    /// Other nodes vote: these are to be told of the supervisor's death from now on.
+    /// Other nodes vote: notify these of the supervisor's death from now on.
     Reach {
-        /// The [`WitnessSpec`] for that, as JSON; who hears this has no time to take it apart.
+        /// The [`WitnessSpec`] for that, as JSON; the receiver has no time to take it apart.
         witness: String,
     },
     /// The supervisor is about to end in order; there is nothing left to guard, and no death to tell of.
     Leave,
 }
 
-/// What the guardian tells.
+/// A report of the guardian.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
 pub(crate) enum Report {
@@ -129,12 +130,12 @@ pub(crate) enum Report {
     },
     /// The job has so many processes that to kill them takes a good part of the kill margin.
     SlowKill {
-        /// How many.
+        /// The number of processes.
         processes: usize,
-        /// How long that may take, in nanoseconds.
+        /// The time that killing them may take, in nanoseconds.
         takes: u64,
     },
-    /// The job was told to end.
+    /// The job was asked to end.
     Stopping {
         /// Of which leadership.
         term: u64,
@@ -150,7 +151,7 @@ pub(crate) enum Report {
     Exited {
         /// Of which leadership.
         term: u64,
-        /// How.
+        /// The process's exit code or signal.
         ended: Ended,
     },
     /// A hook has ended.
@@ -159,7 +160,7 @@ pub(crate) enum Report {
         term: u64,
         /// Which hook.
         hook: Hook,
-        /// How.
+        /// The process's exit code or signal.
         ended: Ended,
     },
     /// The job is gone with all its descendants, and one of the commands that follow it has begun.
@@ -201,11 +202,11 @@ pub(crate) enum NotStarted {
     System(i32, String),
 }
 
-/// Why a job is told to end.
+/// The reason why a job is asked to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stopping {
-    /// The supervisor asked for it.
+    /// The supervisor's order.
     Asked,
     /// The leadership ends soon and was not renewed.
     Deadline,

@@ -10,8 +10,8 @@
 //! When the supervisor is dead, and *after that* nothing of the job is left, the guardian tells the others so;
 //! in that order, for a process that is alive may still start something.
 //!
-//! One thread does all this, since the parent-death signal follows the thread; those that keep the connections to
-//! the peers start nothing. There is no runtime, since it should stay small. On waking it always reads what it was told
+//! One thread does all this, since the parent-death signal follows the thread; the threads that keep the connections to
+//! the peers start nothing. There is no runtime, since it should stay small. On waking it always reads its orders
 //! before it looks at the time: a guardian that was itself paused must not kill a job whose leadership was extended
 //! meanwhile.
 
@@ -66,9 +66,10 @@ struct JobRun {
     term: u64,
     fenced: bool,
     valid_until: Instant,
-    /// How long the leadership lasts without renewal.
+    /// The time for which the leadership lasts without renewal.
     granted: Duration,
-    /// The most that was left of it when it was granted or renewed: a store may give shorter sessions than it is asked for.
+    /// The most that was left of it when it was granted or renewed: a store may give shorter sessions than
+    /// were requested.
     longest_left: Duration,
     /// Nothing is started before the lead is renewed.
     awaits_renewal: bool,
@@ -79,7 +80,7 @@ struct JobRun {
     main: Option<Pid>,
 }
 
-/// How far a leadership's work has come.
+/// The progress of a leadership's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobState {
     /// To be started when all orders have been read.
@@ -88,7 +89,7 @@ enum JobState {
     Preparing,
     /// The job is running.
     Working,
-    /// All were told to end, and will be killed at this time.
+    /// All were asked to end, and will be killed at this time.
     Draining { kill_at: Instant },
     /// The job is gone and the stop command is running; it will be killed at this time.
     StopCommand { kill_at: Instant },
@@ -106,10 +107,10 @@ struct Guardian {
     child_signals: UnixStream,
     timer: BootTimer,
     config: GuardianConfig,
-    /// What to run; without one the lead is held for its own sake.
+    /// The program to run; without one the lead is held for its own sake.
     job: Option<Program>,
     testifier: Testifier,
-    /// What is started has this niceness, if this process has given up its own.
+    /// The niceness of the processes that are started, if this process has given up its own.
     niceness: Option<i32>,
     /// All that is started is in it; or why there is none.
     cgroup: Result<Cgroup, String>,
@@ -124,8 +125,8 @@ struct Guardian {
     was_too_short: bool,
     warnings: Warnings,
     job_run: Option<JobRun>,
-    /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go on: no death is told
-    /// of, and the watchdog stays armed.
+    /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go
+    /// on: no death is reported, and the watchdog stays armed.
     stop: StopAttempts,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
@@ -288,7 +289,7 @@ impl Guardian {
         }
         let mut polled =
             vec![PollFd::new(&self.child_signals, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
-        // What is known to be lost stays readable for ever, and is not asked for any more.
+        // A stream that is known to be lost stays readable for good, and is not polled any more.
         if !self.wire.closed() {
             polled.push(PollFd::new(self.wire.stream(), wire));
         }
@@ -380,7 +381,7 @@ impl Guardian {
     /// Arms the watchdog before anything is started, and says whether it may be.
     fn arm(&mut self) -> Result<(), String> {
         let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return Ok(()) };
-        // Of a lead that is told of late less is left.
+        // Of a lead whose order comes late less is left.
         let left = watchdog::whole_seconds(job_run.reset_by(&self.config).since(clock::now()));
         let seconds =
             job_run.watchdog_seconds(spec, &self.config).and_then(|seconds| match seconds.min(left) {
@@ -512,7 +513,7 @@ impl Guardian {
         }
     }
 
-    /// Takes the ends of all children, and goes on when the one that was waited for is among them.
+    /// Reaps all children, and goes on when the awaited one is among them.
     fn reap(&mut self) {
         let mut main_ended = None;
         let main = self.job_run.as_ref().and_then(|job_run| job_run.main);
@@ -583,7 +584,8 @@ impl Guardian {
         }
     }
 
-    /// Puts the stop command on record before anything is started, so that the next start of this node runs it if nobody else does.
+    /// Puts the stop command on record before anything is started, so that the next start of this node runs
+    /// it if no other process does.
     fn record_stop_command(&self, job_run: &JobRun) -> Result<(), String> {
         let (Some(path), Some(command)) = (&self.config.stop_record, self.config.stop_command.clone()) else {
             return Ok(());
@@ -697,8 +699,9 @@ impl Guardian {
         // A stopped process does not see SIGTERM before it goes on.
         let signals = [Signal::TERM, Signal::CONT];
         if let Some(main) = main {
-            // The first process was not reaped, so its group still has its number. The group is told in one step, so
-            // that a process which it is just starting is not missed; and before the others, who must be searched for.
+            // The first process was not reaped, so its group still has its number. The group is signalled in one step,
+            // so that a process which it is just starting is not missed; and before the others, which must be searched
+            // for.
             for signal in signals {
                 let _ = kill_process_group(main, signal);
             }
@@ -881,7 +884,7 @@ impl Guardian {
 }
 
 impl JobRun {
-    /// When the job is told to end if the leadership is not extended.
+    /// Returns the time at which the job is asked to end if the leadership is not extended.
     fn stop_at(&self, config: &GuardianConfig) -> Instant {
         self.kill_at(config).before(self.drain(config)).min(self.job_kill_at(config))
     }
@@ -891,12 +894,12 @@ impl JobRun {
         self.kill_at(config).min(self.kill_time.kill_by(self.valid_until, self.granted))
     }
 
-    /// How long the work may take to end in order.
+    /// Returns the time that the work may take to end in order.
     fn drain(&self, config: &GuardianConfig) -> Duration {
         Duration::from_nanos(config.drain).scaled(self.granted, Duration::from_nanos(config.lease))
     }
 
-    /// How much of it is the job's own: a half, where a stop command comes after it.
+    /// Returns the job's own part of the drain: a half, where a stop command comes after it.
     fn drain_of_job(&self, config: &GuardianConfig) -> Duration {
         let drain = self.drain(config);
         if config.stop_command.is_some() { drain.divided_by(2) } else { drain }
@@ -907,8 +910,8 @@ impl JobRun {
         self.valid_until.before(self.kill_margin(config))
     }
 
-    /// By when a command that follows the job must have ended. One that is told that the lead is lost may run on after it; it still
-    /// has an end.
+    /// Returns the time by which a command that follows the job must have ended. A command that runs because
+    /// the lead is lost may run on after it; it still has an end.
     fn follow_up_until(&self, config: &GuardianConfig) -> Instant {
         let now = clock::now();
         let (drained, lead_ends) = (now.after(self.drain(config)), self.kill_at(config));

@@ -1,5 +1,6 @@
-//! The guardian's word to others. Whom to tell is seen to on a thread of its own: that may have to read files, or program text, from a disk,
-//! and the end of a job may not wait for one.
+//! The guardian's notice of the supervisor's death to other nodes. A thread of its own prepares the
+//! connections: that may have to read files, or program text, from a disk, and the end of a job may not wait
+//! for one.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,8 @@ pub(super) struct Testifier {
 }
 
 impl Testifier {
-    /// Gets ready to tell. Without a specification there is nobody to tell, and others find out by silence.
+    /// Gets ready to notify. Without a specification there is no node to notify, and others find out by
+    /// silence.
     pub(super) fn new(spec: Option<&WitnessSpec>, warnings: &Warnings) -> Self {
         let (testifier, received) = Self::heard_by_nobody();
         let mut undone = None;
@@ -47,13 +49,13 @@ impl Testifier {
         testifier
     }
 
-    /// One that does nothing, and the orders that it gets.
+    /// Returns a testifier that does nothing, and the orders that it gets.
     pub(super) fn heard_by_nobody() -> (Self, Receiver<String>) {
         let (orders, received) = mpsc::channel();
         (Self { witness: Arc::default(), orders }, received)
     }
 
-    /// From now on those in this specification are told. Waits for nothing.
+    /// Replaces the nodes to be notified by those of this specification. Waits for nothing.
     pub(super) fn reach(&self, spec: String) {
         // Without the thread it stays as it was, which was said.
         let _ = self.orders.send(spec);
@@ -67,7 +69,7 @@ impl Testifier {
     }
 }
 
-/// Does what is still undone, and what is ordered, until nobody can order anything any more.
+/// Does what is still undone, and what is ordered, until the sender of orders is gone.
 fn obey(
     orders: &Receiver<String>,
     witness: &Mutex<Option<Witness>>,
@@ -113,7 +115,7 @@ fn reach(spec: &str, witness: &mut Option<Witness>) -> Result<(), String> {
     }
 }
 
-/// Whoever panicked has left a witness that tells whom it knows.
+/// Locks the witness. Also after a panic: it then notifies the nodes that it knows.
 fn lock(witness: &Mutex<Option<Witness>>) -> MutexGuard<'_, Option<Witness>> {
     witness.lock().unwrap_or_else(PoisonError::into_inner)
 }

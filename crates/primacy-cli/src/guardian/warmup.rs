@@ -4,9 +4,9 @@
 //! have taken back, and its program's text is read from the disk again; a disk that is busy lets it wait for longer than
 //! the kill margin. (Chaos has found this: jobs outlived their leases by up to two seconds while builds kept the disk busy.)
 //!
-//! What is played is what keeps a job from outliving its lease: it is started, orders come, it is asked to end
-//! by the deadline, its descendants are searched for, and all are killed because the supervisor is gone. Hooks and the telling
-//! of the death are not: they have no deadline that anybody's safety rests on.
+//! The rehearsal plays the part that keeps a job from outliving its lease: it is started, orders come, it is
+//! asked to end by the deadline, its descendants are searched for, and all are killed because the supervisor
+//! is gone. Hooks and the death notice are left out: they have no deadline that safety rests on.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -23,8 +23,8 @@ use crate::guardian::message::{GuardianConfig, Order};
 use crate::guardian::stop_command::StopAttempts;
 use crate::process_tree::signal_descendants;
 
-/// What stands in the place of the descriptor on the command line of the job that is played: this program itself, for there
-/// may be no other.
+/// The argument in the place of the descriptor on the command line of the rehearsed job: this program itself,
+/// for there may be no other.
 pub(super) const JOB: &str = "warmup";
 
 /// The job that is played: it waits until it is killed.
@@ -34,15 +34,15 @@ pub(super) fn work() -> ! {
     }
 }
 
-/// Plays it with nobody who listens, in the control group, which is given up if a process cannot be put into it. Returns when
-/// nothing of it is left.
+/// Plays it without a reader, in the control group, which is given up if a process cannot be put into it.
+/// Returns when nothing of it is left.
 ///
 /// To be called while this process has no child, for all of them are ended.
 pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, String>) -> io::Result<()> {
     let (ours, mut theirs) = UnixStream::pair()?;
     let (child_signals, _silent) = UnixStream::pair()?;
     child_signals.set_nonblocking(true)?;
-    // Without what may be long: nobody reads while this is written.
+    // Without the fields that may be long: nothing reads while this is written.
     let (election, node, mark) = (config.election.clone(), config.node.clone(), config.mark.clone());
     let GuardianConfig { supervisor, drain, kill_margin, lease, json, .. } = *config;
     let (stop_command, on_elected, on_deposed, witness, watchdog) = (None, None, None, None, None);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::report::{Event, Reporter};
 
-/// Tells of warnings, and never waits for whoever reads them.
+/// Reports warnings, and never waits for their reader.
 #[derive(Clone, Debug)]
 pub(super) struct Warnings(Arc<Told>);
 
@@ -13,7 +13,7 @@ pub(super) struct Warnings(Arc<Told>);
 struct Told {
     json: bool,
     node: String,
-    /// Nothing where the system has no thread for it: then nothing is told.
+    /// Nothing where the system has no thread for it: then no warning is reported.
     reporter: OnceLock<Option<Reporter>>,
 }
 
@@ -45,7 +45,7 @@ impl Warnings {
         }));
     }
 
-    /// Gives what was told a moment to be read, at the end of the process.
+    /// Gives the reports a moment to be read, at the end of the process.
     pub(super) fn finish(&self) {
         if let Some(Some(reporter)) = self.0.reporter.get() {
             reporter.finish();

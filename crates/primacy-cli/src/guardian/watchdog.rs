@@ -6,8 +6,9 @@
 //! the lead. The last time is the latest such instant, so that a job that is ended in the kill margin costs no reset. A guardian
 //! that dies leaves it armed.
 //!
-//! Voters whose lease is shorter promise less than this node's lease, and a store may give a shorter session than it is asked for;
-//! then the lead ends that much earlier without renewal. So the timeout follows the shortest promise that the lead rests on. Where that leaves less than a second, the device is of no use:
+//! Voters whose lease is shorter promise less than this node's lease, and a store may give a shorter session
+//! than was requested; then the lead ends that much earlier without renewal. So the timeout follows the
+//! shortest promise that the lead rests on. Where that leaves less than a second, the device is of no use:
 //! the node gives up the lead, or leads on without it.
 
 use std::fs::{self, File};
@@ -41,7 +42,7 @@ pub(crate) struct Watchdog {
     timeout: Duration,
 }
 
-/// What begins a setting by which a node leads also without the device; otherwise it is required.
+/// The prefix of a setting by which a node leads also without the device; otherwise it is required.
 const AUTOMATIC: &str = "automatic:";
 
 /// From `linux/watchdog.h`.
@@ -113,7 +114,8 @@ impl WatchdogSpec {
         }
     }
 
-    /// Disarms a device that a dead guardian, of whose job nothing is left, may have left armed; and finds out whether it can be used.
+    /// Disarms a device that a dead guardian, of whose job nothing is left, may have left armed; and finds
+    /// out whether it can be used.
     ///
     /// # Errors
     /// Why it cannot be used, for people.
@@ -157,14 +159,15 @@ impl Watchdog {
         disarm(&self.device);
     }
 
-    /// One that writes to this file.
+    /// Returns a watchdog that writes to this file.
     #[cfg(test)]
     pub(crate) fn standing_in(device: File, timeout: Duration) -> Self {
         Self { device, asked: whole_seconds(timeout), timeout }
     }
 }
 
-/// How long before the end of a lead the machine is reset: when everything else has had half of the margin for its end.
+/// The time before the end of a lead at which the machine is reset: when everything else has had half of the margin for
+/// its end.
 pub(crate) fn slack(kill_margin: Duration) -> Duration {
     kill_margin.divided_by(2)
 }
@@ -191,7 +194,7 @@ pub(crate) fn from_seconds(seconds: i32) -> Duration {
 
 /// Sets the timeout, and returns the one that the device then has, which may be shorter.
 fn set_timeout(device: &File, seconds: i32) -> io::Result<Duration> {
-    // One whose timeout is fixed refuses this, and tells it all the same.
+    // A device whose timeout is fixed refuses this, and reports it all the same.
     let _ = request::<SET_TIMEOUT>(device, seconds);
     let has = match request::<GET_TIMEOUT>(device, 0) {
         // In tests a pipe stands in for a device; the program that is released takes none.

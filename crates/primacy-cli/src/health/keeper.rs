@@ -27,10 +27,10 @@ use crate::guardian::job::{RUN_SCRIPT, SCRIPT, bind_to_parent};
 use crate::process_tree::{Ended, end_descendants};
 use crate::signals;
 
-/// How much of what a failing check prints is reported.
+/// The most bytes of a failing check's output that are reported.
 const OUTPUT_MAX: usize = 2048;
 
-/// What a keeper says of the command.
+/// A keeper's report on the command.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Said {
@@ -52,7 +52,7 @@ pub(super) struct Run {
 pub(super) struct Keeper(AsyncFd<OwnedFd>);
 
 impl Run {
-    /// Starts the command. Nobody else may be reaping all children of this process meanwhile.
+    /// Starts the command. No other code may be reaping all children of this process meanwhile.
     pub(super) fn start(command: &str) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let (read, write) = io::pipe()?;
@@ -90,7 +90,7 @@ impl Run {
             let mut open = true;
             loop {
                 tokio::select! {
-                    // The end comes first: a command may print for ever.
+                    // The end comes first: a command may print without end.
                     biased;
                     end = &mut end => {
                         end.map_err(|error| unusual(&error))?;
@@ -105,7 +105,7 @@ impl Run {
                 }
             }
         }
-        // Nobody is left who could add to it.
+        // No writer is left that could add to it.
         while let Ok(count @ 1..) = self.output.try_read(&mut bytes) {
             keep(&bytes[..count]);
         }
@@ -171,7 +171,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Runs the command until it ends or nobody asks any more, and ends all that is left of it.
+/// Runs the command until it ends or the node has closed the connection, and ends all that is left of it.
 fn keep(node: &io::Stdin) -> io::Result<Ended> {
     // Before anything is started that it must be there to end.
     signals::outlive()?;

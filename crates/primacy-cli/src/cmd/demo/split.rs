@@ -258,8 +258,8 @@ fn nominates(stage: &Stage, node: &str, nominee: &str) -> bool {
     named.as_deref() == Some(nominee)
 }
 
-/// NodeStatus leads these nodes, by the word of each of them, and has its job at work; and, where they know their members,
-/// leads no others.
+/// Returns the leader of these nodes, as each of them reports it, if its job is at work and, where they know
+/// their members, it leads no others.
 fn leader_of(stage: &Stage, part: &[&str]) -> Option<Leader> {
     let mut leader: Option<Leader> = None;
     for node in part {

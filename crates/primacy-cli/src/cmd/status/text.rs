@@ -180,7 +180,7 @@ fn among_peers(who: &NodeStatus, peers: &Peers) -> Vec<String> {
     lines
 }
 
-/// NodeStatus belongs to the cluster, the oldest first.
+/// Formats the members of the cluster, the oldest first.
 pub(crate) fn members(members: &Members) -> String {
     let member = |member: &Member| {
         let suspected = if member.suspected { ", suspected" } else { "" };

@@ -1,7 +1,8 @@
 //! A look at a store from a process of its own.
 //!
-//! A file system that hangs keeps whoever asks it in the kernel, and a process of which one thread is kept there cannot end, not even by
-//! SIGKILL. So another process asks, and this one says within its time that there was no answer, and ends.
+//! A file system that hangs keeps a process that reads it in the kernel, and a process of which one thread is
+//! kept there cannot end, not even by SIGKILL. So another process reads the store, and this one says within
+//! its time that there was no answer, and ends.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -51,7 +52,7 @@ pub(in super::super) fn look_apart(
         .ok_or_else(|| Failure::new(Exit::Failed, "the process that looks at the store was killed"))
 }
 
-/// Passes on what is said there, to its end.
+/// Passes on the output of that process, to its end.
 fn relay<W: io::Write>(
     from: Option<impl Read + Send + 'static>,
     to: impl FnOnce() -> W + Send + 'static,

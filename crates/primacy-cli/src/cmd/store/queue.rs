@@ -1,4 +1,4 @@
-//! The same verbs over a store that keeps sessions: who is first in its queue.
+//! The same verbs over a store that keeps sessions: the first entry of its queue leads.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::control::FirstEntry;
 use crate::exit::{Exit, Failure};
 use crate::printable::one_line;
 
-/// How often a queue is looked at that tells nothing.
+/// The interval at which a queue is read whose store reports no changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What can be known of a queue: the store itself counts out whose session has ended.
+/// The verdict on a queue: the store itself removes the entries of sessions that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
-    /// Somebody is the first, and the session lives.
+    /// The queue has a first entry, and its session lives.
     First,
-    /// Nobody stands.
+    /// No candidate is in the queue.
     Empty,
 }
 

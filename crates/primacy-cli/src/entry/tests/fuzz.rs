@@ -1,4 +1,5 @@
-//! What an operator may write, however wrong it is: the URL of a store, the list of peers, times, and the file of settings.
+//! Input that an operator may write, however wrong it is: the URL of a store, the list of peers, times, and
+//! the file of settings.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ fn settings() {
     });
 }
 
-/// A URL is taken as it is. One with a password is not taken from the command line, and the password is not told.
+/// A URL is taken as it is. One with a password is not taken from the command line, and the password is not
+/// shown.
 fn url(text: &str, draw: &mut Draw<'_>) {
     let sources = Sources::default();
     if !text.starts_with("env:")
@@ -69,8 +71,8 @@ fn time(text: &str) {
     assert_eq!(duration::parse(&written), Ok(time), "{text:?} is written as {written}");
 }
 
-/// What a file says is a setting that there is, with a value that the command line would take, where the file has it; and
-/// what is wrong is told with its place.
+/// Every setting read from a file is a known key, with a value that the command line would take, at the
+/// position where the file has it; and each problem has its position.
 fn settings_file(text: &str, command: &clap::Command) {
     let keys = keys(command);
     let path = Path::new("node.toml");

@@ -28,7 +28,7 @@ fn said(bytes: &[u8], asked: Option<Result<What, Refused>>) {
             assert_eq!(message::parse(heard), Ok(what.clone()));
             let again = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
             assert_eq!(message::parse(&again), Ok(what.clone()));
-            // A name that is none is refused before anybody is asked.
+            // A wrong name is refused before any node is asked.
             if let What::Transfer { to: name } | What::Readmit { node: name } = what
                 && let Err(refused) = parse_node(&name)
             {
@@ -43,7 +43,7 @@ fn said(bytes: &[u8], asked: Option<Result<What, Refused>>) {
     }
 }
 
-/// A refusal is one line, which the one that asked can read; and no longer than some times what was asked.
+/// A refusal is one line, which the client can read; and no longer than some times its request.
 fn refusal(refused: Refused) {
     const LENGTH_MAX: usize = 64 * 1024;
     let line = line(Answer::Refused(refused.clone()));
