@@ -48,9 +48,9 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// The number of consecutive heartbeats missed before the leader is taken to be dead.
     pub miss_count: u32,
-    /// The time to wait for a higher name to answer that it is alive, and half the time to wait for a leader after
-    /// that. To be longer than any round trip: a node that answers later is passed over, and may lead beside the one
-    /// that did not wait.
+    /// The time to wait for a higher name to answer that it is alive; then it waits twice as long for a leader. To be
+    /// longer than any round trip: a node that answers later is passed over, and may lead beside the one that did not
+    /// wait.
     pub answer_timeout: Duration,
     /// True if a node that comes back leaves the lead to the node that has it. To be the same on all nodes.
     pub sticky: bool,

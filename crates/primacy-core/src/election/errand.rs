@@ -1,7 +1,8 @@
-//! Errand: what somebody who does not stand may write into the record of a [`lease`](super::lease).
+//! Errand: a change to the record of a [`lease`](super::lease) by a process that does not campaign.
 //!
-//! There are two errands. A guardian *releases for the dead*: when the holder's process and all its work are gone,
-//! it clears the holder, so that nobody waits for the rest of the lease. And anyone may *ask the holder to resign*.
+//! There are two errands. A guardian *releases for the dead*: when the holder's process and all its work are gone, it
+//! clears the holder, so that no candidate waits for the rest of the lease. And any client may *ask the holder to
+//! resign*.
 //!
 //! Both read the record, change it, and compare-and-set it. An answer that is a conflict, unknown or missing leads
 //! back to reading, so nothing is repeated blindly and nothing is taken to have failed.
@@ -17,34 +18,35 @@ use crate::protocol::{Endpoint, Input, Output, Protocol};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
-/// What is to be done to the record.
+/// The change to the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// Clear the holder, if it is this process life, which is gone with all its work.
+    /// Clear the holder, if it is this incarnation, which is gone with all its work.
     ReleaseFor(Identity),
-    /// Ask whoever holds the record to resign.
+    /// Ask the holder of the record to resign.
     AskToResign {
-        /// Who asks, for people.
+        /// The name of the asker, for people.
         by: String,
     },
 }
 
-/// How an errand ended.
+/// The result of an errand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The record was changed as asked.
     Done,
     /// The time passed and there was nothing to change.
     NothingToDo,
-    /// The time passed and the store did not let it be known.
+    /// The time passed and the outcome of the write stayed unknown.
     Unknown,
 }
 
-/// The machine of one errand. It ends by itself; see [`Errand::ending`].
+/// The state machine of one errand. It ends by itself; see [`Errand::ending`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Errand {
     task: Task,
-    /// A write of the dead may still be under way for as long as a lease; so one that finds nothing looks again.
+    /// The end of the errand. A write of the dead may still be under way for as long as a lease; so an errand that
+    /// finds nothing looks again.
     until: Instant,
     poll_interval: Duration,
     asked: Option<(RequestId, Instant)>,
@@ -52,12 +54,12 @@ pub struct Errand {
     /// The nonce of a release that may have landed.
     nonce: Option<u64>,
     act_at: Instant,
-    /// Nobody knew what became of a write before. One more such answer, and the next read waits: a store that fails at once
-    /// would else be asked as fast as it can answer.
+    /// True if the outcome of the last write was unknown. After one more such answer the next read waits: a store that
+    /// fails at once would else be asked as fast as it can answer.
     unknown_before: bool,
-    /// Until when nothing is read because of that, whatever the store tells meanwhile.
+    /// The time until which nothing is read because of that, whatever the store reports meanwhile.
     waits_until: Instant,
-    /// Whether the last read found nothing to change.
+    /// True if the last read found nothing to change.
     nothing_to_do: bool,
     ending: Option<Ending>,
     rng: Rng,
@@ -85,7 +87,7 @@ impl Errand {
         }
     }
 
-    /// How it ended; `None` while it goes on.
+    /// The result; `None` while it goes on.
     #[must_use]
     pub const fn ending(&self) -> Option<Ending> {
         self.ending
@@ -99,7 +101,7 @@ impl Errand {
             },
             Message::CompareAndSetReply { request, result } if self.answers(request) => match result {
                 Ok(_) => self.ending = Some(Ending::Done),
-                // Somebody else wrote, or nobody knows: look.
+                // Another process wrote, or the outcome is unknown: look.
                 Err(SetError::Unknown) if core::mem::replace(&mut self.unknown_before, true) => {
                     self.waits_until = now.after(self.poll_interval);
                     self.act_at = self.waits_until;
@@ -139,12 +141,12 @@ impl Errand {
         }
     }
 
-    /// The record as it should be; `None` where it needs no change.
+    /// The record after the change; `None` where it needs none.
     fn changed(&mut self, record: &Record) -> Option<Record> {
         let holder = record.holder.as_ref()?;
         match &self.task {
-            // A young record is left to run out: its next holder would believe at once, and somebody may still believe
-            // to hold the one that was deleted before it.
+            // A young record is left to run out: its next holder would believe at once, and the holder of the record
+            // that was deleted before it may still believe.
             Task::ReleaseFor(dead) if holder.identity == *dead && !record.young => {
                 let nonce = self.rng.next_u64();
                 self.nonce = Some(nonce);

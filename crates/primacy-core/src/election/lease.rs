@@ -1,4 +1,4 @@
-//! Lease: whoever holds an expiring record in a compare-and-set store leads.
+//! Lease: the node that holds an expiring record in a compare-and-set store leads.
 //!
 //! Assumes   the store's compare-and-set is linearizable; the rates of any two clocks differ by at most
 //!           `drift_max`. No clocks are compared, and the store's clock plays no part.
@@ -6,7 +6,7 @@
 //! Costs     one write per renewal, some six in a lease; a take-over after silence costs the whole lease, after a release
 //!           or a witnessed death a read and a write.
 //!
-//! How it goes:
+//! The roles of a node:
 //!
 //! ```text
 //!            released, or unchanged for its whole duration          written
@@ -17,12 +17,12 @@
 //!      └──────────────── the record says so ◄── Releasing ◄── drained ─────────┘
 //! ```
 //!
-//! Why two never hold it: a rival starts its watch when it *sees* the record, waits the whole duration and the
-//! drift, and then names the version that it saw, so a renewal in between makes it fail. The holder counts from
-//! before it *asked* for the renewal, less the drift, and so stops believing before any rival may take.
+//! Why two nodes never hold it: a rival starts its watch when it *sees* the record, waits the whole duration and the
+//! drift, and then names the version that it saw, so a renewal in between makes it fail. The holder counts from before
+//! it *asked* for the renewal, less the drift, and so stops believing before any rival may take the record.
 //!
-//! A write has three answers: done, not done, and not known. In the third case the record is read, and the
-//! write is known by its nonce: it is neither repeated blindly nor taken to have failed.
+//! A write has three outcomes: done, not done, and unknown. In the third case the record is read, and the write is
+//! recognised by its nonce: it is neither repeated blindly nor taken to have failed.
 
 mod finite;
 mod status;
@@ -41,73 +41,75 @@ use crate::rng::Rng;
 use crate::term::Term;
 use crate::time::{Drift, Duration, Instant};
 
-/// How many own writes of unknown outcome are remembered. One that is forgotten gives no belief, and that is all.
+/// The number of own writes of unknown outcome that are remembered. One that is forgotten gives no belief, and that is
+/// all.
 const PENDING_MAX: usize = 16;
 
-/// The last token. One above it is no honest election's, and leaves no room for those after it; it is never taken.
+/// The highest token that is accepted. One above it is no honest election's, and leaves no room for later ones; it is
+/// never taken.
 pub const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
 
-/// Who takes part, and how patient it is.
+/// The node and the timing of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life.
+    /// This node, with the incarnation of this process.
     pub me: Identity,
-    /// Where this node can be reached; goes into the record.
+    /// The address of this node, which goes into the record.
     pub address: String,
-    /// How long a rival must see the record unchanged. Fixed for a process life.
+    /// The time for which a rival must see the record unchanged. Fixed for an incarnation.
     pub duration: Duration,
-    /// How far the rates of two clocks may differ.
+    /// The largest difference between the rates of two clocks.
     pub drift_max: Drift,
-    /// How often the holder renews: a third of the duration, or less.
+    /// The interval at which the holder renews: a third of the duration, or less.
     pub renew_interval: Duration,
-    /// After how long the outcome of a request counts as unknown.
+    /// The time after which the outcome of a request counts as unknown.
     pub request_timeout: Duration,
-    /// How often a candidate reads where the store does not tell of changes, and how long it waits before it asks a
-    /// store again that could not be reached.
+    /// The interval at which a candidate reads where the store does not report changes, and the time before it asks
+    /// again a store that was not reached.
     pub poll_interval: Duration,
-    /// The seed of the nonces. Different for each process life.
+    /// The seed of the nonces. Different for each incarnation.
     pub seed: u64,
 }
 
-/// What the store keeps for one election.
+/// The record that the store keeps for one election.
 ///
-/// It holds no time of any clock: a rival measures by its own how long the record has not changed.
+/// It contains no time of any clock: a rival measures by its own clock how long the record has not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Who leads, or `None` when the lead was released.
+    /// The leader, or `None` when the lead was released.
     pub holder: Option<Holder>,
     /// The token of the holder's leadership, or of the last one. It never goes down, and the record is never deleted.
     pub token: FencingToken,
-    /// How long the record must stand unchanged before a rival may take it.
+    /// The time for which the record must stand unchanged before a rival may take it.
     pub duration: Duration,
-    /// How often the holder has renewed.
+    /// The number of renewals by the holder.
     pub renewal: u64,
     /// Drawn anew for every write, so that a writer whose reply was lost finds its own write again.
     pub nonce: u64,
-    /// Somebody asks the holder to resign.
+    /// A request that the holder resign, if there is one.
     pub resign_request: Option<ResignRequest>,
-    /// Its creator waits until whoever held a record that was deleted would have stopped. Until then it must not be
-    /// released by anyone: the next holder would believe at once.
+    /// True while its creator waits until the holder of a deleted record would have stopped. Until then no process must
+    /// release it: the next holder would believe at once.
     pub young: bool,
-    /// What a later version of Primacy has put into the record; kept as it is by every write.
+    /// Fields of a later version of Primacy; every write keeps them as they are.
     pub unknown: Box<[u8]>,
 }
 
-/// Who holds a lease.
+/// The holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// The process life.
+    /// The node and its incarnation.
     pub identity: Identity,
-    /// Where it can be reached, for people and for clients; may be empty.
+    /// The address of the holder, for people and for clients; may be empty.
     pub address: String,
 }
 
-/// A request that anybody may leave in the record by compare-and-set, all other fields kept.
+/// A request that any process may leave in the record by compare-and-set, all other fields kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResignRequest {
     /// The leadership that shall end; a request for another token is void.
     pub token: FencingToken,
-    /// Who asks, for people.
+    /// The name of the asker, for people.
     pub by: String,
 }
 
@@ -119,10 +121,10 @@ pub struct Version(Box<[u8]>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What is said between a candidate and the store.
+/// A message between a candidate and the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// To the store: what does the record say?
+    /// To the store: read the record.
     Read {
         /// The number of this request.
         request: RequestId,
@@ -131,7 +133,7 @@ pub enum Message {
     ReadReply {
         /// The request that is answered.
         request: RequestId,
-        /// What was found.
+        /// The record, or its absence.
         found: Option<Found>,
     },
     /// To the store: write this record if the version is still this one.
@@ -140,21 +142,21 @@ pub enum Message {
         request: RequestId,
         /// The version seen; `None` if there was no record.
         expect: Option<Version>,
-        /// What to write.
+        /// The record to write.
         record: Record,
     },
     /// The answer.
     CompareAndSetReply {
         /// The request that is answered.
         request: RequestId,
-        /// The new version, or why there is none.
+        /// The new version, or the reason why there is none.
         result: Result<Version, SetError>,
     },
     /// From the store: the record may have changed.
     Changed,
 }
 
-/// What a compare-and-set that did not succeed means.
+/// The outcome of a compare-and-set that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetError {
     /// The version has changed; nothing was written.
@@ -165,7 +167,7 @@ pub enum SetError {
     Unavailable,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
     /// A record.
@@ -175,8 +177,8 @@ pub enum Found {
         /// Its version.
         version: Version,
     },
-    /// No record. Whoever creates it starts with this token: the milliseconds since 1970, which is above any token of
-    /// a record that was deleted.
+    /// No record. Its creator starts with this token: the milliseconds since 1970, which is above any token of a record
+    /// that was deleted.
     Absent {
         /// The token for a first record.
         first_token: FencingToken,
@@ -195,13 +197,13 @@ impl Found {
 }
 
 impl Version {
-    /// From what the store calls it.
+    /// Makes a version of the bytes by which the store knows it.
     #[must_use]
     pub fn new(opaque: &[u8]) -> Self {
         Self(opaque.into())
     }
 
-    /// What the store calls it.
+    /// The bytes by which the store knows it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -233,7 +235,7 @@ impl core::fmt::Debug for Version {
 }
 
 impl Record {
-    /// Whether somebody has asked this very leadership to end.
+    /// True if this very leadership was asked to end.
     #[must_use]
     pub fn is_asked_to_resign(&self) -> bool {
         self.resign_request.as_ref().is_some_and(|request| request.token == self.token)
@@ -245,7 +247,7 @@ impl Record {
         self.holder.as_ref().filter(|_| !self.young)
     }
 
-    /// A record that nobody holds: what `primacy init` writes, with `token` above any that was given before.
+    /// A record without a holder, as `primacy init` writes it, with `token` above any that was given before.
     #[must_use]
     pub fn released(token: FencingToken, duration: Duration) -> Self {
         Self {
@@ -261,37 +263,37 @@ impl Record {
     }
 }
 
-/// The machine of one candidate, or of one observer that does not campaign.
+/// The state machine of one candidate, or of one observer that does not campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     config: Config,
     role: Role,
-    /// The application wants this node to lead.
+    /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// What the store showed last.
+    /// The record or absence that the store showed last.
     seen: Option<Seen>,
-    /// The highest token that it ever showed.
+    /// The highest token that the store has ever shown.
     highest: FencingToken,
-    /// Own writes of which it is not known whether they landed.
+    /// The own writes of unknown outcome.
     pending: VecDeque<Write>,
-    /// Nobody knew what became of the last own write. One more such answer, and the next one waits: a store that fails at
-    /// once, on a full disk for example, would else be asked as fast as it can answer.
+    /// True if the outcome of the last own write was unknown. After one more such answer the next write waits: a store
+    /// that fails at once, on a full disk for example, would else be asked as fast as it can answer.
     unknown_before: bool,
-    /// Until when nothing is written because of that, whatever the store tells meanwhile.
+    /// The time until which nothing is written because of that, whatever the store reports meanwhile.
     waits_until: Instant,
     asked: Option<Asked>,
     last_request: RequestId,
-    /// The store told of a change while a request was under way.
+    /// True if the store reported a change while a request was under way.
     changed: bool,
-    /// When to act next, while no request is under way.
+    /// The time of the next action, while no request is under way.
     act_at: Instant,
-    /// One that has just resigned lets others go first.
+    /// The time from which this node may campaign: after a resignation it lets others go first.
     stand_from: Instant,
-    /// Since when the record is seen to be this node's, and young. Its creator believes nothing until a holder of a
-    /// deleted record would have stopped: absence has no version, so that holder does not know yet.
+    /// The time since which the record is seen to be this node's, and young. Its creator believes nothing until a
+    /// holder of a deleted record would have stopped: absence has no version, so that holder does not know yet.
     young_since: Option<Instant>,
-    /// The longest lease that this node knows anybody to have been given.
+    /// The longest lease that this node knows to have been given to any node.
     longest: Duration,
     told_leader: Option<Leader>,
     rng: Rng,
@@ -305,7 +307,7 @@ enum Role {
     /// Has asked for the record, with this token.
     Claiming,
     Holding(Hold),
-    /// Has given up for good what it held or claimed; the record may still name this node, or come to name it.
+    /// Has given up for good the record that it held or claimed, which may still name this node, or come to name it.
     Releasing {
         until: Instant,
     },
@@ -316,17 +318,17 @@ struct Hold {
     token: FencingToken,
     /// The end by this node's clock, whether it believes yet or not.
     valid_until: Instant,
-    /// Set while the holder does not believe yet; the record is young.
+    /// The time from which the holder believes, while it does not yet; the record is young.
     believes_from: Option<Instant>,
     renew_at: Instant,
-    /// Set while the work is being drained. The lease is renewed until it has.
+    /// The reason for resigning, while the work is being drained. The lease is renewed until it has drained.
     resigning: Option<Reason>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     found: Found,
-    /// Since when, on this clock, the record has not changed.
+    /// The time, on this clock, since which the record has not changed.
     since: Instant,
 }
 
@@ -340,7 +342,7 @@ struct Write {
 struct Asked {
     request: RequestId,
     at: Instant,
-    /// The record, where it is a write.
+    /// The record, where the request is a write.
     record: Option<Record>,
 }
 
@@ -382,7 +384,7 @@ impl Protocol for Lease {
 }
 
 impl Lease {
-    /// The machine of `config.me`. It watches from the start, and stands when it is told to.
+    /// The state machine of `config.me`. It watches from the start, and campaigns when commanded to.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         let (rng, longest) = (Rng::new(config.seed), config.duration);
@@ -409,8 +411,8 @@ impl Lease {
         }
     }
 
-    /// Whether it has nothing left to do for an application that has withdrawn: it neither holds the record nor
-    /// has a write under way that could make it the holder.
+    /// True if it has nothing left to do for an application that has withdrawn: it neither holds the record nor has a
+    /// write under way that could make it the holder.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let writes = self.asked.as_ref().is_some_and(|asked| asked.record.is_some());
@@ -453,7 +455,8 @@ impl Lease {
         }
     }
 
-    /// The request that is answered; `None` where the answer is to an earlier one, whose outcome was looked up since.
+    /// Takes the request that is answered; `None` where the answer is to an earlier one, whose outcome was looked up
+    /// since.
     fn take_asked(&mut self, request: RequestId) -> Option<Asked> {
         self.asked.take_if(|asked| asked.request == request)
     }
@@ -463,7 +466,7 @@ impl Lease {
             && hold.believes_from.is_some_and(|from| now >= from)
         {
             hold.believes_from = None;
-            // The next renewal, which is due at once, says that the record is not young any more.
+            // The next renewal, which is due at once, marks the record as not young any more.
             hold.renew_at = now;
             self.act_at = now;
             self.elected();
@@ -495,7 +498,7 @@ impl Lease {
                 self.retire(now, Reason::Unhealthy);
             }
             Command::Resign => self.resign(now, Reason::Resigned),
-            // The record cannot choose who takes it next.
+            // The record cannot choose its next holder.
             Command::Transfer(_) => self.resign(now, Reason::Resigned),
             Command::Down(_) => {} // It has no members.
             Command::Drained => {
@@ -510,8 +513,8 @@ impl Lease {
 
     fn on_read(&mut self, now: Instant, found: Option<Found>) {
         let Some(found) = found else {
-            // The store was not reached. The lease runs on or runs out; asking at once would not help it, nor would
-            // a change that could not be read.
+            // The store was not reached. The lease runs on or runs out; asking at once would not help it, nor would a
+            // change that could not be read.
             self.changed = false;
             self.act_at = now.after(self.config.poll_interval);
             return;
@@ -524,7 +527,7 @@ impl Lease {
         }
     }
 
-    /// Takes note of what was found; returns the own write that it shows to have landed.
+    /// Takes note of the result of a read; returns the own write that it shows to have landed.
     fn see(&mut self, now: Instant, found: Found) -> Option<Write> {
         let same = match (&self.seen, &found) {
             (Some(Seen { found: Found::Record { record: old, .. }, .. }), Found::Record { record, .. }) => {
@@ -563,13 +566,13 @@ impl Lease {
         let stands = self.campaigning && self.healthy;
         match landed {
             Some(write) => self.become_holder(now, write),
-            // What names this node though it does not stand is left from a claim, and keeps others waiting.
+            // A record that names this node though it does not campaign is left from a claim, and keeps others waiting.
             None if self.names_me() && !stands && !self.is_young(now) => self.release(now),
             None => self.consider(now),
         }
     }
 
-    /// Compares what was found with what this node holds: still held, overwritten, or what must never be.
+    /// Compares the result of a read with the lease that this node holds: still held, overwritten, or a violation.
     fn on_read_while_holding(&mut self, now: Instant, hold: &Hold, landed: Option<Write>) {
         let Some(Seen { found, .. }) = &self.seen else { return };
         let Found::Record { record, .. } = found else {
@@ -589,7 +592,7 @@ impl Lease {
         }
         let reason = match record {
             _ if record.token < hold.token => Reason::Violation,
-            // Only where there is no record is one made that is young.
+            // A young record is made only where there is none.
             Record { young: true, .. } => Reason::Removed,
             _ => Reason::Overwritten,
         };
@@ -647,8 +650,8 @@ impl Lease {
         }
     }
 
-    /// Whether the next write waits, since nobody knows what became of the last two. A change that the store tells leads back
-    /// here: such a store may tell one after each write.
+    /// True if the next write waits, because the outcomes of the last two are unknown. A change that the store reports
+    /// leads back here: such a store may report one after each write.
     fn backs_off(&mut self, now: Instant) -> bool {
         let waits = now < self.waits_until;
         if waits {
@@ -657,8 +660,8 @@ impl Lease {
         waits
     }
 
-    /// A token below one that was seen: a store that was set back. Whoever leads there now could be fenced off by
-    /// work that is done already, or worse, repeat a token; so nobody leads here until a person has looked.
+    /// Checks for a token below one that was seen: a store that was set back. A leader there could be fenced off by
+    /// work that is done already, or worse, repeat a token; so this node does not lead until an operator has looked.
     fn distrusts(&mut self, now: Instant) -> bool {
         let Some(Seen { found: Found::Record { record, .. }, since }) = &self.seen else { return false };
         let (seen, found, new) = (self.highest, record.token, *since == now);
@@ -678,7 +681,7 @@ impl Lease {
     fn act(&mut self, now: Instant) {
         match &self.role {
             Role::Holding(hold) if now >= hold.renew_at => self.renew(now),
-            // Of a record that is absent the read tells the first token, which must be a fresh one.
+            // If the record is absent, a read tells the first token, which must be a fresh one.
             Role::Waiting if self.may_stand(now) && self.knows_record() && self.is_free(now) => {
                 self.consider(now)
             }
@@ -696,7 +699,7 @@ impl Lease {
         }
     }
 
-    /// Takes the record if it is free and this node stands; waits otherwise.
+    /// Takes the record if it is free and this node campaigns; waits otherwise.
     fn consider(&mut self, now: Instant) {
         if self.seen.is_none() {
             return self.read(now);
@@ -715,7 +718,7 @@ impl Lease {
         let holder = Some(Holder { identity: self.config.me, address: self.config.address.clone() });
         let (expect, record) = match found {
             Found::Record { record, version } => {
-                // Unchanged for its whole duration, a young record has grown up; taken before that, it has not.
+                // Unchanged for its whole duration, a young record is young no more; taken before that, it stays young.
                 let young = record.young && (record.holder.is_none() || self.is_mine(record));
                 let (token, expect) = (record.token.next(), Some(version.clone()));
                 (expect, Record { holder, token, renewal: 0, resign_request: None, young, ..record.clone() })
@@ -729,14 +732,14 @@ impl Lease {
         self.write(now, expect, Record { duration: self.config.duration, ..record });
     }
 
-    /// From when on the record may be taken, by this clock; `None` if it is not known.
+    /// The time, by this clock, from which the record may be taken; `None` if it is not known.
     fn free_from(&self) -> Option<Instant> {
         let seen = self.seen.as_ref()?;
         match &seen.found {
-            // Of a store that was set back, or of one that was never honest.
+            // The store was set back, or never honest.
             Found::Record { record, .. } if !(self.highest..=TOKEN_MAX).contains(&record.token) => None,
             Found::Record { record, .. } => match &record.holder {
-                // What names this node without it holding is left from a leadership that has ended.
+                // A record that names this node without it holding is left from a leadership that has ended.
                 Some(holder) if holder.identity != self.config.me => {
                     Some(seen.since.after(self.config.drift_max.lengthen(record.duration)))
                 }
@@ -749,7 +752,7 @@ impl Lease {
     fn become_holder(&mut self, now: Instant, write: Write) {
         let valid_until = self.valid_until(write.asked_at);
         if now >= valid_until || !self.campaigning || !self.healthy {
-            // The answer took longer than the lease, or is not wanted any more. Nobody was told to work.
+            // The answer took longer than the lease, or is not wanted any more. No work was told to begin.
             self.role = Role::Waiting;
             return if self.campaigning && self.healthy { self.consider(now) } else { self.release(now) };
         }
@@ -763,7 +766,7 @@ impl Lease {
         }
     }
 
-    /// When whoever held a record that was deleted has surely stopped; `None` if the record is not young.
+    /// The time by which the holder of a deleted record has surely stopped; `None` if the record is not young.
     fn grows_up_at(&self) -> Option<Instant> {
         Some(self.young_since?.after(self.config.drift_max.lengthen(self.longest)))
     }
@@ -776,7 +779,7 @@ impl Lease {
 
     // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// The end of a lease that was asked for then.
+    /// The end of a lease that was asked for at `asked_at`.
     fn valid_until(&self, asked_at: Instant) -> Instant {
         asked_at.after(self.config.drift_max.shorten(self.config.duration))
     }
@@ -809,7 +812,7 @@ impl Lease {
         };
         let (record, version) = (record.clone(), version.clone());
         let (young, renewal) = (self.is_young(now), record.renewal.wrapping_add(1));
-        // Its own, whatever somebody has written there: that claim binds the others if this node dies.
+        // Its own duration, whatever another process has written there: that claim binds the others if this node dies.
         let duration = self.config.duration;
         self.write(now, Some(version), Record { renewal, young, duration, ..record });
     }
@@ -820,7 +823,7 @@ impl Lease {
                 self.step_down(Reason::Expired);
                 self.act_at = now;
             }
-            // The store did not let it be released; after a whole lease nobody waits for that any more.
+            // The store did not let it be released; after a whole lease no candidate waits for that any more.
             Role::Releasing { until } if now >= *until => {
                 self.role = Role::Waiting;
                 self.pending.clear();
@@ -832,7 +835,7 @@ impl Lease {
 
     // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
 
-    /// Leaves candidacy, or the lead in order.
+    /// Ends a candidacy, or resigns the lead in order.
     fn retire(&mut self, now: Instant, reason: Reason) {
         match &self.role {
             Role::Holding(_) => self.resign(now, reason),
@@ -856,7 +859,7 @@ impl Lease {
     /// Gives up the token for good, and only then tells the store.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
-        // The others go first: by then each of them has looked, also where the store does not tell of changes.
+        // The others go first: by then each of them has looked, also where the store does not report changes.
         self.stand_from = now.after(self.config.poll_interval.times(2));
         self.release(now);
     }

@@ -1,16 +1,17 @@
-//! What the elections on a ring share: everything but how they find the highest name.
+//! The shared part of the elections on a ring: all but the search for the highest name.
 //!
-//! A node passes messages to the next one on the ring that is there (see [`neighbours`](crate::neighbours)). Each hop is
-//! confirmed; what is not is sent once more, and then to the next but one. Whoever is skipped is knocked at whenever something
-//! goes past it, for it may be back. Whoever finds that it has the highest name says so once around the ring, and again with each
-//! heartbeat. How the highest name is found is a [`Probing`]: [`ring`](super::ring) or
-//! [`ring_bidirectional`](super::ring_bidirectional).
+//! A node passes messages to the next one on the ring that is there (see [`neighbours`](crate::neighbours)). Each hop
+//! is confirmed; an unconfirmed message is sent once more, and then to the next node but one. A skipped node is sent a
+//! knock whenever a message goes past it, for it may be back. A node that finds that it has the highest name announces
+//! it once around the ring, and again with each heartbeat. The highest name is found by a [`Probing`]:
+//! [`ring`](super::ring) or [`ring_bidirectional`](super::ring_bidirectional).
 //!
-//! Rounds are numbered, and every message carries the highest number that its sender has heard of: what carries a lower one than
-//! its receiver knows is late, and whoever it speaks of is told the number. Then a candidate sends its name in that round, too,
-//! and a leader shows itself in it. A round that comes to nothing is begun again. Where two lead, the one of the later round
-//! stays, or of two in the same the higher name. A higher name that comes back takes over, as the textbooks have it; or, where
-//! the election is `sticky`, it waits until there is need: a leader swallows what would replace it, and shows itself.
+//! Rounds are numbered, and every message carries the highest number that its sender has heard of; a message with a
+//! lower number than its receiver knows is late, and the node that it speaks of is told the number. Then a candidate
+//! sends its name in that round, too, and a leader announces itself in it. A round without a result is begun again.
+//! Where two lead, the one of the later round stays, or of two in the same the higher name. A higher name that comes
+//! back takes over, as the textbooks have it; or, where the election is `sticky`, it waits until there is need: a
+//! leader swallows what would replace it, and announces itself.
 
 mod hops;
 
@@ -28,63 +29,63 @@ use crate::protocol::{
 use crate::term::Term;
 use crate::time::{Duration, Instant};
 
-/// A number of a round above this one is no honest node's.
+/// The highest number of a round that an honest node sends.
 pub const ROUND_MAX: Term = Term(u64::MAX / 2);
 
-/// How often the same is sent to a node until it is skipped.
+/// The number of times a message is sent to a node before the node is skipped.
 const TRIES_MAX: u32 = 2;
 
-/// Who takes part, and how patient they are.
+/// The nodes and the timing of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life.
+    /// This node, with the incarnation of this process.
     pub me: Identity,
-    /// All nodes in the order of the ring, this one among them. Who is elected, the order of the names decides.
+    /// All nodes in the order of the ring, this one among them. The order of the names decides the election.
     pub ring: Arc<[NodeId]>,
-    /// How often the leader shows itself.
+    /// The interval at which the leader sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// How many heartbeats in a row must be missed until the leader is taken to be dead.
+    /// The number of consecutive heartbeats missed before the leader is taken to be dead.
     pub miss_count: u32,
-    /// How long the next node may take to confirm that it has received something. To be longer than any round trip: whoever
-    /// answers later is skipped, and may lead beside the others.
+    /// The time in which the next node has to confirm a message. To be longer than any round trip: a node that answers
+    /// later is skipped, and may lead beside the others.
     pub hop_timeout: Duration,
-    /// Whether a node that comes back leaves the lead to whoever has it. To be the same on all nodes.
+    /// True if a node that comes back leaves the lead to the node that has it. To be the same on all nodes.
     pub sticky: bool,
 }
 
-/// How the highest name is found: what is remembered of one round.
+/// The search for the highest name: a node's state of one round.
 pub trait Probing: Clone + Default {
-    /// What goes around.
+    /// The message that goes around.
     type Probe: Copy + core::fmt::Debug + Eq + core::hash::Hash;
 
-    /// How many times the way around the ring a round may take, if the highest name begins last.
+    /// The number of turns around the ring that a round may take, if the highest name begins last.
     const TURNS: u64;
 
-    /// This node sends its own name.
+    /// Sends this node's own name.
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Self::Probe)>;
 
-    /// Whether nothing is to be gained by sending this node's name: it has left the node in this round, or it cannot win.
+    /// True if sending this node's name is needless: it has left the node in this round, or it cannot win.
     fn takes_part(&self) -> bool;
 
-    /// Whose name is in it.
+    /// The node whose name is in the probe.
     fn candidate(probe: &Self::Probe) -> Identity;
 
-    /// A probe has come, on its way in this direction.
+    /// Handles a probe that has come, on its way in this direction.
     fn take(&mut self, at: Place, direction: Direction, probe: Self::Probe) -> Found<Self::Probe>;
 }
 
-/// Where a probe has come to.
+/// The node that a probe has reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The node.
     pub me: Identity,
-    /// Whether it may win. One that may not passes on what it would have answered.
+    /// True if it may win. A node that may not passes on the probes that it would have answered.
     pub stands: bool,
-    /// How many nodes are on the ring, whether they are there or not.
+    /// The number of nodes on the ring, whether they are there or not.
     pub count: usize,
 }
 
-/// What a probe has led to.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found<P> {
     /// These are to be sent.
@@ -93,55 +94,55 @@ pub enum Found<P> {
     Highest,
 }
 
-/// What nodes say to each other. Its size is bounded: it has no list, and no text but the names of one node or two.
+/// A message between nodes. Its size is bounded: it has no list, and no text but the names of one node or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message<P> {
-    /// The process life of the sender.
+    /// The incarnation of the sender.
     pub incarnation: Incarnation,
     /// The highest number of a round that the sender has heard of; at most [`ROUND_MAX`].
     pub round: Term,
-    /// The sender's number of this message, counted from 1 in each of its lives. [`Body::Received`] repeats that of the message
-    /// that it confirms; [`Body::Late`] has none, 0.
+    /// The sender's number of this message, counted from 1 in each of its incarnations. [`Body::Received`] repeats that
+    /// of the message that it confirms; [`Body::Late`] has none, 0.
     pub number: u64,
-    /// What is said.
+    /// The content.
     pub body: Body<P>,
 }
 
-/// The parts of the conversation.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body<P> {
-    /// What the highest name is found by.
+    /// The search for the highest name.
     Probe {
-        /// On its way in this direction.
+        /// The direction in which it is on its way.
         direction: Direction,
-        /// What it is.
+        /// The probe.
         probe: P,
     },
-    /// Onward: "this one leads", once when it has won, and then with every heartbeat.
+    /// Onward: "This node leads", once when it has won, and then with every heartbeat.
     Elected {
-        /// Who, and in which term: the round that it has won; at most [`Message::round`].
+        /// The leader, and its term: the round that it has won; at most [`Message::round`].
         leader: Leader,
-        /// How often it has said so.
+        /// The number of times it has announced itself.
         beat: u64,
-        /// How many have passed it on; below the number of nodes.
+        /// The number of nodes that have passed it on; below the number of nodes.
         hops: u32,
     },
-    /// Onward: "this one leads no more".
+    /// Onward: "This node leads no more."
     Resigned {
-        /// Who, and in which term; at most [`Message::round`].
+        /// The former leader, and its term; at most [`Message::round`].
         leader: Leader,
-        /// How many have passed it on; below the number of nodes.
+        /// The number of nodes that have passed it on; below the number of nodes.
         hops: u32,
     },
-    /// To one that was skipped: "are you there?"
+    /// To a skipped node: "Are you there?"
     Knock,
-    /// To the one before: "I have what you have sent under this number".
+    /// To the node before: "I have the message that you sent under this number."
     Received,
-    /// To a candidate or a leader that has not heard of the latest round: "there was this one meanwhile".
+    /// To a candidate or a leader that has not heard of the latest round: "There was this one meanwhile."
     Late,
 }
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OnARing<P: Probing> {
     config: Config,
@@ -149,17 +150,17 @@ pub struct OnARing<P: Probing> {
     role: Role,
     /// The highest number of a round that this node has heard of.
     round: Term,
-    /// What is remembered of it.
+    /// The state of the search in that round.
     probing: P,
     /// The last round that this node has won; 0 for none.
     won: Term,
     hops: Hops<Body<P::Probe>>,
-    /// When those who are skipped may next be asked whether they are back.
+    /// The time from which skipped nodes may be asked again whether they are back.
     knocks_at: Instant,
-    /// The application wants this node to lead.
+    /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// It does not campaign before then: it has just resigned, or has only just been told to stand.
+    /// The time before which it does not campaign: it has just resigned, or was only just told to campaign.
     yields_until: Instant,
     occasion: Occasion,
     told_leader: Option<Leader>,
@@ -170,9 +171,9 @@ pub struct OnARing<P: Probing> {
 enum Role {
     /// Hears a leader, or waits for one.
     Following { leader: Option<Leader>, beat: u64, detector: MissedHeartbeats },
-    /// Has sent its own name in this round; begins another when nothing comes of it.
+    /// Has sent its own name in this round; begins another when that has no result.
     Electing { round: Term, until: Instant },
-    /// In the term that is the round that it has won. It has shown itself since it heard of round `told`.
+    /// Leads in the term that is the round that it has won. It has announced itself since it heard of round `told`.
     Leading { term: Term, told: Term, beat: u64, beat_at: Instant, resigning: Option<Reason> },
 }
 
@@ -209,7 +210,7 @@ impl<P: Probing> Protocol for OnARing<P> {
 }
 
 impl<P: Probing> OnARing<P> {
-    /// The machine of `config.me`. It listens first, and does not campaign until it is told to.
+    /// The state machine of `config.me`. It listens first, and does not campaign until commanded to.
     ///
     /// # Panics
     /// If this node is not on the ring, or a name is on it twice.
@@ -223,8 +224,8 @@ impl<P: Probing> OnARing<P> {
         )
     }
 
-    /// The same, of a ring that was looked through before: for simulations, whose rings have thousands of nodes, of
-    /// [`Neighbours::all`].
+    /// The same, with the neighbours of a ring that was checked before: for simulations, whose rings have thousands of
+    /// nodes, of [`Neighbours::all`].
     #[must_use]
     pub fn among(config: Config, neighbours: Neighbours, now: Instant) -> Self {
         let detector = MissedHeartbeats::new(config.heartbeat_interval, config.miss_count, now);
@@ -246,8 +247,8 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// Sends its own name now, whether there is a leader or not: what a textbook means by "a process initiates". In the
-    /// first round, if it has heard of none.
+    /// Sends its own name now, whether there is a leader or not: a textbook's "a process initiates". In the first
+    /// round, if it has heard of none.
     pub fn initiate(&mut self, now: Instant) {
         if self.may_stand(now) {
             self.elect(now);
@@ -285,7 +286,7 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// Whether an honest node can say this.
+    /// True if an honest node can send this.
     fn is_possible(&self, round: Term, body: &Body<P::Probe>) -> bool {
         let said = match body {
             Body::Elected { leader, .. } | Body::Resigned { leader, .. } => {
@@ -296,14 +297,14 @@ impl<P: Probing> OnARing<P> {
         said && round <= ROUND_MAX
     }
 
-    /// Whoever stands or leads has not heard of the latest round.
+    /// Tells a candidate or a leader of the latest round, of which it has not heard.
     fn tell_late(&mut self, whom: Identity) {
         if whom.node != self.config.me.node && self.neighbours.knows(whom.node) {
             self.transmit(whom.node, 0, self.round, Body::Late);
         }
     }
 
-    /// Whoever stands sends its name in the latest round, and whoever leads shows itself in it.
+    /// Brings this node into the latest round: a candidate sends its name in it, and a leader announces itself.
     fn keep_up(&mut self, now: Instant) {
         match self.role {
             Role::Electing { round, .. } if round < self.round => self.stand(now),
@@ -323,7 +324,7 @@ impl<P: Probing> OnARing<P> {
                 if detector.suspects(now) && now >= self.yields_until =>
             {
                 let (leader, beat, due) = (*leader, *beat, detector.deadline().max(self.yields_until));
-                // Whoever has overslept may only have missed what was said: it listens once more.
+                // A node that was asleep may only have missed the messages: it listens once more.
                 if now >= due.after(self.config.hop_timeout) {
                     self.follow(now, leader, beat);
                 } else {
@@ -331,7 +332,7 @@ impl<P: Probing> OnARing<P> {
                 }
             }
             Role::Electing { until, .. } if now >= *until => self.elect(now),
-            // Also while its work drains: nobody else shall lead before that has ended.
+            // Also while its work drains: no other node shall lead before that has ended.
             Role::Leading { beat_at, .. } if now >= *beat_at => self.announce(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Leading { .. } => {} // Early.
         }
@@ -355,7 +356,7 @@ impl<P: Probing> OnARing<P> {
                 self.healthy = false;
                 self.retire(now, Reason::Unhealthy);
             }
-            // The names decide who is next, and nothing else does.
+            // The names alone decide which node is next.
             Command::Resign | Command::Transfer(_) => self.retire(now, Reason::Resigned),
             Command::Down(_) => {} // There is no membership.
             Command::Drained => {
@@ -443,7 +444,7 @@ impl<P: Probing> OnARing<P> {
 
     // ── leading and following ───────────────────────────────────────────────────────────────────────────────
 
-    /// Says once around the ring that this node leads.
+    /// Announces once around the ring that this node leads.
     fn announce(&mut self, now: Instant) {
         let Role::Leading { term, told, beat, beat_at, .. } = &mut self.role else { return };
         *beat += 1;
@@ -508,7 +509,7 @@ impl<P: Probing> OnARing<P> {
         self.role = Role::Following { leader, beat, detector };
     }
 
-    /// Leaves candidacy, or asks the application to drain.
+    /// Ends a candidacy, or asks the application to drain.
     fn retire(&mut self, now: Instant, reason: Reason) {
         match &mut self.role {
             Role::Leading { resigning: resigning @ None, .. } => {
@@ -523,7 +524,7 @@ impl<P: Probing> OnARing<P> {
 
     // ── the ring ────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// To the next node that is there. If nobody is, this node has the highest name of all.
+    /// Sends to the next node that is there. If there is none, this node has the highest name of all.
     fn send(&mut self, now: Instant, direction: Direction, body: Body<P::Probe>) {
         self.send_of_round(now, direction, self.round, body);
     }
@@ -538,7 +539,8 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// What has met as many nodes as there are goes no further: the one that it was to come back to is not there.
+    /// Passes on a message that has met fewer nodes than there are. Another goes no further: the node that it was to
+    /// come back to is not there.
     fn pass_on(&mut self, now: Instant, hops: u32, body: impl FnOnce(u32) -> Body<P::Probe>) {
         let hops = hops.saturating_add(1);
         if (hops as usize) < self.neighbours.count() {
@@ -546,7 +548,7 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// A hop was not confirmed in time.
+    /// Handles a hop that was not confirmed in time.
     fn on_overdue(&mut self, now: Instant, hop: Hop<Body<P::Probe>>) {
         let Hop { to, number, direction, round, body, tries, .. } = hop;
         let skips = tries >= TRIES_MAX || self.neighbours.is_gone(to);
@@ -563,7 +565,8 @@ impl<P: Probing> OnARing<P> {
         self.send_of_round(now, direction, round, body); // The round that it was first sent in.
     }
 
-    /// Whoever is skipped may be back. It is asked when something goes past it, and not more often than it could answer.
+    /// Asks skipped nodes whether they are back, when a message goes past them, and not more often than they could
+    /// answer.
     fn knock(&mut self, now: Instant) {
         let skipped: BTreeSet<NodeId> = self.neighbours.skipped().collect();
         if skipped.is_empty() || now < self.knocks_at {
@@ -589,7 +592,7 @@ impl<P: Probing> OnARing<P> {
         self.round
     }
 
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         match &self.role {
@@ -599,7 +602,7 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// What made this node stand, if it stands or leads.
+    /// The event that made this node campaign, if it campaigns or leads.
     #[must_use]
     pub const fn occasion(&self) -> Occasion {
         self.occasion

@@ -1,12 +1,12 @@
 //! Ring (Chang and Roberts 1979): a probe that goes round carries the highest name that it has met.
-//! Assumes   a ring on which everybody reaches the next one that is alive; crashes, not partitions.
+//! Assumes   a ring on which each node reaches the next one that is alive; crashes, not partitions.
 //! Promises  at most one leader *only while that holds*; a partition elects two. No token.
 //! Costs     with all n nodes starting, n·Hₙ probes on the average over all rings, 2n − 1 at best, n(n + 1)/2 at worst; and n
 //!           messages to announce the leader. Each heartbeat is n messages.   Prefer `quorum`; or let one confirm it.
 //!
-//! How it goes: whoever misses the leader sends a probe with its own name. A node passes on a probe with a higher name than its
-//! own; a lower one it replaces by its own, once, and swallows after that. A node that its own name comes back to has the
-//! highest one, and [says so](super::on_a_ring).
+//! A node that misses the leader sends a probe with its own name. A node passes on a probe with a higher name than its
+//! own; a lower one it replaces by its own, once, and swallows after that. A node that its own name comes back to has
+//! the highest one, and [announces it](super::on_a_ring).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,29 +15,29 @@ use super::on_a_ring::{Found, OnARing, Place, Probing};
 use crate::id::Identity;
 use crate::neighbours::Direction;
 
-/// The machine of one node.
+/// The state machine of one node.
 pub type Ring = OnARing<ChangRoberts>;
 
-/// What a node remembers of one round.
+/// A node's state of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChangRoberts {
-    /// Its own name has left it, or a higher one, against which it cannot win.
+    /// True if its own name has left it, or a higher one, against which it cannot win.
     takes_part: bool,
 }
 
 /// The highest name so far. Its size is bounded: an identity and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Probe {
-    /// Whose name it is.
+    /// The node that has the name.
     pub candidate: Identity,
-    /// How many have passed it on; below the number of nodes.
+    /// The number of nodes that have passed it on; below the number of nodes.
     pub hops: u32,
 }
 
 impl Probing for ChangRoberts {
     type Probe = Probe;
 
-    /// Once until the highest name has heard of it, and once for that name.
+    /// One until the highest name has heard of it, and one for that name.
     const TURNS: u64 = 2;
 
     fn takes_part(&self) -> bool {
@@ -56,11 +56,11 @@ impl Probing for ChangRoberts {
     fn take(&mut self, at: Place, direction: Direction, probe: Probe) -> Found<Probe> {
         let Probe { candidate, hops } = probe;
         if candidate.node == at.me.node {
-            // What a node sent in an earlier life, or before it was told not to stand, elects nobody.
+            // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
             if candidate == at.me && at.stands { Found::Highest } else { Found::Send(Vec::new()) }
         } else if candidate.node > at.me.node || !at.stands {
             self.takes_part = true;
-            // What has met as many nodes as there are goes no further: its own node is not there any more.
+            // A probe that has met as many nodes as there are goes no further: its own node is not there any more.
             let hops = hops.saturating_add(1);
             let goes_on = (hops as usize) < at.count;
             Found::Send(goes_on.then_some((direction, Probe { candidate, hops })).into_iter().collect())

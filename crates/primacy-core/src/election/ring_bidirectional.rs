@@ -1,12 +1,13 @@
 //! Bidirectional ring (Hirschberg and Sinclair 1980): each candidate asks ever larger neighbourhoods on both sides.
-//! Assumes   a ring on which everybody reaches the next one that is alive, both ways; crashes, not partitions.
+//! Assumes   a ring on which each node reaches the next one that is alive, both ways; crashes, not partitions.
 //! Promises  at most one leader *only while that holds*; a partition elects two. No token.
-//! Costs     at most 8n(1 + ⌈log₂ n⌉) messages, whoever starts and however the names lie; and n to announce the leader. Each
-//!           heartbeat is n messages.   Prefer `quorum`; or let one confirm it.
+//! Costs     at most 8n(1 + ⌈log₂ n⌉) messages, whichever nodes start and however the names lie; and n to announce the
+//!           leader. Each heartbeat is n messages.   Prefer `quorum`; or let one confirm it.
 //!
-//! How it goes: in phase k a candidate sends its name 2ᵏ nodes far in both directions. A node with a higher name swallows it; the
-//! last node that it reaches sends an answer back. With answers from both sides the candidate goes into the next phase. A node
-//! that its own name comes back to, from the other side, has the highest one, and [says so](super::on_a_ring).
+//! In phase k a candidate sends its name 2ᵏ nodes far in both directions. A node with a higher name swallows it; the
+//! last node that it reaches sends an answer back. With answers from both sides the candidate goes into the next phase.
+//! A node that its own name comes back to, from the other side, has the highest one, and
+//! [announces it](super::on_a_ring).
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -16,49 +17,49 @@ use super::on_a_ring::{Found, OnARing, Place, Probing};
 use crate::id::Identity;
 use crate::neighbours::Direction;
 
-/// The machine of one node.
+/// The state machine of one node.
 pub type RingBidirectional = OnARing<HirschbergSinclair>;
 
-/// What a node remembers of one round.
+/// A node's state of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HirschbergSinclair {
     /// The phase that it is in with its own name; `None` if that has not left it.
     phase: Option<u32>,
-    /// From which sides the answers of that phase have come.
+    /// The sides from which the answers of that phase have come.
     answered: BTreeSet<Direction>,
 }
 
-/// What goes around. Its size is bounded: an identity and two numbers.
+/// A message of the search. Its size is bounded: an identity and two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
-    /// "Is anybody here with a higher name?"
+    /// A question: "Is there a higher name here?"
     Out {
-        /// Whose name it is.
+        /// The node that asks.
         candidate: Identity,
-        /// In which phase; at most [`PHASE_MAX`].
+        /// The phase; at most [`PHASE_MAX`].
         phase: u32,
-        /// How many nodes it is still to reach; at most 2 to the power of the phase.
+        /// The number of nodes that it is still to reach; at most 2 to the power of the phase.
         left: u32,
     },
-    /// "Nobody on this side, as far as you have asked."
+    /// The answer: "None on this side, as far as you have asked."
     Back {
-        /// Who has asked.
+        /// The node that has asked.
         candidate: Identity,
-        /// In which phase; at most [`PHASE_MAX`].
+        /// The phase; at most [`PHASE_MAX`].
         phase: u32,
-        /// How many nodes it may still reach: as many as the question did.
+        /// The number of nodes that it may still reach: as many as the question did.
         left: u32,
     },
 }
 
-/// A phase beyond this one would ask more nodes than there can be.
+/// The last phase: a phase beyond it would ask more nodes than there can be.
 pub const PHASE_MAX: u32 = 31;
 
 impl Probing for HirschbergSinclair {
     type Probe = Probe;
 
-    /// Once until the highest name has heard of it; there and back 1 + 2 + 4 + … nodes, which is below four turns; and once
-    /// around.
+    /// One until the highest name has heard of it; there and back 1 + 2 + 4 + … nodes, which is below four turns; and
+    /// one around.
     const TURNS: u64 = 6;
 
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Probe)> {
@@ -77,7 +78,7 @@ impl Probing for HirschbergSinclair {
 
     fn take(&mut self, at: Place, direction: Direction, probe: Probe) -> Found<Probe> {
         match probe {
-            // What a node sent in an earlier life, or before it was told not to stand, elects nobody.
+            // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
             Probe::Out { candidate, .. } | Probe::Back { candidate, .. }
                 if candidate.node == at.me.node && !(candidate == at.me && at.stands) =>
             {
@@ -102,12 +103,12 @@ impl Probing for HirschbergSinclair {
     }
 }
 
-/// How many nodes a candidate asks on each side.
+/// The number of nodes that a candidate asks on each side.
 const fn reach(phase: u32) -> u32 {
     1 << if phase < PHASE_MAX { phase } else { PHASE_MAX }
 }
 
-/// A question goes on, or is answered by the last node that it reaches.
+/// Sends a question on, or answers it at the last node that it reaches.
 fn pass(
     direction: Direction,
     candidate: Identity,

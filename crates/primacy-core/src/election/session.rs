@@ -1,4 +1,4 @@
-//! Session: whoever is first in a store's queue of entries leads; an entry goes when its owner's session ends.
+//! Session: the first in a store's queue of entries leads; an entry goes when its owner's session ends.
 //!
 //! Assumes   the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
 //!           the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`.
@@ -7,7 +7,7 @@
 //!           whole session, after a resignation or a witnessed death the news of it and a look. No herd: only the next
 //!           in the queue is told.
 //!
-//! How it goes:
+//! The roles of a node:
 //!
 //! ```text
 //!            a session, and an entry in the queue        the entry is the first, and the session was kept alive
@@ -17,16 +17,17 @@
 //!      └─── the entry is out of the queue ◄── Leaving ◄── drained, or not kept alive ───┘
 //! ```
 //!
-//! Why two never lead: the store shows a second entry as the first only when the one before it is gone, because its owner
-//! took it out, or its guardian did, or its session ended. The owner stops believing before it takes it out; and it counts
-//! from before it *asked* to be kept alive, less the drift, and so stops before the store may end its session.
+//! Why two nodes never lead: the store shows a second entry as the first only when the one before it is gone, because
+//! its owner took it out, or its guardian did, or its session ended. The owner stops believing before it takes it out;
+//! and it counts from before it *asked* to be kept alive, less the drift, and so stops before the store may end its
+//! session.
 //!
-//! Every request may be repeated: a session that nobody keeps alive goes by itself, and an entry is found again by its
-//! session. So an answer that did not come is no riddle here, and needs no nonce.
+//! Every request may be repeated: a session that is not kept alive goes by itself, and an entry is found again by its
+//! session. So a missing answer does no harm here, and needs no nonce.
 //!
 //! Two requests may be under way at once, and no more: a keep-alive, and one other. A keep-alive must not wait behind a
-//! look that the store is slow to answer, or the lead would be lost to a question; and what the queue is asked, is
-//! asked in order.
+//! look that the store is slow to answer, or the lead would be lost to a question; and the requests to the queue are
+//! made in order.
 
 mod eviction;
 mod finite;
@@ -46,43 +47,44 @@ use crate::protocol::{
 use crate::term::Term;
 use crate::time::{Drift, Duration, Instant};
 
-/// A session is kept alive this many times before it would end.
+/// The number of times a session is kept alive before it would end.
 const KEEP_ALIVES: u64 = 3;
 
-/// Who takes part, and how patient it is.
+/// The node and the timing of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life, and where it can be reached; goes into its entry.
+    /// This node, with the incarnation of this process, and its address; goes into its entry.
     pub me: Holder,
-    /// How long the store shall wait for a keep-alive. It may decide otherwise, and what it says counts.
+    /// The time for which the store is asked to wait for a keep-alive. It may decide otherwise, and its decision
+    /// counts.
     pub timeout: Duration,
-    /// A session that the store ends sooner than this is of no use: the work could not end in order in it.
+    /// The shortest timeout of a session that is of use: in a shorter one the work could not end in order.
     pub timeout_min: Duration,
-    /// How far the rates of two clocks may differ.
+    /// The largest difference between the rates of two clocks.
     pub drift_max: Drift,
-    /// How often the session is kept alive, at the least: a third of it where that is less.
+    /// The longest interval between keep-alives: a third of the session's timeout where that is less.
     pub keep_alive_interval: Duration,
-    /// How often a node looks that the store has told nothing. Shorter than `timeout`: for no longer than that says what was seen
-    /// who leads.
+    /// The interval at which a node looks if the store has reported nothing. Shorter than `timeout`: a look shows the
+    /// leader for no longer than that.
     pub look_interval: Duration,
-    /// After how long a request counts as unanswered.
+    /// The time after which a request counts as unanswered.
     pub request_timeout: Duration,
-    /// How long a node waits before it asks a store again that could not be reached, or begins a session anew.
+    /// The time before a node asks again a store that was not reached, or begins a session anew.
     pub poll_interval: Duration,
 }
 
-/// What a store calls a session.
+/// The name of a session in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Box<str>);
 
 impl SessionId {
-    /// From what the store calls it.
+    /// Makes an id of the name in the store.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// What the store calls it.
+    /// The name in the store.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -92,87 +94,87 @@ impl SessionId {
 /// One candidate in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Who stands. Of a stranger, who is no node of ours, the name is made of what the store shows of it, its count is 0,
-    /// and its nonce is made of its session.
+    /// The candidate. For a foreign client, which is no node of ours, the name is made of what the store shows of it,
+    /// its count is 0, and its nonce is made of its session.
     pub holder: Holder,
-    /// What the store counted when the entry was made; later entries have higher ones.
+    /// The store's count when the entry was made; later entries have higher ones.
     pub token: FencingToken,
 }
 
-/// Where a session's entry stands.
+/// The position of a session's entry in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// It is the first: it leads, as long as its session lives.
+    /// The first: it leads, as long as its session lives.
     First {
         /// Its token.
         token: FencingToken,
-        /// Somebody has asked it to resign.
+        /// True if it was asked to resign.
         asked_to_resign: bool,
     },
-    /// Others stand before it.
+    /// Behind others.
     Behind {
         /// The first one.
         first: Entry,
     },
 }
 
-/// Why a store did not answer as hoped.
+/// The reason why a store did not answer as hoped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trouble {
     /// The session has ended, and its entries are gone.
     Ended,
-    /// There was no answer; what was asked for may have been done, or may yet be.
+    /// There was no answer; the request may have been done, or may yet be.
     NoAnswer,
 }
 
-/// How a request of a session ended.
+/// The result of a session's request.
 type Answer<T> = Result<T, Trouble>;
 
-/// What is said between a candidate and the store.
+/// A message between a candidate and the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// To the store: begin a session.
     Begin {
         /// The number of this request.
         request: RequestId,
-        /// How long the store shall wait for a keep-alive.
+        /// The time for which the store is asked to wait for a keep-alive.
         timeout: Duration,
     },
-    /// The answer: the session, and how long the store waits, from when it was asked.
+    /// The answer: the session, and the time for which the store waits, from when it was asked.
     BeginReply {
         /// The request that is answered.
         request: RequestId,
         /// The session.
         result: Result<(SessionId, Duration), Trouble>,
     },
-    /// To the store: this process lives.
+    /// To the store: this process is alive.
     KeepAlive {
         /// The number of this request.
         request: RequestId,
         /// The session.
         session: SessionId,
     },
-    /// The answer: how long the store waits, from when it was asked.
+    /// The answer: the time for which the store waits, from when it was asked.
     KeepAliveReply {
         /// The request that is answered.
         request: RequestId,
-        /// How long.
+        /// The timeout.
         result: Result<Duration, Trouble>,
     },
-    /// To the store: see to it that this session has an entry, and say where it stands.
+    /// To the store: make sure that this session has an entry, and report its position.
     Stand {
         /// The number of this request.
         request: RequestId,
         /// The session.
         session: SessionId,
-        /// Whom the entry names.
+        /// The candidate that the entry names.
         holder: Holder,
     },
     /// The answer.
     StandReply {
         /// The request that is answered.
         request: RequestId,
-        /// Where the entry stands.
+        /// The position of the entry.
         result: Result<Place, Trouble>,
     },
     /// To the store: take this session's entry away.
@@ -203,7 +205,7 @@ pub enum Message {
         /// Done, or not known.
         result: Result<(), Trouble>,
     },
-    /// To the store: who is first?
+    /// To the store: report the first entry.
     First {
         /// The number of this request.
         request: RequestId,
@@ -212,56 +214,57 @@ pub enum Message {
     FirstReply {
         /// The request that is answered.
         request: RequestId,
-        /// Who is first, or that nobody is.
+        /// The first entry, if there is one.
         result: Result<Option<Entry>, Trouble>,
     },
-    /// To the store, from a guardian: this life and all its work are gone; let its entry go, and its session.
+    /// To the store, from a guardian: this incarnation and all its work are gone; remove its entry, and its session.
     Evict {
         /// The number of this request.
         request: RequestId,
-        /// Who is gone.
+        /// The incarnation that is gone.
         dead: Identity,
     },
     /// The answer.
     EvictReply {
         /// The request that is answered.
         request: RequestId,
-        /// Whether there was anything.
+        /// True if there was anything to remove.
         result: Result<bool, Trouble>,
     },
-    /// From the store: what it said last may have changed.
+    /// From the store: its last answer may have changed.
     Changed,
 }
 
-/// The machine of one candidate, or of one observer that does not campaign.
+/// The state machine of one candidate, or of one observer that does not campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     config: Config,
     role: Role,
-    /// The application wants this node to lead.
+    /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
     /// The session, while there is one.
     line: Option<Line>,
-    /// What the queue was asked.
+    /// The request to the queue that is under way.
     asked: Option<Asked>,
-    /// The keep-alive under way: its number, and when it was asked for.
+    /// The keep-alive under way: its number, and the time of the request.
     keeping: Option<(RequestId, Instant)>,
     last_request: RequestId,
-    /// The store told of a change while a request was under way.
+    /// True if the store reported a change while a request was under way.
     changed: bool,
-    /// When to ask the queue next, while no request is under way.
+    /// The time of the next request to the queue, while none is under way.
     act_at: Instant,
-    /// One that has just resigned lets others go first.
+    /// The time from which this node may campaign: after a resignation it lets others go first.
     stand_from: Instant,
-    /// A store that ends every session is not asked for one as fast as it can answer.
+    /// The time from which it may begin a session: a store that ends every session is not asked for one as fast as it
+    /// can answer.
     begin_from: Instant,
-    /// What the store gave, where that was too short to be of use.
+    /// The timeout that the store gave, where that was too short to be of use.
     too_short: Option<Duration>,
-    /// Another node's entry that the store showed as the first, and when.
+    /// Another node's entry that the store showed as the first, and the time of it.
     seen: Option<(Entry, Instant)>,
-    /// Its entry is the first, with this token, and it leads as soon as its session has been kept alive: while that lives, who
-    /// is first stays so.
+    /// The token of its entry, which is the first. It leads as soon as its session has been kept alive: while the
+    /// session lives, its entry stays the first.
     first: Option<FencingToken>,
     /// The highest token that others had, or that an own leadership had which has ended. A new one must be higher.
     spent: FencingToken,
@@ -271,13 +274,13 @@ pub struct Session {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
-    /// Watches the queue, from within it if it stands.
+    /// Watches the queue, from within it if it campaigns.
     Waiting,
     Leading(Lead),
-    /// Has given up for good what it had; its entry may still be in the queue, or may yet get there.
+    /// Has given up its entry for good, which may still be in the queue, or may yet get there.
     Leaving {
         until: Instant,
-        /// The entry is out. What is left is the session.
+        /// True if the entry is out, and only the session is left.
         left: bool,
     },
 }
@@ -286,20 +289,21 @@ enum Role {
 struct Lead {
     token: FencingToken,
     valid_until: Instant,
-    /// The latest end that the work was told. It is later than the other one where the store has since cut the session's timeout.
+    /// The latest end that was reported to the work. It is later than the other one where the store has since cut the
+    /// session's timeout.
     told_until: Instant,
-    /// Set while the work is being drained. The session is kept alive until it has.
+    /// The reason for resigning, while the work is being drained. The session is kept alive until it has drained.
     resigning: Option<Reason>,
 }
 
-/// The line on which this node's life hangs, in the eyes of the store.
+/// The session of this node, as the store counts it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line {
     session: SessionId,
     timeout: Duration,
-    /// When the last keep-alive that was answered was asked for.
+    /// The time of the request of the last keep-alive that was answered.
     kept_at: Instant,
-    /// When the next one is due.
+    /// The time at which the next one is due.
     keep_at: Instant,
 }
 
@@ -359,7 +363,7 @@ impl Protocol for Session {
 }
 
 impl Session {
-    /// The machine of `config.me`. It watches from the start, and stands when it is told to.
+    /// The state machine of `config.me`. It watches from the start, and campaigns when commanded to.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         Self {
@@ -384,8 +388,8 @@ impl Session {
         }
     }
 
-    /// Whether it has nothing left to do for a leadership that has ended, nor for an application that has withdrawn: its
-    /// entry is out of the queue, and no session is left behind.
+    /// True if it has nothing left to do for a leadership that has ended, nor for an application that has withdrawn:
+    /// its entry is out of the queue, and no session is left behind.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let begins = self.is_asked(What::Begin);
@@ -448,7 +452,7 @@ impl Session {
         }
     }
 
-    /// When the request was asked that is answered; `None` where the answer is to one that was given up.
+    /// Returns the time of the request that is answered; `None` where the answer is to one that was given up.
     fn take_asked(&mut self, request: RequestId, what: What) -> Option<Instant> {
         Some(self.asked.take_if(|asked| asked.request == request && asked.what == what)?.at)
     }
@@ -458,7 +462,7 @@ impl Session {
             self.keep_alive(now);
         }
         match &self.asked {
-            // No answer. Whatever was asked may be asked again.
+            // No answer. Any request may be repeated.
             Some(asked) if now >= self.times_out(asked.at) => {
                 self.asked = None;
                 self.act(now);
@@ -487,7 +491,7 @@ impl Session {
                 self.retire(now, Reason::Unhealthy);
             }
             Command::Resign => self.resign(Reason::Resigned),
-            // The queue says who is next.
+            // The queue decides which node is next.
             Command::Transfer(_) => self.resign(Reason::Resigned),
             Command::Down(_) => {} // It has no members.
             Command::Drained => {
@@ -510,7 +514,7 @@ impl Session {
         let keep_at = asked_at.after(self.keep_alive_interval(timeout));
         self.line = Some(Line { session, timeout, kept_at: asked_at, keep_at });
         if is_too_short {
-            // Its operator may give longer ones some day.
+            // The store's operator may give longer ones some day.
             self.begin_from = now.after(self.config.timeout);
         }
         if is_too_short || !self.stands() {
@@ -544,7 +548,7 @@ impl Session {
         }
     }
 
-    /// Until when this node may believe, by the last keep-alive.
+    /// The time until which this node may believe, by the last keep-alive.
     fn valid_until(&self) -> Option<Instant> {
         let line = self.line.as_ref()?;
         Some(line.kept_at.after(self.config.drift_max.shorten(line.timeout)))
@@ -560,14 +564,14 @@ impl Session {
             self.tell(Event::Renewed { valid_until: until });
         }
         if is_cut {
-            // The store waits for less long than it said before, and the work counts on that: it must end before the store may end
-            // the session. Until it has, the entry stays, and the session is kept alive.
+            // The store waits for less long than it said before, and the work counts on that: it must end before the
+            // store may end the session. Until it has, the entry stays, and the session is kept alive.
             self.resign(Reason::Expired);
             self.expire(now);
         }
     }
 
-    /// The store says that the session has ended, and with it go its entries.
+    /// Handles the end of the session, as the store reports it; its entries go with it.
     fn lose_session(&mut self, now: Instant) {
         self.step_down(Reason::SessionEnded);
         self.drop_session(now);
@@ -581,7 +585,7 @@ impl Session {
 
     // ── the queue ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Asks the queue what is to be asked now.
+    /// Makes the request that is due now.
     fn act(&mut self, now: Instant) {
         self.act_at = now.after(self.config.look_interval);
         match &self.role {
@@ -607,7 +611,7 @@ impl Session {
         self.ask(now, what);
     }
 
-    /// When to look next, if the store tells nothing.
+    /// Sets the time of the next look, if the store reports nothing.
     fn rest(&mut self, now: Instant) {
         let next = now.after(self.config.look_interval);
         let stands_at = match self.role {
@@ -669,7 +673,7 @@ impl Session {
         }
     }
 
-    /// Another node is the first.
+    /// Takes note that another node is the first.
     fn see(&mut self, now: Instant, entry: Entry) {
         let (seen, found) = (self.spent, entry.token);
         let is_news = self.seen.as_ref().is_none_or(|(known, _)| *known != entry);
@@ -680,7 +684,7 @@ impl Session {
         (self.seen, self.first) = (Some((entry, now)), None);
     }
 
-    /// Its entry is gone from the queue, though its session is not.
+    /// Handles the loss of the entry from the queue, while the session lives.
     fn entry_removed(&mut self, now: Instant) {
         self.step_down(Reason::Removed);
         self.seen = None;
@@ -691,11 +695,12 @@ impl Session {
         }
     }
 
-    /// This node's entry is the first.
+    /// Handles that this node's entry is the first.
     fn become_leader(&mut self, now: Instant, token: FencingToken) {
         self.seen = None;
         if token <= self.spent {
-            // A store that was set back, or an entry of an ended leadership. Leftover writes of that must not pass the fence.
+            // The store was set back, or the entry is of an ended leadership. Leftover writes of that must not pass the
+            // fence.
             self.tell(Event::Violation(Violation::TokenWentDown { seen: self.spent, found: token }));
             self.stand_from = now.after(self.config.timeout);
             return self.leave(now);
@@ -718,13 +723,13 @@ impl Session {
                 self.step_down(Reason::Expired);
                 self.leave(now);
             }
-            // The store did not let it be known, and has ended the session long since.
+            // The store did not answer, and has ended the session long since.
             Role::Leaving { until, .. } if now >= *until => self.drop_session(now),
             Role::Leading(_) | Role::Leaving { .. } | Role::Waiting => {}
         }
     }
 
-    /// Leaves candidacy, or the lead in order.
+    /// Ends a candidacy, or resigns the lead in order.
     fn retire(&mut self, now: Instant, reason: Reason) {
         match &self.role {
             Role::Leading(_) => self.resign(reason),
@@ -745,15 +750,15 @@ impl Session {
     /// Gives up the token for good, and only then tells the store.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
-        // Whoever is about to stand goes first.
+        // The other candidates go first.
         self.stand_from = now.after(self.config.poll_interval.times(2));
         self.leave(now);
     }
 
-    /// Takes the entry out of the queue, and then ends the session. Whoever campaigns again does so in another one.
+    /// Takes the entry out of the queue, and then ends the session. A later campaign has a session of its own.
     fn leave(&mut self, now: Instant) {
         (self.role, self.first) = (Role::Leaving { until: self.gone_by(now), left: false }, None);
-        // What asks only need not be waited for. An entry that is being made must be, or it could be made afterwards.
+        // A mere look need not be waited for. An entry that is being made must be, or it could be made afterwards.
         self.asked = self.asked.filter(|asked| asked.what != What::First);
         if self.asked.is_none() {
             self.act(now);
@@ -788,7 +793,7 @@ impl Session {
         self.tell(Event::Deposed(reason));
     }
 
-    /// When the store will have ended a session that nobody keeps alive any more.
+    /// The time by which the store has ended a session that is no longer kept alive.
     fn gone_by(&self, now: Instant) -> Instant {
         let timeout = self.line.as_ref().map_or(self.config.timeout, |line| line.timeout);
         now.after(self.config.drift_max.lengthen(timeout))
@@ -824,7 +829,7 @@ impl Session {
         self.config.keep_alive_interval.min(timeout.divided_by(KEEP_ALIVES))
     }
 
-    /// When the session must be kept alive. One that is given up is not.
+    /// The time at which the session must be kept alive. One that is given up is not.
     fn next_keep_alive(&self) -> Instant {
         let keeps = match &self.role {
             Role::Waiting => self.stands(),
@@ -874,7 +879,8 @@ impl Session {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Until when what was seen then says who leads: a store that has shown nothing since may have ended that session.
+    /// The time until which a look at `seen_at` shows the leader: a store that has shown nothing since may have ended
+    /// that session.
     fn is_told_until(&self, seen_at: Instant) -> Instant {
         seen_at.after(self.config.drift_max.lengthen(self.config.timeout))
     }

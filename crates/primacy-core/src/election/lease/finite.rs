@@ -1,4 +1,4 @@
-//! The states of a candidate over a store, made few for an exhaustive search.
+//! The reduction of the states of a candidate over a store, for an exhaustive search.
 
 use super::{Asked, Hold, Lease, RequestId, Role, Seen, Write};
 use crate::finite::{Finite, Use};
@@ -60,8 +60,8 @@ impl Finite for Lease {
 }
 
 impl Lease {
-    /// Gives the last request this number, so that a search need not tell how many there were. Nothing depends on more of
-    /// a number than whether it is the last one's.
+    /// Gives the last request this number, so that a search need not tell how many there were. A number matters only in
+    /// that it is the last one's.
     pub fn renumber(&mut self, last: RequestId) {
         if let Some(asked) = &mut self.asked {
             asked.request = last;

@@ -1,4 +1,4 @@
-//! Hops: what is sent to the next node is confirmed by it, or sent once more, or goes past it; and is taken once.
+//! Hops: a message to the next node is confirmed by it, or sent once more, or goes past it; and is taken once.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -7,10 +7,11 @@ use crate::neighbours::Direction;
 use crate::term::Term;
 use crate::time::{Duration, Instant};
 
-/// How many numbers back it is known which ones were taken. What comes later than so many others counts as taken.
+/// The number of message numbers for which it is known which were taken. A message later than so many others counts as
+/// taken.
 const WINDOW: u64 = u64::BITS as u64;
 
-/// What was sent, and is not confirmed.
+/// A message that was sent, and is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hop<B> {
     pub(super) to: NodeId,
@@ -23,17 +24,17 @@ pub(super) struct Hop<B> {
     sent_at: Instant,
 }
 
-/// All that one node has sent, and which of the others' messages it has taken.
+/// The messages that one node has sent, and those of the others that it has taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hops<B> {
     /// The number of the last message.
     number: u64,
-    /// The oldest first.
+    /// The unconfirmed messages, the oldest first.
     unconfirmed: VecDeque<Hop<B>>,
     taken: BTreeMap<NodeId, Taken>,
 }
 
-/// Which messages of one process life were taken.
+/// The messages of one incarnation that were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Taken {
     incarnation: Incarnation,
@@ -47,13 +48,13 @@ impl<B: Copy> Hops<B> {
         Self { number: 0, unconfirmed: VecDeque::new(), taken: BTreeMap::new() }
     }
 
-    /// A number for a message that nobody waits for.
+    /// Returns a number for a message that needs no confirmation.
     pub(super) const fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
     }
 
-    /// This is sent, for the first time to this node. Its number.
+    /// Records a message that is sent to this node for the first time. Returns its number.
     pub(super) fn sent(
         &mut self,
         now: Instant,
@@ -67,7 +68,7 @@ impl<B: Copy> Hops<B> {
         number
     }
 
-    /// The same is sent to the same node once more, under the same number.
+    /// Records that a message is sent to the same node once more, under the same number.
     pub(super) fn sent_again(&mut self, now: Instant, hop: Hop<B>) {
         self.unconfirmed.push_back(Hop { tries: hop.tries + 1, sent_at: now, ..hop });
     }
@@ -76,7 +77,7 @@ impl<B: Copy> Hops<B> {
         self.unconfirmed.retain(|hop| (hop.to, hop.number) != (by, number));
     }
 
-    /// The oldest message that has waited so long for its confirmation, which is not waited for any more.
+    /// Takes the oldest message whose confirmation is overdue, which is not waited for any more.
     pub(super) fn overdue(&mut self, now: Instant, patience: Duration) -> Option<Hop<B>> {
         let is_overdue = self.deadline(patience).is_some_and(|deadline| now >= deadline);
         if is_overdue { self.unconfirmed.pop_front() } else { None }
@@ -86,12 +87,12 @@ impl<B: Copy> Hops<B> {
         self.unconfirmed.front().map(|hop| hop.sent_at.after(patience))
     }
 
-    /// How many are waited for.
+    /// The number of unconfirmed messages.
     pub(super) fn waiting(&self) -> usize {
         self.unconfirmed.len()
     }
 
-    /// Whether this message of this process life was not taken before. From now on it was.
+    /// Returns true if this message of this incarnation was not taken before, and records that it was.
     pub(super) fn take(&mut self, from: Identity, number: u64) -> bool {
         let first = Taken { incarnation: from.incarnation, highest: number, window: 0 };
         let taken = self.taken.entry(from.node).or_insert(first);

@@ -38,7 +38,7 @@ pub(crate) fn machine<P: Probing>(ring: &Arc<[NodeId]>, me: NodeId, sticky: bool
 
 type Sent<P> = Vec<(NodeId, Message<P>)>;
 
-/// What it sends, and what it tells.
+/// The messages that it sends, and its events.
 fn drain<P: Probing>(node: &mut OnARing<P>) -> (Sent<P::Probe>, Vec<Event>) {
     let (mut sent, mut told) = (Vec::new(), Vec::new());
     while let Some(output) = node.poll() {
@@ -53,7 +53,8 @@ fn drain<P: Probing>(node: &mut OnARing<P>) -> (Sent<P::Probe>, Vec<Event>) {
     (sent, told)
 }
 
-/// How many probes and how many announcements it takes if these of this ring start at once, and all links are equally fast.
+/// The numbers of probes and of announcements if these nodes of this ring start at once, and all links are equally
+/// fast.
 pub(crate) fn counted<P: Probing>(ring: &[usize], starts: impl Fn(usize) -> bool) -> (u64, u64) {
     let names: Arc<[NodeId]> = ring.iter().map(|&place| name(place)).collect();
     let now = Instant::default();
@@ -97,7 +98,7 @@ pub(crate) fn orders(of: &mut [usize], count: usize, visit: &mut impl FnMut(&[us
     }
 }
 
-/// A ring of so many, in a random order.
+/// A ring of `count` nodes, in a random order.
 pub(crate) fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
     let mut ring: Vec<usize> = (0..count).collect();
     for place in (1..count).rev() {
@@ -107,7 +108,7 @@ pub(crate) fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
     ring
 }
 
-/// A machine, and all others around it played by the test.
+/// A state machine, and all others around it played by the test.
 struct Bench {
     node: Ring,
     numbers: u64,
@@ -195,7 +196,7 @@ fn what_is_not_confirmed_is_sent_again_and_then_past_the_silent_one() {
     let (sent, _) = bench.timeout(at(4_120));
     assert_eq!(said(&sent), [(name(1), Body::Knock), (name(2), elected(0, 1, 2, 0))]);
     bench.hear_number(at(4_121), 2, 1, sent[1].1.number, Body::Received);
-    // The silent one is back.
+    // The silent node is back.
     bench.hear_number(at(4_122), 1, 1, sent[0].1.number, Body::Received);
     assert_eq!(said(&bench.timeout(at(5_120)).0), [(name(1), elected(0, 1, 3, 0))]);
 }
@@ -245,7 +246,7 @@ fn a_candidate_that_hears_of_a_later_round_sends_its_name_in_that() {
     let (sent, _) = bench.hear(at(3_001), 0, 5, Body::Late);
     assert_eq!((said(&sent), sent[0].1.round), (vec![(name(2), probe(1, 0))], Term(5)));
     assert_eq!(bench.hear(at(3_002), 0, 5, Body::Late).0, []);
-    // What it has sent in the earlier round is not sent again.
+    // Its messages of the earlier round are not sent again.
     let again: Vec<Term> = bench.timeout(at(3_051)).0.iter().map(|(_, message)| message.round).collect();
     assert_eq!(again, [Term(5)]);
 }
@@ -317,7 +318,7 @@ fn what_no_honest_node_says_changes_nothing() {
     bench.hear(at(0), 1, 2, elected(1, 3, 1, 0));
     bench.hear(at(0), 1, 3, elected(9, 3, 1, 0));
     assert_eq!(bench.node, before);
-    // What has gone further than there are nodes goes no further.
+    // A message that has gone through more nodes than there are goes no further.
     assert_eq!(bench.hear(at(0), 1, 3, elected(1, 3, 1, u32::MAX)).0, []);
     assert_eq!(bench.hear(at(0), 1, 4, probe(1, u32::MAX)).0, []);
 }

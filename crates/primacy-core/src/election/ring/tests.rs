@@ -38,7 +38,7 @@ fn a_ring_of_many_takes_as_many_probes_as_its_order_says() {
     }
 }
 
-/// If the highest alone starts, its probe goes once around; if another does, to the highest first.
+/// If the highest alone starts, its probe goes once around; if another does, it goes to the highest first.
 #[test]
 fn one_that_starts_alone_wakes_the_others() {
     let ring = [3, 0, 4, 1, 2];

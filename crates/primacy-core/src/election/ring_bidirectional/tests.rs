@@ -2,10 +2,10 @@ use super::super::on_a_ring::tests::{counted, orders, shuffled};
 use super::HirschbergSinclair;
 use crate::rng::Rng;
 
-/// How many probes and answers it takes, from the order of the ring alone: who gets into a phase has asked all names within the
-/// reach of the one before, and found none that is higher. A question goes as far as the next higher name on its side, or as
-/// far as the reach of the phase, and then comes back. The highest name needs no answer in the phase whose questions come back
-/// to it from the other side.
+/// The number of probes and answers, from the order of the ring alone: a node that gets into a phase has asked all
+/// names within the reach of the one before, and found none that is higher. A question goes as far as the next higher
+/// name on its side, or as far as the reach of the phase, and then comes back. The highest name needs no answer in the
+/// phase whose questions come back to it from the other side.
 fn expected(ring: &[usize]) -> u64 {
     let n = ring.len();
     let next_higher = |from: usize, onward: bool| {
@@ -62,8 +62,8 @@ fn a_ring_of_many_takes_as_many_probes_as_its_order_says() {
     }
 }
 
-/// In phase k > 0 stand at most ⌊n / (2ᵏ⁻¹ + 1)⌋ candidates, for each is the highest within 2ᵏ⁻¹ on both sides; each of them
-/// takes at most 4 · 2ᵏ messages. The sum over the phases is below the bound of the authors.
+/// In phase k > 0 there are at most ⌊n / (2ᵏ⁻¹ + 1)⌋ candidates, for each is the highest within 2ᵏ⁻¹ on both sides;
+/// each of them takes at most 4 · 2ᵏ messages. The sum over the phases is below the bound of the authors.
 #[test]
 fn the_phases_add_up_to_less_than_the_bound() {
     for n in 2..=20_000_usize {
@@ -73,7 +73,7 @@ fn the_phases_add_up_to_less_than_the_bound() {
     }
 }
 
-/// Whoever starts, the highest leads, and the bound holds.
+/// Whichever node starts, the highest leads, and the bound holds.
 #[test]
 fn one_that_starts_alone_wakes_the_others() {
     for n in 2..=5 {

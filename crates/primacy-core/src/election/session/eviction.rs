@@ -1,7 +1,8 @@
-//! Eviction: what a guardian does where candidates have sessions, when its node's process and all its work are gone.
+//! Eviction: a guardian's removal of a session's entry, when its node's process and all its work are gone.
 //!
-//! It takes the entry of the dead out of the queue, so that nobody waits for the rest of the session. A last request of the
-//! dead may still land, so it looks again: until it finds nothing after it found something, and else for a whole session.
+//! It takes the entry of the dead out of the queue, so that no candidate waits for the rest of the session. A last
+//! request of the dead may still land, so it looks again: until it finds nothing after it found something, and else for
+//! a whole session.
 
 use alloc::collections::VecDeque;
 
@@ -11,18 +12,18 @@ use crate::id::Identity;
 use crate::protocol::{Endpoint, Input, Output, Protocol};
 use crate::time::{Duration, Instant};
 
-/// How an eviction ended.
+/// The result of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// What the dead had is gone.
+    /// The entry and the session of the dead are gone.
     Done,
     /// The time passed, and there was nothing.
     NothingToDo,
-    /// The time passed, and the store did not let it be known.
+    /// The time passed, and the outcome stayed unknown.
     Unknown,
 }
 
-/// The machine of one eviction. It ends by itself; see [`Eviction::ending`].
+/// The state machine of one eviction. It ends by itself; see [`Eviction::ending`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eviction {
     pub(super) dead: Identity,
@@ -33,7 +34,7 @@ pub struct Eviction {
     pub(super) act_at: Instant,
     /// The last answer; `None` if there was none since it was asked.
     pub(super) found: Option<bool>,
-    /// Something was taken away.
+    /// True if something was taken away.
     pub(super) evicted: bool,
     pub(super) ending: Option<Ending>,
     pub(super) outputs: VecDeque<Output<Message, ()>>,
@@ -57,7 +58,7 @@ impl Eviction {
         }
     }
 
-    /// How it ended; `None` while it goes on.
+    /// The result; `None` while it goes on.
     #[must_use]
     pub const fn ending(&self) -> Option<Ending> {
         self.ending
@@ -68,7 +69,7 @@ impl Eviction {
         match result {
             Ok(true) => self.evicted = true,
             Ok(false) if self.evicted => self.ending = Some(Ending::Done),
-            // That a session has ended is no answer to this.
+            // The end of a session is no answer to this.
             Ok(false) | Err(Trouble::Ended | Trouble::NoAnswer) => {}
         }
         self.found = result.ok();
@@ -113,7 +114,7 @@ impl Protocol for Eviction {
                 }
             }
             Input::Timeout => self.on_timeout(now),
-            // It leads nowhere, and hears of nothing else.
+            // An eviction has no use for other inputs.
             Input::Message { .. } | Input::Command(_) | Input::Evidence(_) => {}
         }
     }

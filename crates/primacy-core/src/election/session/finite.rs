@@ -1,4 +1,4 @@
-//! The states of a candidate in a queue, made few for an exhaustive search.
+//! The reduction of the states of a candidate in a queue, for an exhaustive search.
 
 use super::{Asked, Eviction, Lead, Line, RequestId, Role, Session, What};
 use crate::finite::{Finite, Use};
@@ -55,7 +55,7 @@ impl Finite for Session {
     }
 
     fn simplify(&mut self) {
-        // By when it was seen is only known until when others are told who leads.
+        // The time of the look matters only to how long others are told the leader.
         if let Some((_, at)) = &mut self.seen {
             *at = Instant::NEVER;
         }
@@ -87,8 +87,8 @@ impl Finite for Eviction {
 }
 
 impl Session {
-    /// Gives the requests under way these numbers, so that a search need not tell how many there were. Nothing depends on more
-    /// of a number than whether an answer has it.
+    /// Gives the requests under way these numbers, so that a search need not tell how many there were. A number matters
+    /// only in whether an answer has it.
     pub fn renumber(&mut self, asked: RequestId, keeping: RequestId) {
         if let Some(request) = &mut self.asked {
             request.request = asked;
@@ -99,7 +99,7 @@ impl Session {
         self.last_request = asked.max(keeping);
     }
 
-    /// The numbers of what the queue was asked, and of the keep-alive.
+    /// The numbers of the request to the queue, and of the keep-alive.
     #[must_use]
     pub fn under_way(&self) -> [Option<RequestId>; 2] {
         [self.asked.map(|asked| asked.request), self.keeping.map(|(request, _)| request)]

@@ -1,4 +1,4 @@
-//! What a candidate in a queue can tell of itself.
+//! The status of a candidate in a queue.
 
 use alloc::string::String;
 
@@ -6,34 +6,34 @@ use super::{Entry, Session};
 use crate::protocol::Leader;
 use crate::time::{Duration, Instant};
 
-/// What a candidate knows, for people.
+/// The state of a candidate, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Its role: `watching`, `waiting`, `leading` or `leaving`.
     pub role: &'static str,
     /// The session that it has begun, as the store calls it.
     pub session: Option<SessionStatus>,
-    /// What the store gave, where that was too short to be of use.
+    /// The timeout that the store gave, where that was too short to be of use.
     pub too_short: Option<Duration>,
-    /// Another node's entry that the store showed as the first, and when.
+    /// Another node's entry that the store showed as the first, and the time of it.
     pub first: Option<(Entry, Instant)>,
-    /// Who leads, as far as it knows.
+    /// The leader, as far as it knows.
     pub leader: Option<Leader>,
 }
 
 /// A session that a candidate has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStatus {
-    /// What the store calls it.
+    /// The name in the store.
     pub name: String,
-    /// How long the store waits for a keep-alive.
+    /// The time for which the store waits for a keep-alive.
     pub timeout: Duration,
-    /// When the last keep-alive that was answered was asked for.
+    /// The time of the request of the last keep-alive that was answered.
     pub kept_at: Instant,
 }
 
 impl Session {
-    /// What this node knows.
+    /// The state of this node.
     #[must_use]
     pub fn status(&self) -> Status {
         Status {
