@@ -1,8 +1,8 @@
 //! Ranked: each server votes for the best claim that it knows of, and a majority of equal votes elects.
 //!
-//! It is "A Leader Election Algorithm" (a note of 2000): two state machines in every server, an election in two phases, and
-//! a ranking that keeps the old leader or takes the server that has seen most of what it said. As written, lost messages
-//! give two leaders of one term; here every round has a ballot, in which each server has one vote, on disk.
+//! It is "A Leader Election Algorithm" (a note of 2000): two state machines in every server, an election in two phases,
+//! and a ranking that keeps the old leader or takes the server that has seen most of its messages. As written, lost
+//! messages give two leaders of one term; here every round has a ballot, in which each server has one vote, on disk.
 //!
 //! Assumes   a fixed set of voters; a minority of them may fail; messages may be lost, doubled, delayed and
 //!           reordered; disks keep what was persisted.
@@ -11,7 +11,7 @@
 //! Costs     at most two messages per server and round (`Elect` to all, `Vote` to one); a heartbeat to every follower, and
 //!           its answer. A change of leader: one gathering of claims, one vote, one write to each disk.
 //!
-//! How it goes, in every server twice:
+//! The roles of the two state machines in every server:
 //!
 //! ```text
 //!              an Elect, or silence: sends Elect to all          a majority of votes, in one ballot
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Why a term has one leader: the term is the ballot that was won. A server votes once in a ballot and never again in a
-//! lower one, and writes that down before it says so; two majorities share a server.
+//! lower one, and persists its vote before it sends it; two majorities share a server.
 
 mod config;
 mod finite;
@@ -48,14 +48,14 @@ use crate::rng::Rng;
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
 
-/// How many dead process lives of a server are remembered. The connections of those further back are long gone.
+/// The number of dead incarnations remembered per server. The connections of older ones are long gone.
 const DEAD_MAX: usize = 8;
 
-/// How many messages of a leader in a heartbeat interval are kept to tell when the answered one was sent. An answer to
-/// another counts as one to the last kept one before it, so a leader that announces much keeps no more.
+/// The number of a leader's messages per heartbeat interval that are kept to tell when the answered one was sent. An
+/// answer to another counts as one to the last kept one before it, so a leader that announces much keeps no more.
 const SENT_PER_HEARTBEAT: u64 = 8;
 
-/// The machine of one server.
+/// The state machine of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ranked {
     config: Config,
@@ -63,46 +63,48 @@ pub struct Ranked {
     hard: HardState,
     elector: Elector,
     candidate: Candidate,
-    /// The application wants this server to lead.
+    /// True if the application wants this server to lead.
     campaigning: bool,
     healthy: bool,
-    /// One that has just resigned lets others go first.
+    /// The time before which it does not campaign: after a resignation it lets others go first.
     yields_until: Instant,
-    /// Until then the work of a leadership from which this server was deposed may still be draining.
+    /// The end of the last leadership from which this server was deposed: until then its work may still be draining.
     works_until: Instant,
-    /// The highest ballot that anybody has spoken of. It binds nobody.
+    /// The highest ballot heard of. It binds no server.
     heard_of: Term,
-    /// The highest ballot that this life has proposed or adopted: others may have voted in it.
+    /// The highest ballot that this process has proposed or adopted: others may have voted in it.
     proposed: Term,
     /// The highest term that is known to have had a leader.
     led: Term,
-    /// The highest term whose leader has said that it leads no more.
+    /// The highest term whose leader has resigned.
     resigned: Term,
     /// The last `Lead` that was taken.
     seen: Option<LeaderSequence>,
-    /// The leader of `led`, or the successor that it has named: it is chosen if it lives.
+    /// The leader of `led`, or the successor that it has named: it is chosen if it is alive.
     favourite: Option<Favourite>,
     /// The tally board: the ballot of each server's latest vote for this one.
     tally: BTreeMap<NodeId, Term>,
-    /// How many were on the last slate, since there was a leader.
+    /// The number of claims on the last slate, since there was a leader.
     hears: Option<u32>,
-    /// Rounds since there was a leader.
+    /// The number of rounds since there was a leader.
     rounds: u32,
-    /// Somebody who stands elects in a ballot that is decided here, or too soon after the last round: this server begins a
-    /// round before long, even if it does not campaign, for it may be the only one that knows a ballot above.
+    /// True if a server that campaigns elects in a ballot that is decided here, or too soon after the last round: this
+    /// server begins a round before long, even if it does not campaign, for it may be the only one that knows a higher
+    /// ballot.
     asked: bool,
-    /// When the claims of the last round need not be waited for any more. There is no other round before, and no other vote
-    /// before `votes_from`, so that nobody sends more than two messages in the time in which claims are gathered.
+    /// The time after which the claims of the last round need not be awaited. There is no other round before it, and no
+    /// other vote before `votes_from`, so that no server sends more than two messages in the time in which claims are
+    /// gathered.
     round_ends: Instant,
     votes_from: Instant,
-    /// Who says to hear a leader that this server does not, for people.
+    /// The servers that say they hear a leader that this server does not hear, for people.
     hearsay: BTreeMap<NodeId, Leader>,
-    /// What this server announces when it leads, and otherwise what the leader has announced.
+    /// The state that this server announces when it leads, and otherwise the one that the leader has announced.
     state: Arc<[u8]>,
-    /// The life in which each is connected, and how long the round trip of its handshake took.
+    /// The incarnation in which each server is connected, and the round-trip time of its handshake.
     connected: BTreeMap<NodeId, (Incarnation, Duration)>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
-    /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
+    /// The ballots that the others have reported to this process, while this server knows that it has lost its disk.
     reports: TermReports,
     occasion: Occasion,
     told_leader: Option<Leader>,
@@ -110,28 +112,28 @@ pub struct Ranked {
     outputs: VecDeque<Output<Message, HardState>>,
 }
 
-/// Takes part in choosing a leader; runs always, beside the [`Candidate`].
+/// The state machine that takes part in choosing a leader; runs always, beside the [`Candidate`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Elector {
     /// The usual state.
     Watching {
-        /// Who is heard.
+        /// The leader that is heard.
         leader: Option<Leader>,
-        /// When to begin a round.
+        /// The time to begin a round.
         until: Instant,
     },
     /// Gathers claims.
     Voting {
-        /// The highest ballot that any of them proposes.
+        /// The highest ballot that any claim proposes.
         ballot: Term,
         /// The latest claim of each server, its own among them.
         slate: BTreeMap<NodeId, (Incarnation, Claim)>,
-        /// When to vote.
+        /// The time to vote.
         until: Instant,
     },
 }
 
-/// Says whether this server is the leader.
+/// The state machine that decides whether this server is the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Candidate {
     Follower,
@@ -143,21 +145,21 @@ struct Lead {
     /// The number of the last `Lead`.
     number: LeaderSequence,
     beat_at: Instant,
-    /// When the latest ones were sent.
+    /// The latest ones, and when each was sent.
     sent: VecDeque<(LeaderSequence, Instant)>,
-    /// When the latest one was sent that each server has answered.
+    /// The time at which the latest message was sent that each server has answered.
     support: BTreeMap<NodeId, Instant>,
-    /// When a leader that no majority answers gives up.
+    /// The time at which a leader that no majority answers gives up.
     valid_until: Instant,
-    /// Set while the work is being drained. The end is moved until it has.
+    /// The reason for resigning, while the work is being drained. The end is moved until it has drained.
     resigning: Option<Reason>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Favourite {
-    /// The old leader, in the life in which it led.
+    /// The old leader, in the incarnation in which it led.
     Old(Identity),
-    /// Whom it has named.
+    /// The successor that it has named.
     Successor(NodeId),
 }
 
@@ -198,7 +200,8 @@ impl Protocol for Ranked {
 }
 
 impl Ranked {
-    /// The machine of `config.me`, with what an earlier life left on its disk. It does not campaign until it is told to.
+    /// The state machine of `config.me`, with the durable state of an earlier incarnation. It does not campaign until
+    /// commanded to.
     ///
     /// # Panics
     /// If this server is not among the voters.
@@ -240,9 +243,10 @@ impl Ranked {
         }
     }
 
-    /// What this server tells all others with each `Lead` from now on; it tells them at once, and returns whether it does. One
-    /// that does not lead, or is about to resign, announces nothing: what the leader says is not its to replace. A new leader
-    /// goes on telling the last that it has heard. The outputs must be drained afterwards, as after every input.
+    /// Sets the state that this server announces with each `Lead` from now on; it sends it at once, and returns true if
+    /// it does. A server that does not lead, or is about to resign, announces nothing: the leader's state is not its to
+    /// replace. A new leader goes on announcing the last state that it has heard. The outputs must be drained
+    /// afterwards, as after every input.
     ///
     /// # Panics
     /// If it is longer than [`STATE_MAX`].
@@ -259,7 +263,8 @@ impl Ranked {
     }
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
-        // What is not said over a connection was said to an earlier life, which may have had another disk.
+        // A message that did not come over a connection was sent to an earlier incarnation, which may have had another
+        // disk.
         let is_heard = self.connected.get(&from).is_some_and(|(life, _)| *life == message.incarnation);
         if !is_heard || from == self.config.me.node || self.is_dead(from, message.incarnation) {
             return;
@@ -271,7 +276,7 @@ impl Ranked {
             Body::Lead { state, .. } if state.len() > STATE_MAX => {}
             Body::Resigned { term, .. } if term > TERM_MAX => {}
             Body::LeadReply { promised, .. } if promised > TERM_MAX => {}
-            // What is said to an earlier life of this process is not said to this one.
+            // A message to an earlier incarnation of this server is none to this one.
             Body::Hears { to, .. } | Body::Vote { to, .. } | Body::LeadReply { to, .. }
                 if to != self.config.me.incarnation => {}
             Body::Elect { ballot, claim } => self.on_elect(now, from, ballot, claim),
@@ -314,7 +319,7 @@ impl Ranked {
             Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
                 self.resign(Reason::Transferred(to));
             }
-            // To itself, or to a stranger: the lead is given up all the same.
+            // To itself, or to a non-voter: the lead is given up all the same.
             Command::Transfer(_) => self.resign(Reason::Resigned),
             Command::Down(_) => {} // There is no membership.
             Command::Drained => {
@@ -344,7 +349,7 @@ impl Ranked {
             Evidence::Disconnected(node) => {
                 self.connected.remove(&node);
                 self.vote_if_all_have_claimed(now);
-                // It may live, and the others hear it; then their answers end this round, and nothing changes.
+                // It may be alive, and the others hear it; then their answers end this round, and nothing changes.
                 if self.follows().is_some_and(|leader| leader.identity.node == node) {
                     self.lose_leader(now, Occasion::Disconnected);
                 }
@@ -357,7 +362,7 @@ impl Ranked {
 
     // ── the elector ─────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Enters the vote on its own account: proposes a ballot, and tells its claim.
+    /// Begins a round on its own account: proposes a ballot, and sends its claim.
     fn elect(&mut self, now: Instant) {
         if now < self.round_ends {
             self.elector = Elector::Watching { leader: None, until: self.round_ends };
@@ -366,7 +371,7 @@ impl Ranked {
         self.enter(now, self.heard_of.max(self.decided()).next());
     }
 
-    /// Proposing or adopting a ballot promises nothing: only a vote does.
+    /// Enters a round. Proposing or adopting a ballot promises nothing: only a vote does.
     fn enter(&mut self, now: Instant, ballot: Term) {
         assert!(ballot > self.decided(), "no vote is left in a ballot that was voted in");
         let claim = Claim { seen: self.seen, hears: self.hears, stands: self.may_stand(now) };
@@ -397,8 +402,8 @@ impl Ranked {
         }
         let is_behind = ballot <= self.decided();
         match &mut self.elector {
-            // It counts for no majority, for it may have been under way for long. Who is behind learns of this ballot by the
-            // claim that it gets from here.
+            // It counts for no majority, for it may have been under way for long. A server that is behind learns of
+            // this ballot by the claim that it gets from here.
             Elector::Voting { .. } if is_behind => {}
             Elector::Voting { ballot: highest, slate, .. } => {
                 *highest = ballot.max(*highest);
@@ -406,7 +411,7 @@ impl Ranked {
                 self.vote_if_all_have_claimed(now);
             }
             Elector::Watching { until, .. } if is_behind || now < self.round_ends => {
-                // Of a round that is over here, or of a server that is behind: soon there is one above it.
+                // The round is over here, or the server is behind: soon there is a round above it.
                 self.asked |= claim.stands;
                 let soon =
                     self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
@@ -429,7 +434,7 @@ impl Ranked {
         }
     }
 
-    /// Nobody else's claim can come: the gathering need not last any longer.
+    /// Votes if no other claim can come: the gathering need not last any longer.
     fn vote_if_all_have_claimed(&mut self, now: Instant) {
         if let Elector::Voting { slate, .. } = &self.elector
             && now >= self.votes_from
@@ -440,7 +445,7 @@ impl Ranked {
         }
     }
 
-    /// The claims are gathered: the one vote of this ballot goes to the best of them, if it can win.
+    /// Ends the gathering of claims: the one vote of this ballot goes to the best of them, if it can win.
     fn vote(&mut self, now: Instant) {
         let Elector::Voting { ballot, slate, .. } = &self.elector else { return };
         let (ballot, choice) = (*ballot, self.choice(slate));
@@ -448,7 +453,8 @@ impl Ranked {
         let wait = match choice {
             // Others hear a leader that this server does not, and it can do nothing about that.
             None if !self.hearsay.is_empty() => self.config.patience(),
-            // Until the elected one shows itself; after that each waits at random, so as not to vote past the others again.
+            // Until the elected server announces itself; after that each waits at random, so as not to vote past the
+            // others again.
             Some(_) | None => self.gathering().plus(self.rng.duration_up_to(self.config.heartbeat_interval)),
         };
         self.rounds = self.rounds.saturating_add(1);
@@ -463,9 +469,9 @@ impl Ranked {
         }
     }
 
-    /// The old leader, if it is still alive; otherwise who has seen the latest message, and of these the one with the
-    /// smallest name. A claim that can win no majority is passed over: who makes it has heard less than one in its last
-    /// round, or this server hears less than one itself and does not know better.
+    /// Chooses the old leader, if it is still alive; otherwise the server that has seen the latest message, and of
+    /// several the one with the smallest name. A claim that can win no majority is passed over: the claimant heard less
+    /// than a majority in its last round, or this server hears less than one itself and does not know better.
     fn choice(&self, slate: &BTreeMap<NodeId, (Incarnation, Claim)>) -> Option<Identity> {
         let needed = majority::needed(self.config.voters.len());
         let can_win = |node: NodeId, claim: &Claim| match claim.hears {
@@ -476,8 +482,9 @@ impl Ranked {
             .iter()
             .filter(|&(&node, (_, claim))| claim.stands && can_win(node, claim))
             .map(|(&node, &(incarnation, claim))| (Identity::new(node, incarnation), claim));
-        // Who was the last, this server may know alone, and votes by such knowledge might pass each other in every round. So it
-        // counts for one vote since there was a leader, and not against a claim that has seen a later one.
+        // Perhaps only this server knows which leader was the last, and votes by such knowledge might pass each other
+        // in every round. So it counts for one vote since there was a leader, and not against a claim that has seen a
+        // later one.
         let first_vote = self.hard.term <= self.led;
         let knows_the_last =
             slate.values().all(|(_, claim)| claim.seen.is_none_or(|seen| seen.term <= self.led));
@@ -492,26 +499,27 @@ impl Ranked {
             .map(|(identity, _)| identity)
     }
 
-    /// How long claims are gathered: twice as long after each round that elected nobody, for a round trip may be longer than is
-    /// known; but no longer than a heartbeat.
+    /// The time for which claims are gathered: twice as long after each round that elected no leader, for a round trip
+    /// may be longer than is known; but no longer than a heartbeat interval.
     fn gathering(&self) -> Duration {
         let first = self.first_gathering();
         let doubled = first.times(1 << self.rounds.min(16));
         doubled.min(self.config.heartbeat_interval).max(first)
     }
 
-    /// Two round trips of those that are connected, if that is longer than is configured.
+    /// Two round trips to the connected servers, if that is longer than configured.
     fn first_gathering(&self) -> Duration {
         let mut round_trips: Vec<Duration> = self.connected.values().map(|&(_, took)| took).collect();
         round_trips.sort_unstable();
-        // The middle one: one slow handshake must not hold up all rounds.
+        // The median: one slow handshake must not hold up all rounds.
         let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();
         usual.times(2).min(self.config.heartbeat_interval).max(self.config.gathering)
     }
 
     // ── the candidate ───────────────────────────────────────────────────────────────────────────────────────
 
-    /// A vote for this server. They count by ballot and voter: one that comes twice, or of another round, adds nothing.
+    /// Handles a vote for this server. Votes count by ballot and voter: a duplicate, or one of another round, adds
+    /// nothing.
     fn on_vote(&mut self, now: Instant, from: NodeId, ballot: Term) {
         self.heard_of = self.heard_of.max(ballot);
         let latest = self.tally.entry(from).or_insert(ballot);
@@ -527,7 +535,7 @@ impl Ranked {
     fn become_leader(&mut self, now: Instant, term: Term) {
         assert!(term > self.led, "no leadership comes twice");
         if term > self.hard.term {
-            // Its own vote came to nothing in an earlier ballot. It votes in none below its own term any more.
+            // Its own vote was lost in an earlier ballot. It votes in none below its own term any more.
             self.persist(HardState { term, voted_for: Some(self.config.me), ..self.hard });
         }
         self.settle(self.config.me, term);
@@ -545,7 +553,7 @@ impl Ranked {
         self.broadcast_heartbeat(now);
     }
 
-    /// The next `Lead`, which this server's own elector hears, too.
+    /// Sends the next `Lead`, which this server's own elector hears, too.
     fn broadcast_heartbeat(&mut self, now: Instant) {
         let patience = self.config.patience();
         let Candidate::Leader(lead) = &mut self.candidate else { return };
@@ -585,7 +593,8 @@ impl Ranked {
         self.elector = Elector::Watching { leader: Some(Leader { identity: from, term }), until };
     }
 
-    /// Whether it says to lead in the term of another leader, which must never be. Then it is told, and neither is followed.
+    /// True if it claims the lead in the term of another leader, which must never be. Then a violation is reported, and
+    /// neither is followed.
     fn is_rival(&mut self, now: Instant, from: Identity, term: Term) -> bool {
         let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
         if let Some(known) = rival {
@@ -600,7 +609,7 @@ impl Ranked {
         self.heard_of = self.heard_of.max(promised);
         let Candidate::Leader(lead) = &mut self.candidate else { return }; // Late: that leadership is over.
         if promised > lead.number.term {
-            // Somebody has voted since. The others choose the old leader again, in a ballot above that.
+            // A server has voted since. The others choose the old leader again, in a ballot above that.
             let stays = lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(promised));
             self.forget_leader(now);
@@ -616,7 +625,7 @@ impl Ranked {
         self.extend_lease();
     }
 
-    /// Moves the end to where a majority has not answered for too long.
+    /// Moves the end to the time at which a majority has not answered for too long.
     fn extend_lease(&mut self) {
         let (voters, patience) = (self.config.voters.len(), self.config.patience());
         let Candidate::Leader(lead) = &mut self.candidate else { return };
@@ -631,7 +640,7 @@ impl Ranked {
 
     // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
 
-    /// A leader that no majority has answered for so long gives up: the others elect another.
+    /// Ends a leadership that no majority has answered for so long: the others elect another leader.
     fn expire(&mut self, now: Instant) {
         if matches!(&self.candidate, Candidate::Leader(lead) if now >= lead.valid_until) {
             self.step_down(Reason::Expired);
@@ -639,7 +648,7 @@ impl Ranked {
         }
     }
 
-    /// Asks the application to drain. The lead is kept until it has: nobody else may work before.
+    /// Asks the application to drain. The lead is kept until it has: no other server may work before.
     fn resign(&mut self, reason: Reason) {
         if let Candidate::Leader(lead @ Lead { resigning: None, .. }) = &mut self.candidate {
             lead.resigning = Some(reason);
@@ -647,7 +656,7 @@ impl Ranked {
         }
     }
 
-    /// The work has ended. The others need not wait until they miss this leader.
+    /// Gives up the lead after the work has ended. The others need not wait until they miss this leader.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         let (term, earlier) = (self.led, self.works_until);
         self.resigned = term;
@@ -685,7 +694,7 @@ impl Ranked {
         self.heard_of = self.heard_of.max(term);
         self.resigned = term;
         self.favourite = successor.map(Favourite::Successor);
-        // A leader of a lower term is none any more either, and a round in such a ballot elects nobody.
+        // A leader of a lower term is none any more either, and a round in such a ballot elects no leader.
         let is_over = match &self.elector {
             Elector::Voting { ballot, .. } => *ballot <= term,
             Elector::Watching { .. } => self.leader_or_self().is_some(),
@@ -697,7 +706,7 @@ impl Ranked {
         }
     }
 
-    /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
+    /// Handles a guardian's report that this incarnation and all its work are gone: it leads no more.
     fn on_died(&mut self, now: Instant, identity: Identity) {
         if identity.node == self.config.me.node || !self.config.voters.contains(&identity.node) {
             return; // This process lives, and an earlier life of it owes nothing; strangers have no vote.
@@ -720,20 +729,20 @@ impl Ranked {
         }
     }
 
-    /// The leader is known to be gone, or not to be heard: a round begins at once.
+    /// Begins a round at once, because the leader is known to be gone, or not to be heard.
     fn lose_leader(&mut self, now: Instant, occasion: Occasion) {
         self.forget_leader(now);
         self.occasion = occasion;
         self.elect(now);
     }
 
-    /// Hears no leader any more, and asks for one before long.
+    /// Follows no leader any more, and asks for one before long.
     fn forget_leader(&mut self, now: Instant) {
         let wait = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
         self.elector = Elector::Watching { leader: None, until: now.after(wait) };
     }
 
-    /// There is a leader: the tally board is cleared, and what led to it is forgotten.
+    /// Clears the tally board and the state of the election that has ended, because there is a leader.
     fn settle(&mut self, leader: Identity, term: Term) {
         self.led = self.led.max(term);
         self.heard_of = self.heard_of.max(term);
@@ -752,8 +761,8 @@ impl Ranked {
 
     // ── a lost disk ─────────────────────────────────────────────────────────────────────────────────────────
 
-    /// An operator has let this server come back without its disk. In which ballots it has voted it cannot know; so it takes
-    /// no part until all others have told the highest of theirs since.
+    /// Handles an operator's permission to come back without the disk. This server cannot know in which ballots it has
+    /// voted; so it takes no part until all others have reported their highest ballot since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
         if stranger || term > TERM_MAX || self.hard.past == DiskState::Recovered {
@@ -765,7 +774,7 @@ impl Ranked {
         self.forget_leader(now);
     }
 
-    /// The highest ballot in which nothing can be won with this server's vote: it has voted in it, or somebody has won it.
+    /// The highest ballot in which nothing can be won with this server's vote: it has voted in it, or it has been won.
     fn decided(&self) -> Term {
         self.hard.term.max(self.led)
     }
@@ -784,7 +793,7 @@ impl Ranked {
         self.wants_to_lead() && now >= self.yields_until
     }
 
-    /// Another that leads, and is heard.
+    /// Another server that leads, and is heard.
     fn follows(&self) -> Option<Leader> {
         match &self.elector {
             Elector::Watching { leader, .. } => *leader,

@@ -6,7 +6,7 @@
 //! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that dies is
 //!           replaced after `stable_after` and what its silence takes.   Prefer `quorum`; or let one confirm it.
 //!
-//! How it goes:
+//! The roles of a node:
 //!
 //! ```text
 //!             Join to the seeds, and a View came back          all older ones have left, or are lost
@@ -16,13 +16,13 @@
 //!      └─────────── joins the larger part, resigned, or of a part that shall stop ───────────────────────────┘
 //! ```
 //!
-//! Why there is one coordinator in the end: of any two views of one cluster one is later for everybody, and whoever is in it takes
-//! it. Who is left out of it joins anew, and is the youngest. Two parts that rest on views without each other ask for those they have
-//! lost until they meet; then the smaller one joins the larger one, by an order in which no two are equal, and only after the larger
-//! one has said that it stays.
+//! Why there is one coordinator in the end: of any two views of one cluster one is later for all nodes, and its members
+//! take it. A node that is left out of it joins anew, and is the youngest. Two parts that rest on views without each
+//! other ask for the lost members until they meet; then the smaller one joins the larger one, by an order in which no
+//! two are equal, and only after the larger one has said that it stays.
 //!
-//! To stand is to belong: a node that does not campaign, or is not healthy, is no member. The last member of all is one also
-//! then: it keeps the cluster without leading, and leaves it to the next one that joins.
+//! To campaign is to belong: a node that does not campaign, or is not healthy, is no member. The last member of all is
+//! one also then: it keeps the cluster without leading, and leaves it to the next one that joins.
 
 mod config;
 mod coordinating;
@@ -55,24 +55,25 @@ use crate::protocol::{Command, Endpoint, Event, Evidence, Input, Leader, Mandate
 use crate::term::Term;
 use crate::time::Instant;
 
-/// For so many times the wait for an answer a part that has lost others asks the store, before it stops.
+/// The time for which a part that has lost others asks the store before it stops, in waits for an answer.
 const QUESTIONS_MAX: u64 = 4;
 
-/// A joining above this one is no honest node's.
+/// The highest number of a joining that an honest node sends.
 const JOINING_MAX: u64 = u64::MAX / 2;
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seniority {
     config: Config,
     place: Place,
-    /// Which of its joinings this is, or will be; from 1.
+    /// The number of its current or next joining; from 1.
     joining: u64,
-    /// The highest term that this process life has claimed the lead in. It never claims twice in one, so that its views are told apart.
+    /// The highest term that this process has claimed the lead in. It never claims twice in one, so that its views are
+    /// told apart.
     claimed: Term,
     /// The last number of a request to the store.
     request: u64,
-    /// The application wants this node to belong to the cluster.
+    /// True if the application wants this node to belong to the cluster.
     campaigning: bool,
     healthy: bool,
     told_leader: Option<Leader>,
@@ -85,59 +86,60 @@ enum Place {
     Member(Box<Member>),
 }
 
-/// What a member knows.
+/// The state of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Member {
     view: Arc<View>,
-    /// While it coordinates.
+    /// The state of a coordinator, while it is one.
     lead: Option<Lead>,
     watch: Watch,
-    /// Those of the view that are not members any more, for certain: they have said so, or their guardian or an operator has.
+    /// The nodes of the view that are not members any more, for certain: they have left, or their guardian or an
+    /// operator has reported it.
     gone: BTreeSet<NodeId>,
     /// The highest term of this cluster that was heard of.
     heard_of: Term,
     beat_at: Instant,
-    /// It has asked for a later view, and does not ask again before.
+    /// The time until which it does not ask again for a later view.
     asked_until: Instant,
     decision: Option<Decision>,
-    /// It has given up the lead with nobody left to take it, and keeps the cluster for the next one that stands: itself, or one that
-    /// asks to join.
+    /// True if it has given up the lead with no member left to take it, and keeps the cluster for the next node that
+    /// campaigns: itself, or one that asks to join.
     held: bool,
 }
 
 impl Member {
-    /// Those of the view that show themselves to nobody: they are gone, or have not been welcomed yet.
+    /// The nodes of the view that send no heartbeats: they are gone, or have not been welcomed yet.
     fn absent(&self) -> BTreeSet<NodeId> {
         let gathering = self.lead.as_ref().and_then(|lead| lead.gathering.as_ref());
         let welcomes = gathering.map(|gathering| &gathering.welcomes);
         self.gone.iter().chain(welcomes.into_iter().flatten()).copied().collect()
     }
 
-    /// Returns whether no other member of the view is left.
+    /// Returns true if no other member of the view is left.
     fn is_alone(&self) -> bool {
         let is_left = |node: &NodeId| !self.gone.contains(node) && !self.watch.lost().contains(node);
         self.view.members().iter().filter(|member| is_left(&member.identity.node)).count() <= 1
     }
 
-    /// Returns whether it does not lead, and would if the store said so.
+    /// Returns true if it does not lead, and would if the store said so.
     fn is_undecided(&self, me: Identity) -> bool {
         self.lead.is_none() && (self.decision.is_some() || self.view.oldest().identity == me)
     }
 }
 
-/// What a coordinator has under way.
+/// The work of a coordinator that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
     gathering: Option<Gathering>,
-    /// Those who have asked to join since, by name.
+    /// The nodes that have asked to join since, by name.
     joiners: BTreeMap<NodeId, Joiner>,
     probe_at: Instant,
     merge: Merge,
-    /// Set while the work is being drained.
+    /// The reason for resigning, while the work is being drained.
     resigning: Option<Reason>,
 }
 
-/// Answers to a view are gathered, and then those are welcomed who are new in it.
+/// A gathering of answers to a view, after which its new members are welcomed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Gathering {
     waits_for: BTreeSet<NodeId>,
@@ -152,7 +154,8 @@ struct Joiner {
     attributes: Arc<Attributes>,
 }
 
-/// A coordinator either asks to join another part, or has promised one that it stays. So two never join each other.
+/// A merge with another part: a coordinator either asks to join it, or has promised that it stays itself. So two never
+/// join each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Merge {
     None,
@@ -160,15 +163,16 @@ enum Merge {
     Stays { until: Instant },
 }
 
-/// What a member does about those that are lost or gone, and when.
+/// An action of a member on losses or departures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
-    /// It makes a view without those that are gone.
+    /// Makes a view without the nodes that are gone.
     Dismiss,
-    /// It makes a view without those that are lost, too.
+    /// Makes a view without the nodes that are lost, too.
     GoOn,
     AskStore,
-    /// It leads no more, for the other part may be first with the store, and keeps its place until the store has said which one is.
+    /// Leads no more, for the other part may be first with the store, and keeps its place until the store has said
+    /// which one is.
     StandAside,
     Stop,
 }
@@ -211,7 +215,7 @@ impl Protocol for Seniority {
 }
 
 impl Seniority {
-    /// The machine of `config.me`. It belongs to no cluster, and does not ask to until it is told to stand.
+    /// The state machine of `config.me`. It belongs to no cluster, and does not ask to until commanded to campaign.
     ///
     /// # Panics
     /// If [`Config::check`] finds fault with its configuration.
@@ -290,7 +294,7 @@ impl Seniority {
                 self.healthy = false;
                 self.retire(now, Reason::Unhealthy);
             }
-            // The ages decide who is next, and nothing else does.
+            // The ages alone decide which node is next.
             Command::Resign | Command::Transfer(_) if self.leads() => self.retire(now, Reason::Resigned),
             Command::Resign | Command::Transfer(_) => {} // It does not lead.
             Command::Down(node) => self.down(now, node),
@@ -302,7 +306,7 @@ impl Seniority {
         match evidence {
             Evidence::Died(identity) => self.dismiss(now, identity, |_| true),
             Evidence::Connected(peer) => self.on_connected(peer.identity.node),
-            // A close proves nothing: silence decides. And there is no vote that a disk could lose.
+            // A closed connection proves nothing: silence decides. And there is no vote that a disk could lose.
             Evidence::Disconnected(_) | Evidence::Readmitted { .. } | Evidence::DiskRefused { .. } => {}
         }
     }
@@ -329,7 +333,7 @@ impl Seniority {
         self.place = Place::Member(Box::new(member));
     }
 
-    /// The view is another one now.
+    /// Takes another view.
     fn take(&mut self, now: Instant, view: Arc<View>) {
         let longer = self.config.answer_wait;
         let Place::Member(member) = &mut self.place else { return };
@@ -340,7 +344,7 @@ impl Seniority {
         member.watch.follow(&member.view, &member.absent(), longer, now);
     }
 
-    /// Belongs to the cluster no more, and asks `into` to join again, or the seeds. The others are told, unless they do the same.
+    /// Leaves the cluster, and asks `into` to join again, or the seeds. The others are told, unless they do the same.
     fn leave(&mut self, now: Instant, into: Option<NodeId>, tells: bool) {
         self.joining += 1;
         let Place::Member(member) = &self.place else { return };
@@ -365,7 +369,7 @@ impl Seniority {
         }
     }
 
-    /// Leaves its cluster; but where nobody else is left in it, the cluster would end with that.
+    /// Leaves its cluster; but holds it where no other node is left in it, for the cluster would end with that.
     fn leave_or_hold(&mut self, now: Instant) {
         match &mut self.place {
             Place::Member(member) if member.is_alone() && member.view.oldest().identity == self.config.me => {
@@ -375,7 +379,7 @@ impl Seniority {
         }
     }
 
-    /// Returns whether it only keeps the cluster for the next one.
+    /// Returns true if it only keeps the cluster for the next node.
     fn only_holds(&self) -> bool {
         matches!(&self.place, Place::Member(member) if member.held) && !self.stands()
     }
@@ -403,7 +407,7 @@ impl Seniority {
         }
     }
 
-    /// Leads no more, and at once.
+    /// Leads no more, from now on.
     fn step_down(&mut self, reason: Reason) {
         if let Place::Member(member) = &mut self.place
             && member.lead.take().is_some()
@@ -412,7 +416,7 @@ impl Seniority {
         }
     }
 
-    /// A member is one no more, if it is in this life, and `which` says so of it.
+    /// Removes a member, if it is in this incarnation, and `which` holds of it.
     fn dismiss(&mut self, now: Instant, identity: Identity, which: impl Fn(&MemberOf) -> bool) {
         let longer = self.config.answer_wait;
         let Place::Member(member) = &mut self.place else { return };
@@ -428,7 +432,7 @@ impl Seniority {
         self.dismiss(now, from, |member| member.joining < joining);
     }
 
-    /// An operator vouches that a node is not to be waited for; members pass it on.
+    /// Handles an operator's report that a node is not to be waited for; members pass it on.
     fn down(&mut self, now: Instant, node: NodeId) {
         match &mut self.place {
             Place::Outside(outside) => outside.down(node),
@@ -464,7 +468,7 @@ impl Seniority {
             return; // Nobody makes views in the name of this node; who took it would lead without knowing.
         }
         if mine.is_some() && !takes_me {
-            // What was asked for before this node left, and comes to pass only now.
+            // The join was asked for before this node left, and happens only now.
             self.send(from.node, Body::Leave { joining: self.joining });
         }
         let Place::Member(member) = &self.place else {
@@ -487,14 +491,14 @@ impl Seniority {
             && from == sight.version.coordinator
             && from != known.version.coordinator
         {
-            // It coordinates in vain.
+            // The peer coordinates in vain.
             let view = Arc::clone(&member.view);
             self.send(from.node, Body::View(view));
         }
     }
 
-    /// There is a later view, and this node is not in it. Whoever is in both has gone over to that part; what is left of this one goes
-    /// on or stops as after any split, and nobody goes on alone.
+    /// Handles a later view that this node is not in. The nodes that are in both have gone over to that part; the rest
+    /// of this one goes on or stops as after any split, and no node goes on alone.
     fn on_left_out(&mut self, now: Instant, view: &View) {
         let Place::Member(member) = &self.place else { return };
         let has_gone_over = |other: &&MemberOf| view.members().contains(other);
@@ -562,7 +566,7 @@ impl Seniority {
     fn beat(&mut self, now: Instant) {
         let Place::Member(member) = &mut self.place else { return };
         member.beat_at = now.after(self.config.heartbeat_interval);
-        // Others may not have heard that somebody has gone, and wait for this member to say that it suspects it.
+        // Others may not have heard that a node has gone, and wait for this member to say that it suspects it.
         let suspects: BTreeSet<NodeId> = member.watch.suspects().union(&member.gone).copied().collect();
         let recipients = member.watch.recipients(!suspects.is_empty());
         let body = Body::Heartbeat { sight: member.view.sight(), suspects };
@@ -573,7 +577,7 @@ impl Seniority {
 
     // ── what becomes of those that are lost ─────────────────────────────────────────────────────────────────
 
-    /// What is to be done about those that are gone or lost, and when.
+    /// The action that is due on losses or departures, and the time of it.
     fn plan(&self, member: &Member) -> Option<(Instant, Act)> {
         let (lost, gone) = (member.watch.lost(), &member.gone);
         let leads = match &member.lead {
@@ -586,7 +590,8 @@ impl Seniority {
             return None;
         }
         if stood_aside && !self.stands() {
-            // Its work may not have ended yet. Others who are left do not wait for ever for the application to campaign again.
+            // Its work may not have ended yet. The others that are left do not wait forever for the application to
+            // campaign again.
             let waits = self.config.store_wait.plus(self.config.answer_wait.times(QUESTIONS_MAX));
             let until =
                 member.watch.since.after(self.config.settling()).after(self.config.margin()).after(waits);
@@ -598,7 +603,7 @@ impl Seniority {
             return Some((Instant::default(), Act::AskStore)); // What later decisions are told from.
         }
         if lost.is_empty() && gone.is_empty() {
-            // It has found those again that it had lost.
+            // It has found all that it had lost again.
             return stood_aside.then_some((Instant::default(), Act::GoOn));
         }
         let left = if gone.is_empty() { None } else { member.view.without(gone) };
@@ -641,7 +646,7 @@ impl Seniority {
         }
     }
 
-    /// Does what is due about those that are gone or lost.
+    /// Takes the actions that are due on losses or departures.
     pub(super) fn act_on_losses(&mut self, now: Instant) {
         while let Place::Member(member) = &self.place {
             let Some((_, act)) = self.plan(member).filter(|&(at, _)| now >= at) else { break };
@@ -658,7 +663,7 @@ impl Seniority {
         }
     }
 
-    /// Makes a view without those that are gone, and without these; whoever did not lead does so from now on.
+    /// Makes a view without the nodes that are gone, and without these; a member that did not lead does so from now on.
     fn go_on(&mut self, now: Instant, lost: &BTreeSet<NodeId>) {
         let (me, claimed) = (self.config.me, self.claimed);
         let Place::Member(member) = &mut self.place else { return };
@@ -702,7 +707,7 @@ impl Seniority {
         }
     }
 
-    /// No answer came.
+    /// Asks the store again where no answer came.
     fn ask_store_again(&mut self, now: Instant) {
         let until = now.after(self.config.answer_wait);
         let Place::Member(member) = &mut self.place else { return };
@@ -715,7 +720,7 @@ impl Seniority {
         if is_late && leads && is_last {
             self.stand_aside();
         } else if is_late && !is_last {
-            // Another one of its part may reach the store.
+            // Another node of its part may reach the store.
             self.stop(now, StoreAnswer::None);
         } else {
             let question = decision.again(until);
@@ -730,7 +735,7 @@ impl Seniority {
         let Some(decision) = &mut member.decision else { return };
         match decision.on_answer(answer, until) {
             decision::Answer::Won(token) => {
-                // Also if some of them were heard again meanwhile: what the store has said stands.
+                // Also if some of them were heard again meanwhile: the store's decision stands.
                 let about = decision.about().clone();
                 member.decision = None;
                 member.view = Arc::new((*member.view).clone().decided(token));
@@ -760,7 +765,7 @@ impl Seniority {
         matches!(&self.place, Place::Member(member) if member.lead.is_some())
     }
 
-    /// Why it gives up the lead, while its work drains.
+    /// The reason for giving up the lead, while its work drains.
     fn resigning(&self) -> Option<Reason> {
         let Place::Member(member) = &self.place else { return None };
         member.lead.as_ref()?.resigning
@@ -770,7 +775,7 @@ impl Seniority {
         let Place::Member(member) = &self.place else { return None };
         let view = &member.view;
         let leader = Leader { identity: view.oldest().identity, term: view.version().term };
-        // It may have stood aside, or ask whether it leads in place of one that is lost.
+        // It may have stood aside, or ask whether it leads in place of a lost member.
         Some(leader).filter(|_| !member.is_undecided(self.config.me))
     }
 

@@ -1,4 +1,4 @@
-//! The states of a ranked machine, made few for an exhaustive search.
+//! The reduction of the states of a ranked machine, for an exhaustive search.
 
 use super::{Candidate, Elector, Lead, Ranked};
 use crate::finite::{Finite, Use};
@@ -72,7 +72,7 @@ impl Finite for Ranked {
         self.occasion = Occasion::Silence; // For people.
         self.proposed = Term(0); // It is told to those who have lost their disk, and a search has none.
         self.rng = Rng::new(DRAWS_NOTHING);
-        // How often it doubles the gathering, which ends where it changes nothing any more.
+        // The number of doublings of the gathering time, which ends where it changes nothing any more.
         while self.rounds > 0 {
             let now = self.gathering();
             self.rounds -= 1;

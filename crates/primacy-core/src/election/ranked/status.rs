@@ -1,4 +1,4 @@
-//! What a server of the ranked election can tell of itself.
+//! The status of a server of the ranked election.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -10,46 +10,46 @@ use crate::protocol::{Leader, Occasion};
 use crate::term::{LeaderSequence, Term};
 use crate::time::Instant;
 
-/// What a server believes, for people and for judges.
+/// The state of a server, for people and for judges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its role: `follower`, `voting` or `leader`.
+    /// The role: `follower`, `voting` or `leader`.
     pub role: &'static str,
-    /// Its durable state; the term in it is the highest ballot that it has voted in.
+    /// The durable state; the term in it is the highest ballot that it has voted in.
     pub hard: HardState,
-    /// The highest ballot that it knows of: what it must tell one that has lost its disk. Whoever that one has voted for may know
-    /// the ballot by its own proposal only, or by the vote.
+    /// The highest ballot that it knows of, which it reports to a server that has lost its disk. Of a ballot in which
+    /// that server has voted, its candidate may know by its own proposal only, or by the vote.
     pub known: Term,
     /// The ballot of the round that it is in.
     pub ballot: Option<Term>,
-    /// The leader that it hears, or itself if it believes to lead.
+    /// The leader that it hears, or itself if it believes that it leads.
     pub leader: Option<Leader>,
     /// The end of its own leadership.
     pub valid_until: Option<Instant>,
     /// The last message of a leader that it has taken, or sent.
     pub seen: Option<LeaderSequence>,
-    /// Whose claims it has.
+    /// The servers whose claims it has.
     pub slate: BTreeSet<NodeId>,
-    /// Who says to hear a leader that it does not hear.
+    /// The servers that say they hear a leader that this one does not hear.
     pub hearsay: BTreeMap<NodeId, Leader>,
-    /// Whether it wants to lead.
+    /// True if it wants to lead.
     pub campaigning: bool,
-    /// Whether it is fit to lead.
+    /// True if it is fit to lead.
     pub healthy: bool,
     /// The other servers that are connected.
     pub connected: BTreeSet<NodeId>,
-    /// While it has lost its disk: who has told it their ballot so far.
+    /// The servers that have reported their ballot so far, while it has lost its disk.
     pub recovering: Option<BTreeSet<NodeId>>,
 }
 
 impl Ranked {
-    /// What made this server stand, if it stands or leads.
+    /// The event that made this server campaign, if it campaigns or leads.
     #[must_use]
     pub const fn occasion(&self) -> Occasion {
         self.occasion
     }
 
-    /// What the leader has announced last, and with which message; a leader's own while it leads.
+    /// The state that the leader has announced last, and the number of the message; a leader's own while it leads.
     #[must_use]
     pub const fn state(&self) -> Option<(LeaderSequence, &Arc<[u8]>)> {
         match self.seen {
@@ -58,13 +58,14 @@ impl Ranked {
         }
     }
 
-    /// The highest ballot that it knows of: what it tells another server that has lost its disk, unless it has lost its own.
+    /// The highest ballot that it knows of, which it reports to a server that has lost its disk, unless it has lost its
+    /// own.
     #[must_use]
     pub fn known(&self) -> Term {
         self.hard.term.max(self.heard_of).max(self.proposed)
     }
 
-    /// What this server believes.
+    /// The state of this server.
     #[must_use]
     pub fn status(&self) -> Status {
         let (role, valid_until) = match (&self.candidate, &self.elector) {

@@ -1,4 +1,4 @@
-//! What no story can tell, because it is about what a server says in all, or about messages that no honest world brings about.
+//! Cases that no script can tell: all messages of one server, and messages that no honest server sends.
 
 use alloc::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn identity(name: &str) -> Identity {
     Identity::new(node(name), Incarnation { count: 1, nonce: 1 })
 }
 
-/// One of these voters, with the timers of the library, in a life that begins at zero; it stands.
+/// One of these voters, with the timers of the library, in an incarnation that begins at zero; it campaigns.
 fn machine(name: &str, voters: &[&str], hard: HardState) -> Ranked {
     let config = Config {
         me: identity(name),
@@ -80,7 +80,7 @@ fn answer(term: u64, counter: u64) -> Body {
     Body::LeadReply { to: identity("a").incarnation, number, promised: Term(term) }
 }
 
-/// Whom a server votes for in this ballot, if it votes; checks that it has written that down before.
+/// The server that this one votes for in this ballot, if it votes; checks that the vote was persisted before.
 fn voted(outputs: &[Output<Message, HardState>]) -> Option<(Term, NodeId)> {
     let mut written = None;
     let mut sent = None;
@@ -162,7 +162,8 @@ fn claims_are_gathered_for_two_round_trips_where_that_is_longer_than_configured(
     assert_eq!(gathered([400, 400]), millis(250), "a heartbeat at most");
 }
 
-/// Whom `d` of five votes for, if these claims come to it, and one does not. It has followed `e` up to (2, 7).
+/// The server that `d` of five votes for, if these claims come to it, and one does not. It has followed `e` up to (2,
+/// 7).
 fn chosen(claims: &[(&str, Body)]) -> Option<NodeId> {
     let mut d = machine("d", &["a", "b", "c", "d", "e"], HardState::default());
     hear(&mut d, at(10), "e", lead(2, 7, &[]));
@@ -185,20 +186,20 @@ fn the_best_claim_is_chosen() {
     assert_eq!(chosen(&[("a", elect(3, Some((2, 6)), None)), ("b", elect(3, None, None))]), Some(d));
     // Of equal ones the smallest name.
     assert_eq!(chosen(&[("c", elect(3, Some((2, 7)), None)), ("b", elect(3, Some((2, 7)), None))]), Some(b));
-    // Whoever has seen a later leader knows that `e` is not the last.
+    // A server that has seen a later leader knows that `e` is not the last.
     assert_eq!(chosen(&[("c", elect(4, Some((3, 1)), None)), ("e", elect(3, Some((2, 7)), None))]), Some(c));
-    // A claim that hears too few cannot win, and one that hears enough may, where this server itself hears too few.
+    // A claim that hears too few cannot win, and another that hears enough may, where this server itself hears too few.
     assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), Some(2))), ("b", elect(3, None, Some(3)))]), Some(d));
     assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), Some(5)))]), Some(a));
     // Two of five are no majority of claims.
     assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), None))]), None);
-    // A claim for a ballot in which all is decided may have been under way for long.
+    // A claim for a decided ballot may have been under way for long.
     assert_eq!(chosen(&[("a", elect(2, Some((2, 9)), None)), ("b", elect(2, None, None))]), None);
 }
 
 #[test]
 fn a_lead_that_comes_while_voting_ends_the_vote() {
-    // The note takes none then.
+    // The note takes no `Lead` then.
     let mut c = machine("c", &["a", "b", "c", "d", "e"], HardState::default());
     hear(&mut c, at(10), "b", elect(3, None, None));
     assert_eq!((c.status().role, c.status().ballot), ("voting", Some(Term(3))));
@@ -213,7 +214,7 @@ fn a_lead_that_comes_while_voting_ends_the_vote() {
     );
     assert_eq!(c.status().leader, Some(Leader { identity: identity("e"), term: Term(2) }));
     assert_eq!((c.status().role, c.deadline()), ("follower", Some(at(762))));
-    // Whoever still gathers is told so, and the claims that come do not bring the vote back.
+    // A server that still gathers claims is told so, and the claims that come do not bring the vote back.
     let told = hear(&mut c, at(13), "d", elect(3, None, None));
     assert!(
         matches!(&told[..], [Output::Send { message: Message { body: Body::Hears { .. }, .. }, .. }]),
@@ -250,7 +251,7 @@ fn one_that_does_not_stand_tells_who_is_behind_of_its_ballot() {
     assert!(outputs.iter().any(tells), "{outputs:?}");
 }
 
-/// Draws what comes to a server, and asks whether it ever sends more than the note allows.
+/// Draws the messages to a server, and checks that it never sends more than the note allows.
 #[test]
 fn nobody_sends_more_than_two_messages_in_the_time_of_a_round() {
     let (mut elects, mut votes) = (0, 0);
@@ -375,7 +376,7 @@ fn what_a_leader_announces_is_numbered_bounded_and_observed() {
     assert_eq!(b.state(), Some((number, &Arc::from(*b"one"))));
     hear(&mut b, at(4), "a", lead(1, 3, &alloc::vec![0; STATE_MAX + 1]));
     assert_eq!(b.state(), Some((number, &Arc::from(*b"one"))), "too long to be honest");
-    // Who follows it goes on telling it.
+    // The next leader goes on announcing it.
     a.handle(at(1_320), Input::Command(Command::Resign));
     drain(&mut a);
     assert!(!a.announce(at(1_321), Arc::from(*b"two")), "it is about to resign");
@@ -389,7 +390,7 @@ fn answers_count_however_much_is_announced() {
         now = now.after(millis(1));
         assert!(a.announce(now, Arc::from(step.to_le_bytes())), "at {now:?}, it leads on");
         drain(&mut a);
-        // The answer to what was said 200 ms ago.
+        // The answer to the message of 200 ms ago.
         if let Some(answered) = step.checked_sub(200) {
             hear(&mut a, now, "b", answer(1, 2 + answered));
         }
@@ -397,7 +398,7 @@ fn answers_count_however_much_is_announced() {
     let Candidate::Leader(lead) = &a.candidate else { panic!("it leads") };
     let most = SENT_PER_HEARTBEAT * u64::from(a.config.miss_count) + 1;
     assert!(lead.sent.len() as u64 <= most, "{} are kept", lead.sent.len());
-    // An answer to what was never said is none.
+    // An answer to a message that was never sent is none.
     let until = a.status().valid_until;
     hear(&mut a, now.after(millis(1)), "b", answer(1, 90_000));
     assert_eq!(a.status().valid_until, until);
@@ -464,7 +465,7 @@ fn a_server_that_has_lost_its_disk_has_no_vote_until_all_others_have_told_theirs
     );
 }
 
-/// What a peer says that draws it, and in which life.
+/// A drawn message of a peer, in a drawn incarnation.
 fn drawn(rng: &mut Rng) -> Message {
     let life = |rng: &mut Rng| Incarnation { count: 1, nonce: rng.one_of(&[1, 1, 1, 2]) };
     let name = rng.one_of(&["a", "b", "c", "d", "e", "stranger"]);

@@ -1,4 +1,4 @@
-//! What a member of a cluster is told, and how its numbers must relate.
+//! The configuration of a member of a cluster, and the relations between its numbers.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,75 +9,76 @@ use crate::id::{Identity, NodeId};
 use crate::membership::{Age, Attributes, Policy};
 use crate::time::Duration;
 
-/// How many seeds are named at most.
+/// The highest number of seeds.
 pub const SEEDS_MAX: usize = 16;
 
-/// Who takes part, and how patient it is.
+/// The seeds, the timing and the policy of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life.
+    /// This node, with the incarnation of this process.
     pub me: Identity,
-    /// Whom to ask to join, the same on all nodes. The first one founds the cluster if none of the others belongs to one.
+    /// The nodes to ask to join, the same on all nodes. The first one founds the cluster if none of the others belongs
+    /// to one.
     pub seeds: Vec<NodeId>,
-    /// What this node tells of itself.
+    /// The attributes of this node, which it reports to the others.
     pub attributes: Arc<Attributes>,
-    /// How often a member shows itself.
+    /// The interval at which a member sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// To how many members next to it on the ring of ages it does so; `None` for all.
+    /// The number of members next to it on the ring of ages that receive them; `None` for all.
     pub neighbours: Option<u32>,
-    /// How silence is judged.
+    /// The detector that judges silence.
     pub detection: Detection,
-    /// For how long the same members must have been suspected before they are removed, or the lead is claimed.
+    /// The time for which the same members must have been suspected before they are removed, or the lead is claimed.
     pub stable_after: Duration,
-    /// What becomes of parts that have lost each other.
+    /// The policy for parts that have lost each other.
     pub policy: Policy,
-    /// How long the smaller part leaves the store to the larger one, under [`Policy::Lease`].
+    /// The time for which the smaller part leaves the store to the larger one, under [`Policy::Lease`].
     pub store_wait: Duration,
-    /// How many members there must be for requests to be served.
+    /// The least number of members with which requests are served.
     pub minimum: usize,
-    /// How often a node that does not belong to a cluster asks to join.
+    /// The interval at which a node outside a cluster asks to join.
     pub join_interval: Duration,
-    /// How long answers are waited for: of members to a new view, of a store, of another part to a wish to merge; and of seeds, before
-    /// the first one founds a cluster.
+    /// The time for which answers are awaited: of members to a new view, of a store, of another part to a wish to
+    /// merge; and of seeds, before the first one founds a cluster.
     pub answer_wait: Duration,
-    /// How often a coordinator looks for those that are not there.
+    /// The interval at which a coordinator looks for missing nodes.
     pub probe_interval: Duration,
     /// The youngest age that may be given.
     pub last_age: Age,
 }
 
-/// Why a configuration cannot work.
+/// The reason why a configuration cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// There are no seeds, or more than [`SEEDS_MAX`].
     Seeds(usize),
-    /// This one is named twice.
+    /// This seed is named twice.
     SeedTwice(NodeId),
-    /// Members would show themselves to nobody.
+    /// Members would send their heartbeats to no node.
     NoNeighbours,
-    /// A duration is none.
+    /// A duration is zero.
     Zero(&'static str),
-    /// It would ask to join again before it can have been answered.
+    /// A node would ask to join again before it can have been answered.
     Hasty {
-        /// How often it asks.
+        /// The interval at which it asks.
         interval: Duration,
-        /// How long answers are waited for.
+        /// The time for which answers are awaited.
         wait: Duration,
     },
     /// Silence would be suspicious before a heartbeat can come.
     Impatient {
-        /// After how much silence a node is suspected.
+        /// The length of silence after which a node is suspected.
         patience: Duration,
-        /// How often it shows itself.
+        /// The interval at which it sends heartbeats.
         interval: Duration,
     },
 }
 
 impl Config {
-    /// Whether it can work.
+    /// Checks that it can work.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.seeds.is_empty() || self.seeds.len() > SEEDS_MAX {
             return Err(ConfigError::Seeds(self.seeds.len()));
@@ -106,14 +107,15 @@ impl Config {
         if patience <= interval { Err(ConfigError::Impatient { patience, interval }) } else { Ok(()) }
     }
 
-    /// After how much silence a member is suspected, as long as nothing else is known of its heartbeats.
+    /// The length of silence after which a member is suspected, as long as nothing else is known of its heartbeats.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.detection.patience(self.heartbeat_interval)
     }
 
-    /// For how long the same members must have been lost. Where one loss is found after the other, or one detector is more patient
-    /// than the next, it must be long enough for that, or a small part of what is lost is taken for all.
+    /// The time for which the same members must have been lost. Where one loss is found after the other, or one
+    /// detector is more patient than the next, it must be long enough for that, or a small part of the lost nodes is
+    /// taken for all.
     pub(super) fn settling(&self) -> Duration {
         let learns = matches!(self.detection, Detection::PhiAccrual { .. });
         let found = if self.neighbours.is_some() || learns {
@@ -124,8 +126,9 @@ impl Config {
         self.stable_after.max(found)
     }
 
-    /// How much longer than a part that stops one waits that gets another coordinator: so that where both learn of the split at
-    /// the same time, give or take a heartbeat, the old one has stopped when the new one begins.
+    /// The additional wait of a part that gets another coordinator, over that of a part that stops one: so that where
+    /// both learn of the split at the same time, give or take a heartbeat, the old one has stopped when the new one
+    /// begins.
     pub(super) const fn margin(&self) -> Duration {
         self.heartbeat_interval.times(2)
     }

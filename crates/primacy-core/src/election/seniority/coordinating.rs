@@ -1,4 +1,4 @@
-//! What a coordinator does: takes members in, gathers answers to its views, and looks for those that are not there.
+//! The work of a coordinator: it takes members in, gathers answers to its views, and looks for missing nodes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -10,19 +10,19 @@ use crate::protocol::Reason;
 use crate::time::Instant;
 
 impl Lead {
-    /// One that begins.
+    /// The state of a coordinator that begins.
     pub(super) const fn begin(now: Instant) -> Self {
         Self { gathering: None, joiners: BTreeMap::new(), probe_at: now, merge: Merge::None, resigning: None }
     }
 
-    /// Whether an answer of this one to the current view is under way.
+    /// True if an answer of this node to the current view is under way.
     pub(super) fn waits_for(&self, node: NodeId) -> bool {
         self.gathering.as_ref().is_some_and(|gathering| gathering.waits_for.contains(&node))
     }
 
-    /// This view without those who are still to be welcomed, if there are any. Until enough of the others have answered that
-    /// somebody joins, these may go on by the view before, in which nobody counts the new one; so the coordinator does not
-    /// either, or two parts of a cluster that splits in the middle of it could go on.
+    /// This view without the nodes that are still to be welcomed, if there are any. Until enough of the others have
+    /// answered to the view with the new nodes, these may go on by the view before, in which no member counts the new
+    /// ones; so the coordinator does not either, or two parts of a cluster that splits in the middle of it could go on.
     pub(super) fn settled(&self, view: &View) -> Option<View> {
         let gathering = self.gathering.as_ref().filter(|gathering| !gathering.welcomes.is_empty())?;
         view.without(&gathering.welcomes)
@@ -39,7 +39,7 @@ impl Lead {
 }
 
 impl Seniority {
-    /// What is due.
+    /// Does the work that is due.
     pub(super) fn coordinate(&mut self, now: Instant) {
         let probe_again = now.after(self.config.probe_interval);
         let Place::Member(member) = &mut self.place else { return };
@@ -67,7 +67,8 @@ impl Seniority {
             if is_same && known.joining > joining {
                 return; // It has joined again since.
             }
-            // It has left, and that was lost; or its process has started again, and a node has one life at a time.
+            // It has left, and that message was lost; or its process has started again, and a node has one incarnation
+            // at a time.
             if (is_same && known.joining < joining) || (!is_same && new > old) {
                 self.dismiss(now, known.identity, |_| true);
                 self.act_on_losses(now);
@@ -90,7 +91,7 @@ impl Seniority {
         }
     }
 
-    /// Makes a view with one that stands, to which it leaves the cluster when that one is in it.
+    /// Makes a view with a node that campaigns, to which it leaves the cluster when that node is in it.
     fn hand_over(&mut self, now: Instant, joiner: Joiner) {
         let last_age = self.config.last_age;
         let Place::Member(member) = &mut self.place else { return };
@@ -152,7 +153,7 @@ impl Seniority {
         self.welcome(now);
     }
 
-    /// Takes in all who have asked, unless answers to the view before are still gathered.
+    /// Takes in all nodes that have asked, unless answers to the view before are still gathered.
     pub(super) fn welcome(&mut self, now: Instant) {
         self.end_gathering(now);
         let last_age = self.config.last_age;
@@ -182,8 +183,8 @@ impl Seniority {
         self.publish(now, view, &BTreeSet::new());
     }
 
-    /// Sends a view to all of its members but those who are to be welcomed when the others have answered; and to those who are left
-    /// out of it.
+    /// Sends a view to all of its members but those that are to be welcomed when the others have answered; and to the
+    /// nodes that are left out of it.
     pub(super) fn publish(&mut self, now: Instant, view: View, left_out: &BTreeSet<NodeId>) {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
         let view = Arc::new(view);
@@ -222,7 +223,8 @@ impl Seniority {
         }
     }
 
-    /// All have answered, or enough have and the others have had the time to: the new ones are sent the view.
+    /// Ends a gathering when all have answered, or enough have and the others have had the time to: the new ones are
+    /// sent the view.
     fn end_gathering(&mut self, now: Instant) {
         let (policy, wait) = (self.config.policy, self.config.answer_wait);
         let Place::Member(member) = &mut self.place else { return };
@@ -233,7 +235,7 @@ impl Seniority {
         if !gathering.waits_for.is_empty() && now < gathering.until {
             return;
         }
-        // Those who have answered are enough if they would go on without the others.
+        // The nodes that have answered are enough if they would go on without the others.
         if settled.is_some_and(|settled| settled.fate(policy, &gathering.waits_for) == Fate::Stops) {
             gathering.until = now.after(wait);
             for node in gathering.waits_for.clone() {
@@ -250,7 +252,7 @@ impl Seniority {
 
     // ── looking for those that are not there ────────────────────────────────────────────────────────────────
 
-    /// Asks those who were removed, and the seeds, whether they are there.
+    /// Asks the removed nodes and the seeds whether they are there.
     fn probe(&mut self) {
         let Place::Member(member) = &self.place else { return };
         let (sight, me) = (member.view.sight(), self.config.me.node);
@@ -266,7 +268,7 @@ impl Seniority {
         let Place::Member(member) = &self.place else { return self.on_invitation(from) };
         let mine = member.view.sight();
         if member.is_undecided(self.config.me) && sight.decision > mine.decision {
-            // What the store would say: another part was chosen.
+            // The store would say the same: another part was chosen.
             return self.leave(now, Some(from), true);
         }
         if self.only_holds() && sight.decision >= mine.decision {
@@ -283,12 +285,12 @@ impl Seniority {
         let (mine, coordinator) = (member.view.sight(), sight.version.coordinator.node);
         let is_another = sight != mine && coordinator != self.config.me.node;
         if member.lead.is_some() && is_another && !self.would_join(now, sight) && from != coordinator {
-            // It is for that one to find out.
+            // That node is to find out.
             self.send(coordinator, Body::Probe(mine));
         }
     }
 
-    /// Whether this part is the one that joins that other one; then it asks to.
+    /// Asks to join the other part, if this part is the one that joins; returns true if it is.
     fn would_join(&mut self, now: Instant, other: Sight) -> bool {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
         let Place::Member(member) = &mut self.place else { return false };
@@ -305,7 +307,7 @@ impl Seniority {
         true
     }
 
-    /// Another part wants to join this one.
+    /// Handles the wish of another part to join this one.
     pub(super) fn on_merge_ask(&mut self, now: Instant, from: NodeId, sight: Sight) {
         // Twice as long as the other one waits, so that it lasts as long by its clock.
         let until = now.after(self.config.answer_wait.times(2));
@@ -335,11 +337,11 @@ impl Seniority {
         }
     }
 
-    /// Its coordinator has led this member to another cluster.
+    /// Handles that its coordinator has led this member to another cluster.
     pub(super) fn on_merge(&mut self, now: Instant, from: Identity, into: NodeId, sight: Sight) {
         let Place::Member(member) = &self.place else { return };
         let mine = member.view.sight();
-        // One that comes late is about an earlier joining.
+        // A late one is about an earlier joining.
         let is_of_mine = member.view.oldest().identity == from
             && mine.cluster == sight.cluster
             && !mine.is_later_than(&sight);

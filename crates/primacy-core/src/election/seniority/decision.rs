@@ -1,4 +1,4 @@
-//! Which part goes on, where a store decides: the first one that writes so into the record.
+//! The decision by a store which part goes on: the first one that writes so into the record.
 //!
 //! The record's token counts the decisions, and every view carries the last one that it rests on. After a split both parts rest on the
 //! same one; the next one is written by compare-and-set, and so by one part alone. The other one reads a token that is not its
@@ -17,29 +17,29 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Decision {
     me: Identity,
-    /// The decision that this part rests on; 0 if none was made yet.
+    /// The decision that this part rests on; 0 if there was none yet.
     rests_on: FencingToken,
     /// The members that were lost when it was asked.
     about: BTreeSet<NodeId>,
     request: RequestId,
-    /// What was written, while the answer is not known.
+    /// The token that was written, while the answer is not known.
     written: Option<FencingToken>,
-    /// When to ask again.
+    /// The time to ask again.
     pub(super) until: Instant,
-    /// When a part that has lost others stops, for the store does not say that it may go on.
+    /// The time at which a part that has lost others stops, for the store does not say that it may go on.
     pub(super) stops_at: Instant,
 }
 
-/// What the store's answer means.
+/// The meaning of the store's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// This part goes on, and rests on that decision.
     Won(FencingToken),
-    /// Another part does.
+    /// Another part goes on.
     Lost,
-    /// The store has not said; ask this.
+    /// The store has not decided; send it this.
     Ask(Box<Message>),
-    /// It is waited for.
+    /// The answer is awaited.
     Nothing,
 }
 
@@ -56,7 +56,7 @@ impl Decision {
         (Self { me, rests_on, about, request, written: None, until, stops_at }, Message::Read { request })
     }
 
-    /// Whom the question is about.
+    /// The nodes that the question is about.
     pub(super) const fn about(&self) -> &BTreeSet<NodeId> {
         &self.about
     }
@@ -66,14 +66,14 @@ impl Decision {
         self.request.0
     }
 
-    /// Asks once more, for no answer came, or none that says anything.
+    /// Asks once more, for no answer came, or none that decides.
     pub(super) const fn again(&mut self, until: Instant) -> Message {
         self.until = until;
         self.request = RequestId(self.request.0 + 1);
         Message::Read { request: self.request }
     }
 
-    /// The store has said something.
+    /// Handles an answer of the store.
     pub(super) fn on_answer(&mut self, message: Message, until: Instant) -> Answer {
         match message {
             Message::ReadReply { request, found: Some(found) } if request == self.request => {
@@ -82,7 +82,7 @@ impl Decision {
             Message::CompareAndSetReply { request, result } if request == self.request => {
                 match (result, self.written) {
                     (Ok(_), Some(token)) => Answer::Won(token),
-                    // Somebody else was first; or it may have been written, and then the record says so.
+                    // Another process was first; or it may have been written, and then the record says so.
                     (Err(SetError::Conflict | SetError::Unknown), _) => {
                         Answer::Ask(Box::new(self.again(until)))
                     }
@@ -101,7 +101,8 @@ impl Decision {
         match found {
             Found::Record { record, version } => {
                 let is_mine = record.holder.as_ref().is_some_and(|holder| holder.identity == self.me);
-                // Also what this process has written before it gave the question up: nobody else rests on that.
+                // This includes a write that this process made before it gave the question up: no other part rests on
+                // that.
                 let is_next =
                     self.rests_on != FencingToken(0) && record.token.0 == self.rests_on.0.saturating_add(1);
                 if is_mine && (is_next || self.written == Some(record.token)) {

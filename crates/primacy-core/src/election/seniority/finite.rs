@@ -1,4 +1,4 @@
-//! The states of a machine, made few for an exhaustive search.
+//! The reduction of the states of a machine, for an exhaustive search.
 
 use super::{Gathering, Lead, Member, Merge, Place, Seniority};
 use crate::finite::{Finite, Use};

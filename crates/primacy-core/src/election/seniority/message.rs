@@ -1,4 +1,4 @@
-//! What the nodes of a cluster that is led [by seniority](super) say to each other.
+//! The messages between the nodes of a cluster that is led [by seniority](super).
 //!
 //! Every message is bounded: a view has at most [`MEMBERS_MAX`](crate::membership::MEMBERS_MAX) members, whose attributes have at
 //! most 512 bytes each, and remembers at most [`REMOVED_MAX`](crate::membership::REMOVED_MAX) names; a heartbeat names at most as
@@ -12,66 +12,66 @@ use crate::election::lease;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::membership::{AgesRunOut, Attributes, MEMBERS_MAX, Sight, View};
 
-/// What nodes say to each other.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// The process life of the sender.
+    /// The incarnation of the sender.
     pub incarnation: Incarnation,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// The parts of the conversation.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// To seeds, and to a coordinator: "let me join".
+    /// To seeds, and to a coordinator: "Let me join."
     Join {
-        /// Which of its joinings; the answer repeats it, and so does the view that it is taken into.
+        /// The number of its joining; the answer repeats it, and so does the view that it is taken into.
         joining: u64,
-        /// What the sender tells of itself.
+        /// The attributes of the sender.
         attributes: Arc<Attributes>,
     },
     /// The answer, where it is not a view.
     JoinReply {
-        /// Which joining was asked for.
+        /// The number of the joining that was asked for.
         joining: u64,
-        /// Why there is no view.
+        /// The reason why there is no view.
         answer: JoinAnswer,
     },
-    /// From the coordinator to members, and to those who are none any more; and from whoever holds a later one to who asks.
+    /// From the coordinator to members and to former members; and from a node with a later one to the node that asks.
     View(Arc<View>),
-    /// To the coordinator: "I have taken the view with this number".
+    /// To the coordinator: "I have taken the view with this number."
     ViewReply(Sight),
-    /// To other members: "I live".
+    /// To other members: "I am alive."
     Heartbeat {
         /// The view that the sender has.
         sight: Sight,
-        /// Whom it suspects. While it suspects anybody, this goes to all.
+        /// The nodes that it suspects. While it suspects any, this goes to all.
         suspects: BTreeSet<NodeId>,
     },
-    /// To one that has a later view: "send it to me, who has this one".
+    /// To a node that has a later view: "Send it to me; I have this one."
     Ask(Sight),
-    /// To members: "I belong to the cluster no more by anything before this joining of mine".
+    /// To members: "I do not belong to the cluster any more by anything before this joining of mine."
     Leave {
         /// The next joining.
         joining: u64,
     },
-    /// To members: "an operator vouches that this node is not to be waited for".
+    /// To members: "An operator reports that this node is not to be waited for."
     Down {
-        /// Which life of it.
+        /// The incarnation of it.
         identity: Identity,
-        /// By which joining it belongs to the cluster.
+        /// The joining by which it belongs to the cluster.
         joining: u64,
     },
-    /// From a coordinator to those who are not there: "this is the part that I coordinate".
+    /// From a coordinator to missing nodes: "This is the part that I coordinate."
     Probe(Sight),
-    /// The answer: "and this is mine".
+    /// The answer: "And this is mine."
     ProbeReply(Sight),
-    /// From the coordinator of the smaller part to that of the larger one: "may we join you?"
+    /// From the coordinator of the smaller part to that of the larger one: "May we join you?"
     MergeAsk(Sight),
-    /// The answer: "you may; we join nobody else meanwhile".
+    /// The answer: "You may; we join no other part meanwhile."
     MergeReply(Sight),
-    /// From a coordinator to its members: "join that one, as I do".
+    /// From a coordinator to its members: "Join that node, as I do."
     Merge {
         /// The coordinator of the larger part.
         into: NodeId,
@@ -82,18 +82,18 @@ pub enum Body {
     Store(lease::Message),
 }
 
-/// Why there is no view for one who asks to join.
+/// The reason why there is no view for a node that asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JoinAnswer {
     /// "I do not belong to a cluster either."
     NotJoined,
-    /// "I do not coordinate; ask that one."
+    /// "I do not coordinate; ask that node."
     Ask(NodeId),
     /// "No."
     Refused(Refusal),
 }
 
-/// Why somebody cannot join.
+/// The reason why a node cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// There are [`MEMBERS_MAX`] members.

@@ -13,33 +13,35 @@ use crate::protocol::{Event, Mandate};
 use crate::term::Term;
 use crate::time::Instant;
 
-/// How many others are asked beside the seeds at most: those that have been named by seeds, or have made themselves known.
+/// The highest number of nodes that are asked beside the seeds: nodes that seeds have named, or that have made
+/// themselves known.
 const CANDIDATES_MAX: usize = 8;
 
-/// How many it asks in one interval at most: all with whom it belonged to a cluster, the seeds, and those that are named to it.
+/// The highest number of nodes that it asks in one interval: the members of its last cluster, the seeds, and the nodes
+/// that are named to it.
 const ASKED_MAX: usize = MEMBERS_MAX + SEEDS_MAX + CANDIDATES_MAX;
 
-/// What such a node knows.
+/// The state of a node outside a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outside {
-    /// What it belonged to last, in this life.
+    /// The view that it belonged to last, in this process.
     pub(super) last: Option<Arc<View>>,
-    /// Whom it asks beside the seeds.
+    /// The nodes that it asks beside the seeds.
     candidates: BTreeSet<NodeId>,
     pub(super) attempts: u32,
     pub(super) refusal: Option<Refusal>,
-    /// When it asks again.
+    /// The time to ask again.
     pub(super) asks_at: Instant,
-    /// Whom it has asked since it did so last. Nobody is asked twice.
+    /// The nodes that it has asked since it did so last. None is asked twice.
     asked: BTreeSet<NodeId>,
-    /// Who has answered since that it does not belong to a cluster either.
+    /// The nodes that have answered since that they do not belong to a cluster either.
     outside: BTreeSet<NodeId>,
-    /// When the answers to what it has asked last need not be waited for any more.
+    /// The time after which the answers to its last questions need not be awaited any more.
     pub(super) founds_at: Instant,
     has_waited: bool,
-    /// Those that an operator says are not to be waited for.
+    /// The nodes that are not to be waited for, by an operator's word.
     downed: BTreeSet<NodeId>,
-    /// Why it belongs to a cluster no more, where its part has stopped.
+    /// The reason why it belongs to a cluster no more, where its part has stopped.
     pub(super) stopped: Note,
 }
 
@@ -65,7 +67,7 @@ impl Outside {
         if self.has_waited || self.attempts < 2 { self.asks_at } else { self.asks_at.min(self.founds_at) }
     }
 
-    /// An operator vouches that this one will not answer.
+    /// Handles an operator's report that this node will not answer.
     pub(super) fn down(&mut self, node: NodeId) {
         self.candidates.remove(&node);
         if self.downed.len() < CANDIDATES_MAX {
@@ -73,7 +75,7 @@ impl Outside {
         }
     }
 
-    /// How many names it keeps.
+    /// The number of names that it keeps.
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         [&self.candidates, &self.asked, &self.outside, &self.downed].map(BTreeSet::len).iter().sum()
@@ -88,7 +90,7 @@ impl Outside {
 }
 
 impl Seniority {
-    /// It was told to, and asks from now on.
+    /// Asks from now on, as it was commanded to campaign.
     pub(super) fn begin_to_stand(&mut self, now: Instant) {
         if let Place::Outside(outside) = &mut self.place {
             let stopped = core::mem::take(&mut outside.stopped);
@@ -127,7 +129,7 @@ impl Seniority {
         }
     }
 
-    /// What was said to one that was not connected has not come.
+    /// Sends again to a node that was not connected before.
     pub(super) fn on_connected(&mut self, node: NodeId) {
         let stands = self.stands();
         let Place::Outside(outside) = &mut self.place else { return };
@@ -136,7 +138,7 @@ impl Seniority {
         }
     }
 
-    /// The seeds; and, where this node would found a cluster, those with whom it belonged to one before.
+    /// The seeds; and, where this node would found a cluster, the members of its last one.
     fn concerned(&self) -> Vec<NodeId> {
         let Place::Outside(outside) = &self.place else { return Vec::new() };
         let founds = self.config.seeds.first() == Some(&self.config.me.node);
@@ -152,8 +154,9 @@ impl Seniority {
         self.concerned().into_iter().filter(is_awaited).collect()
     }
 
-    /// Only the first seed does, when the others say that they do not belong to a cluster. Those that do not answer twice are not
-    /// waited for; but one that has belonged to a cluster in this life waits for all with whom it did, for they may go on without it.
+    /// True if this node may found a cluster: only the first seed does, when the others say that they do not belong to
+    /// one. Nodes that do not answer twice are not waited for; but a node that has belonged to a cluster in this
+    /// process waits for all members of it, for they may go on without it.
     fn may_found(&self) -> bool {
         let Place::Outside(outside) = &self.place else { return false };
         let me = self.config.me.node;
@@ -200,7 +203,7 @@ impl Seniority {
         }
     }
 
-    /// A coordinator is looking for this node, which belongs to no cluster.
+    /// Handles the message of a coordinator that is looking for this node, which belongs to no cluster.
     pub(super) fn on_invitation(&mut self, from: NodeId) {
         let stands = self.stands();
         let Place::Outside(outside) = &mut self.place else { return };
@@ -214,7 +217,7 @@ impl Seniority {
         }
     }
 
-    /// Somebody asks this node, which belongs to no cluster either.
+    /// Answers a node that asks this one, which belongs to no cluster either.
     pub(super) fn answer_outside(&mut self, joiner: &Joiner) {
         let answer = JoinAnswer::NotJoined;
         self.send(joiner.identity.node, Body::JoinReply { joining: joiner.joining, answer });

@@ -1,4 +1,4 @@
-//! What a node can tell of the cluster that it belongs to.
+//! The status of a node and of the cluster that it belongs to.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -9,10 +9,10 @@ use crate::membership::{TooFewMembers, View};
 use crate::protocol::{Leader, Occasion};
 use crate::term::Term;
 
-/// What a node believes, for people and for judges.
+/// The state of a node, for people and for judges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its role: `outside`, `member` or `coordinator`.
+    /// The role: `outside`, `member` or `coordinator`.
     pub role: &'static str,
     /// The view that it has, if it belongs to a cluster.
     pub view: Option<Arc<View>>,
@@ -20,32 +20,32 @@ pub struct Status {
     pub leader: Option<Leader>,
     /// The members that it suspects itself.
     pub suspects: BTreeSet<NodeId>,
-    /// The members that are taken to be lost by all who would know, and will be removed, or stop this part.
+    /// The members that all their watchers take to be lost, and that will be removed, or stop this part.
     pub lost: BTreeSet<NodeId>,
-    /// The first seed: who founds the cluster, if there is none.
+    /// The first seed, which founds the cluster if there is none.
     pub founder: Option<NodeId>,
     /// Whether the cluster is large enough here to serve a request; see [`Seniority::admit`].
     pub enough_members: Result<(), TooFewMembers>,
-    /// How often it has asked to join since it stands, or since it belonged to a cluster.
+    /// The number of its attempts to join since it campaigns, or since it belonged to a cluster.
     pub attempts: u32,
-    /// The others from which it waits for an answer, while it belongs to no cluster: the seeds; and, at the one who founds a cluster,
-    /// those with whom it belonged to one.
+    /// The others from which it waits for an answer, while it belongs to no cluster: the seeds; and, at the node that
+    /// founds a cluster, the members of its last one.
     pub awaited: BTreeSet<NodeId>,
-    /// Returns whether it has belonged to a cluster in this process life, and belongs to none.
+    /// True if it has belonged to a cluster in this process, and belongs to none.
     pub has_left: bool,
-    /// Why it belongs to a cluster no more, where its part has stopped.
+    /// The reason why it belongs to a cluster no more, where its part has stopped.
     pub stopped: Option<Stopped>,
-    /// Why it was refused last.
+    /// The reason of its last refusal.
     pub refusal: Option<Refusal>,
-    /// Whether it wants to belong to the cluster.
+    /// True if it wants to belong to the cluster.
     pub campaigning: bool,
-    /// Whether it is fit to.
+    /// True if it is fit to.
     pub healthy: bool,
 }
 
 impl Seniority {
-    /// Whether the cluster is large enough here to serve a request. A part that has lost the others does not know at once, so there is
-    /// a time in which this is not said yet.
+    /// Checks that the cluster is large enough here to serve a request. A part that has lost the others does not know
+    /// at once, so for a time this check still passes.
     ///
     /// # Errors
     /// [`TooFewMembers`] if it is not.
@@ -73,19 +73,19 @@ impl Seniority {
         self.claimed.max(heard_of)
     }
 
-    /// Which of its joinings it is in, counted from 1.
+    /// The number of its current joining, counted from 1.
     #[must_use]
     pub const fn joining(&self) -> u64 {
         self.joining
     }
 
-    /// What made this node stand: it takes over where the oldest is not there any more.
+    /// The event that made this node campaign: it takes over where the oldest is not there any more.
     #[must_use]
     pub const fn occasion(&self) -> Occasion {
         Occasion::Silence
     }
 
-    /// What this node believes.
+    /// The state of this node.
     #[must_use]
     pub fn status(&self) -> Status {
         let common = Status {

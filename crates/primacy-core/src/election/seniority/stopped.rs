@@ -92,7 +92,7 @@ impl Seniority {
         let asked_about = member.decision.as_ref().map(Decision::about);
         let lost = Some(member.watch.lost()).filter(|lost| !lost.is_empty()).or(asked_about);
         let lost = lost.cloned().unwrap_or_default();
-        // One that has left meanwhile belongs to the part: it has found the same.
+        // A node that has left meanwhile belongs to the part: it has found the same.
         let part = members.iter().copied().filter(|node| !lost.contains(node)).collect();
         let stopped = Stopped { policy: self.config.policy, part, members, lost, store };
         self.step_down(Reason::Expired);

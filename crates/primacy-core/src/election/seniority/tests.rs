@@ -1,4 +1,4 @@
-//! What no story can tell: messages that no honest world brings about.
+//! Cases that no script can tell: messages that no honest node sends.
 
 use super::*;
 use crate::detector::Detection;
@@ -23,7 +23,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
 
-/// One that asks to join from zero on; `athens` is the first seed, and `byzantium` the other one.
+/// A node that asks to join from zero on; `athens` is the first seed, and `byzantium` the other one.
 fn machine(name: &str, policy: Policy) -> Seniority {
     let config = Config {
         me: life(name),
@@ -57,7 +57,7 @@ fn hear(machine: &mut Seniority, now: Instant, from: &str, body: Body) -> Vec<Ou
     drain(machine)
 }
 
-/// A view of these, the first of whom coordinates in term 2.
+/// A view of these, the first of which coordinates in term 2.
 fn view(names: &[&str]) -> View {
     let ages = (1..).map(Age);
     let members = names.iter().zip(ages).map(|(name, age)| MemberOf {
@@ -147,7 +147,7 @@ impl Draw {
         }
     }
 
-    /// One that can be made at all, if such a one is drawn before long.
+    /// A view that can be made at all, if such a one is drawn before long.
     fn view(&mut self) -> Option<Arc<View>> {
         let drawn = core::iter::from_fn(|| Some(View::new(self.view_parts())));
         drawn.take(50).find_map(Result::ok).map(Arc::new)
@@ -217,7 +217,7 @@ impl Draw {
     }
 }
 
-/// All that it keeps has an end, and what it says of itself fits together.
+/// Checks that all that it keeps is bounded, and that its status is consistent.
 fn check(machine: &Seniority) {
     let status = machine.status();
     match &machine.place {
@@ -244,7 +244,7 @@ fn check(machine: &Seniority) {
     assert!(machine.deadline().is_none() || status.campaigning);
 }
 
-/// Feeds it with what is drawn, from those who are connected, and with time; what it was before comes back now and then.
+/// Feeds it with drawn messages of connected nodes, and with time; its earlier states come back now and then.
 fn harass(first: &Seniority, begins: u64, seed: u64) -> BTreeSet<&'static str> {
     let mut draw = Draw(Rng::new(seed));
     let (mut machine, mut now) = (first.clone(), begins);
@@ -334,7 +334,7 @@ fn what_no_honest_node_says_changes_nothing() {
     assert_eq!(cyrene, before);
 }
 
-/// What is answered to one who asks to join in this life.
+/// The answers to a node that asks to join in this incarnation.
 fn asked(athens: &mut Seniority, now: Instant, by: Identity) -> Vec<JoinAnswer> {
     let body = Body::Join { joining: 1, attributes: Arc::default() };
     let message = Message { incarnation: by.incarnation, body };
@@ -377,7 +377,7 @@ fn a_full_cluster_takes_no_more_and_says_so() {
     }
     assert_eq!(asked(&mut athens, at(1_600), life("delphi")), [JoinAnswer::Refused(Refusal::Full)]);
     assert_eq!(std::format!("{}", Refusal::Full), "the cluster has 1024 members, and takes no more");
-    // Whoever belongs to it already is not meant.
+    // A node that belongs to it already is not meant.
     assert_eq!(asked(&mut athens, at(1_600), life("cyrene")), []);
 }
 

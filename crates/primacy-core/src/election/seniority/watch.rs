@@ -1,11 +1,12 @@
-//! Which members are lost, as far as one of them knows: what it hears itself, and what the others say that they hear.
+//! The members that are lost, as far as one of them knows: by its own detectors, and by the suspicions of the others.
 //!
-//! Each member shows itself to some others, its watchers: to all, or to the next few on the ring of ages. A member is lost
-//! when all of its watchers say that they suspect it, those excepted that are silent themselves. So a single link that is cut costs
-//! nobody its membership, and two parts that have lost each other agree on that, each within itself.
+//! Each member sends heartbeats to some others, its watchers: to all, or to the next few on the ring of ages. A member
+//! is lost when all of its watchers say that they suspect it, except for watchers that are silent themselves. So a
+//! single link that is cut costs no node its membership, and two parts that have lost each other agree on that, each
+//! within itself.
 //!
-//! Where a watcher is silent, the next one on the ring takes its place: whoever is suspected is skipped, and still watched, so that it
-//! can be heard again.
+//! Where a watcher is silent, the next one on the ring takes its place: a suspected node is skipped, and still watched,
+//! so that it can be heard again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use crate::id::NodeId;
 use crate::membership::View;
 use crate::time::{Duration, Instant};
 
-/// What is told and heard of the other members of one view.
+/// The sent and received suspicions of the members of one view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Watch {
     me: NodeId,
@@ -25,16 +26,17 @@ pub(super) struct Watch {
     /// The members that are not known to have left, by age.
     ring: Vec<NodeId>,
     pub(super) detectors: BTreeMap<NodeId, Detector>,
-    /// Those that this member suspects itself.
+    /// The nodes that this member suspects itself.
     suspects: BTreeSet<NodeId>,
-    /// Those that others suspect, as they have said last, and until when that holds unless they say it again.
+    /// The nodes that others suspect, by their last heartbeats, and the time until which that holds unless they repeat
+    /// it.
     pub(super) told: BTreeMap<NodeId, (BTreeSet<NodeId>, Instant)>,
     lost: BTreeSet<NodeId>,
-    /// When the members that are lost became others than before.
+    /// The time of the last change of the lost members.
     pub(super) since: Instant,
-    /// No detector speaks before.
+    /// The time before which no detector has a verdict.
     pub(super) check_at: Instant,
-    /// The last heartbeat named suspects.
+    /// True if the last heartbeat named suspects.
     suspected: bool,
 }
 
@@ -63,18 +65,18 @@ impl Watch {
         }
     }
 
-    /// Those that are lost.
+    /// The nodes that are lost.
     pub(super) const fn lost(&self) -> &BTreeSet<NodeId> {
         &self.lost
     }
 
-    /// Those that this member suspects itself.
+    /// The nodes that this member suspects itself.
     pub(super) const fn suspects(&self) -> &BTreeSet<NodeId> {
         &self.suspects
     }
 
-    /// The members are those of this view. New ones are first heard when they know that they belong to it, so they are given this
-    /// much longer.
+    /// Takes the members of this view. New ones are first heard when they know that they belong to it, so they are
+    /// given this much longer.
     pub(super) fn follow(&mut self, view: &View, gone: &BTreeSet<NodeId>, longer: Duration, now: Instant) {
         let before: BTreeSet<NodeId> = self.ring.iter().copied().collect();
         let names = view.members().iter().map(|member| member.identity.node);
@@ -91,7 +93,7 @@ impl Watch {
         self.assess(now);
     }
 
-    /// A member has shown itself, and says whom it suspects.
+    /// Handles a heartbeat of a member, with its suspects.
     pub(super) fn heard(&mut self, from: NodeId, mut suspects: BTreeSet<NodeId>, now: Instant) {
         if let Some(detector) = self.detectors.get_mut(&from) {
             detector.heard(now);
@@ -100,7 +102,8 @@ impl Watch {
         let withdraws = self.suspects.remove(&from);
         suspects.retain(|node| *node != from && self.ring.contains(node));
         let until = now.after(self.detection.patience(self.interval));
-        // Mostly it says what it has said before, and in a large cluster to weigh that again with every heartbeat costs too much.
+        // Mostly it repeats its suspects, and in a large cluster to weigh them again with every heartbeat costs too
+        // much.
         let says_the_same = match self.told.get_mut(&from) {
             Some((said, holds_until)) if *said == suspects => {
                 *holds_until = until;
@@ -124,13 +127,13 @@ impl Watch {
         let silent = self.detectors.iter().filter(|(_, detector)| detector.suspects(now));
         let silent: BTreeSet<NodeId> = silent.map(|(&node, _)| node).collect();
         self.suspects.extend(silent);
-        // What is said by one that is watched is replaced by what it says next, or it is silent itself.
+        // The suspicions of a watched member are replaced by its next ones, or it is silent itself.
         let detectors = &self.detectors;
         self.told.retain(|node, (_, until)| detectors.contains_key(node) || now < *until);
         self.assess(now);
     }
 
-    /// To whom this member shows itself: to all, while it suspects anybody, and once more after that.
+    /// The members that this one sends a heartbeat to: all, while it suspects any, and once more after that.
     pub(super) fn recipients(&mut self, suspects: bool) -> Vec<NodeId> {
         if core::mem::replace(&mut self.suspected, suspects) || suspects {
             return self.others(1).collect();
@@ -157,14 +160,14 @@ impl Watch {
         (1..count).map(move |steps| self.ring[(place + steps * step) % count])
     }
 
-    /// How many names it keeps.
+    /// The number of names that it keeps.
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         let told: usize = self.told.values().map(|(suspects, _)| 1 + suspects.len()).sum();
         told + self.ring.len() + self.detectors.len() + self.suspects.len() + self.lost.len()
     }
 
-    /// Those of whom nothing is to be heard.
+    /// True if nothing is to be heard of this node.
     fn is_silent(&self, node: NodeId, lost: &BTreeSet<NodeId>) -> bool {
         self.suspects.contains(&node) || lost.contains(&node)
     }
@@ -183,7 +186,7 @@ impl Watch {
         self.check_at = soonest.min(stale);
     }
 
-    /// Those of whom all say so that would know.
+    /// The nodes that are suspected by all their watchers.
     fn agreed(&self) -> BTreeSet<NodeId> {
         let said = self.told.values().flat_map(|(suspects, _)| suspects);
         let accused: BTreeSet<NodeId> = said.chain(&self.suspects).copied().collect();
@@ -212,7 +215,7 @@ impl Watch {
         self.told.get(&watcher).is_some_and(|(suspects, _)| suspects.contains(&node))
     }
 
-    /// Watches those before this member on the ring, as many as are not silent, and the silent ones between.
+    /// Watches the nodes before this member on the ring, as many as are not silent, and the silent ones between.
     fn watch_neighbours(&mut self, now: Instant) {
         let mut left = self.neighbours;
         let mut watched = BTreeSet::new();
