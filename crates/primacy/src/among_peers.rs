@@ -1,6 +1,6 @@
 //! An election among peers: its machine on a disk and a mesh of connections.
 //!
-//! What the driver must know of each election stands in `among_peers/elections.rs`.
+//! Each election's interface to the driver is in `among_peers/elections.rs`.
 
 mod elections;
 mod metadata;
@@ -44,7 +44,7 @@ use crate::status::{ElectionView, PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
 use crate::versions::SPOKEN;
 
-/// How many arrivals may wait for the driver; the connections wait after that.
+/// The most arrivals that may wait for the driver; the connections wait after that.
 const INBOX: usize = 1024;
 
 /// The disk and the mesh of one node.
@@ -60,14 +60,14 @@ pub(crate) struct PeersWorld {
     presence: Presence,
 }
 
-/// What is done where a peer has been told otherwise about the election.
+/// The reaction to a peer that is configured differently for the election.
 #[derive(Debug)]
 struct Odds {
     /// Why that one and this node refuse each other.
     news: watch::Receiver<Option<String>>,
     /// Since when that is known.
     since: Option<Instant>,
-    /// How long it is waited for another peer that agrees. Nobody leads before that but the only seed of a cluster, which founds it
+    /// The time to wait for another peer that agrees. No node leads before that except the only seed of a cluster, which founds it
     /// at once.
     patience: Duration,
     /// This node has known a leader, or a peer that agrees; it goes on.
@@ -81,7 +81,7 @@ struct PeersAndStore {
     store: StoreWorld,
 }
 
-/// What is known of this node before it takes part.
+/// A node's own state before it takes part.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) hello: Hello,
@@ -102,7 +102,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         return Err(ConfigError::from(problem).into());
     }
     let listen = resolve(address)?;
-    // The state comes first: a second process of this node is told so, and not that its port is in use.
+    // The state comes first: a second process of this node is told that, and not that its port is in use.
     let voters = peers.iter().map(|(node, _)| node);
     let (mut state, mut stored) = state_dir::open_state(state_dir, &config.election, config.node, voters)?;
     let voters = Voters::new(peers.iter().map(|(node, _)| node));
@@ -110,8 +110,8 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         state_dir::check_voters(&stored, &voters)?;
     }
     if config.metadata.is_some() {
-        // The others remember what earlier lives of a node asked for, and answer nothing to one whose number is lower. It may have
-        // lost its disk since, or have been given back one that it had before. A node starts more rarely than once a millisecond.
+        // The others remember the requests of earlier processes of a node, and answer nothing to one whose number is lower. It may
+        // have lost its disk since, or have been given back an earlier one. A node starts more rarely than once a millisecond.
         let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         stored.incarnation.count = state.count_lives_from(u64::try_from(millis).unwrap_or_default())?;
     }
@@ -140,7 +140,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     Ok(Entry { hello, state, stored, listener, listen, peers })
 }
 
-/// What is wrong with the configuration, as far as it can be known without taking part.
+/// The errors of the configuration that can be found without taking part.
 pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
     let (me, security) = (config.node, &config.security);
     let mut problems = Vec::new();
@@ -199,7 +199,7 @@ impl Entry {
                 self.live_confirmed::<RingBidirectional>(config, register, desk, ready).await;
             }
             Algorithm::Seniority => match (config.kind.confirmation, register) {
-                // The store decides about splits, and confirms nobody.
+                // The store decides about splits, and confirms no leader.
                 (None, Some(register)) => {
                     self.live_with_store(config, register, desk, ready, Seniority::begin).await
                 }
@@ -264,7 +264,7 @@ impl Entry {
             Ok((mut machine, mut world)) => {
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
-                // Whoever waits for the end may enter again at once, with the same address and the same state.
+                // A caller that waits for the end may enter again at once, with the same address and the same state.
                 world.close().await;
             }
             Err(error) => {
@@ -304,7 +304,7 @@ impl Entry {
             limits,
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        // Set once: these measures are of this life alone.
+        // Set once: these measures are of this process alone.
         let _ = measures.connections.set(mesh.shared_counters());
         if let Some(certificate) = mesh.shared_certificate() {
             let _ = measures.certificate.set(certificate);
@@ -318,7 +318,7 @@ impl Entry {
 }
 
 impl Odds {
-    /// There is a reason to look: somebody is at odds with this node, or it was waited for long enough.
+    /// Waits for a reason to look: a peer is at odds with this node, or the wait was long enough.
     async fn changed(&mut self) {
         let patience = self.patience;
         match self.since.filter(|_| !self.settled) {
@@ -361,7 +361,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
             say_disk_lost(&self.me);
         }
         let told = self.mesh.term().unwrap_or_default();
-        // What was heard of is told on, though it stands on no disk.
+        // A term that was heard of is passed on, though it is on no disk.
         self.mesh.set_term(term_to_tell(&hard).map(|term| term.max(told)));
         Ok(())
     }
@@ -388,12 +388,13 @@ impl<P: AmongPeers> World<P> for PeersWorld {
                     continue;
                 }
                 arrival = self.inbox.recv() => arrival,
-                // Nothing for the machine, whose timeouts may be early; what is done about it, `after` knows.
+                // No input for the machine, whose timeouts may be early; `after` reacts to it.
                 () = self.odds.changed() => return Ok(Input::Timeout),
             };
             match arrival {
                 Some(Arrival::Message { from, message }) => {
-                    // One that holds another election was refused at the door; what it says all the same counts for nothing.
+                    // A node that holds another election was refused at the handshake; if it sends messages all the same, they are
+                    // dropped.
                     let Some(message) = P::hear(message) else { continue };
                     self.time(from, P::beat(&message));
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
@@ -439,8 +440,8 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
 }
 
 impl PeersWorld {
-    /// Where a node can lead without the others, one that is at odds with them over the election must not try: it ends. One
-    /// that has known a leader goes on, or that has a peer which agrees, and leaves it to the newcomer.
+    /// Where a node can lead without the others, a node that is at odds with them over the election must not try: it ends. A node
+    /// that has known a leader, or that has a peer which agrees, goes on, and leaves it to the newcomer.
     fn may_go_on(&mut self, led: bool) -> Result<(), Halt> {
         let why = self.odds.news.borrow().clone();
         let (Some(why), false) = (why, self.odds.settled || self.me.kind.needs_majority()) else {
@@ -454,7 +455,7 @@ impl PeersWorld {
         if is_over { Err(Halt::AtOdds { why }) } else { Ok(()) }
     }
 
-    /// What is known of the peers, and of the election this.
+    /// The state of the peers, and of this election.
     fn view_with(&self, election: ElectionView) -> View {
         let (peers, (voters, _)) = (self.mesh.peers(), self.mesh.voters());
         View::Peers(Box::new(PeersView {

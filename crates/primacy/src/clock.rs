@@ -37,7 +37,7 @@ pub fn wall_millis() -> u64 {
 
 fn nanos(clock: ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
-    // A clock that stands before its own origin (a wall clock before 1970) counts as standing at it.
+    // A clock before its own origin (a wall clock before 1970) counts as being at it.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let part = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(part)

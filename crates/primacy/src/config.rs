@@ -1,4 +1,4 @@
-//! Every default, and every relation between timers, checked once.
+//! Defaults, and the relations between timers, which are checked once.
 //!
 //! | what | among peers | over a store |
 //! |---|---|---|
@@ -29,16 +29,16 @@ use crate::connections::{Limits, Security, TlsFiles};
 use crate::handshake::{Confirmation, ElectionKind, Voters};
 use crate::seniority::{SeniorityError, SeniorityOptions};
 
-/// Where metadata is kept: after how long without an answer the log says something again.
+/// The time without an answer after which the log sends something again, where metadata is kept.
 pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250);
 
 /// Where metadata is kept: how long a request waits for a leader that answers it, as long as etcd's do.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(7);
 
-/// How often a node looks whether its state directory is still there.
+/// The interval at which a node checks that its state directory is still there.
 pub(crate) const STATE_LOOK: Duration = Duration::from_secs(1);
 
-/// How long a state that is lost may have promised its support: longer than leases are.
+/// The longest time for which a lost state may have promised its support: longer than leases are.
 pub(crate) const LOST_PROMISE_MAX: core::Duration = core::Duration::from_secs(60);
 
 /// Partitions: the shortest time that a node's session may live. Heartbeats, answers, and the timers of an operating system must
@@ -55,22 +55,22 @@ pub(crate) const PARTITION_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub const PROMISE: Duration = Duration::from_secs(1);
 /// The lease over a store, where none is configured.
 pub const LEASE: Duration = Duration::from_secs(10);
-/// How far the rates of two clocks may differ, where nothing else is configured: one per cent.
+/// The default bound on the difference between the rates of two clocks: one per cent.
 pub const DRIFT_MAX: Drift = Drift::from_ppm(10_000);
 
-/// How long a new token waits for the requests of its predecessors before they are revoked, at a fence for requests.
+/// The time for which a new token waits for the requests of its predecessors before they are revoked, at a fence for requests.
 pub const FENCE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long revoked requests may take to end before the new token is turned away.
+/// The time for which a new token waits for revoked requests to end before it is turned away.
 pub const FENCE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the log tells no more of a cause that may come again with every request or connection.
+/// The pause in the log after a cause that may come again with every request or connection.
 pub const LOG_PAUSE: core::Duration = core::Duration::from_secs(10);
 
 /// The shortest lease: a heartbeat or a write, its answer, and the timers of an operating system must fit into it.
 const LEASE_MIN: Duration = Duration::from_millis(10);
 /// The shortest interval of renewals: below that a machine does nothing else, and its timers do not keep it.
 const RENEWAL_MIN: Duration = Duration::from_millis(1);
-/// How many leases a node may wait at random before it stands. For as long as that nobody leads after each loss.
+/// The most leases that a node may wait at random before it campaigns. There is no leader for as long as that after each loss.
 const RANDOM_WAIT_LEASES_MAX: u32 = 10;
 const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -78,8 +78,8 @@ const STAGGER: Duration = Duration::from_millis(5);
 const MISS_COUNT: u32 = 4;
 /// For how long a store that was not reached is left alone by an errand: it may be electing a leader of its own.
 pub(crate) const REOPEN_PAUSE: Duration = Duration::from_millis(100);
-/// How long a member of a cluster by seniority may be lost, or silent, before anything is done about it: nobody waits longer than
-/// an hour for a machine to do what an operator could have done.
+/// The longest time that a member of a cluster by seniority may be lost, or silent, before anything is done about it: an operator
+/// can act within an hour.
 pub(crate) const STABLE_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// Where the election is held, as far as timers depend on it.
@@ -94,31 +94,32 @@ pub enum Venue {
 /// Every timer of an election. [`Timers::new`] derives the others from the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// How long a leader may lead without being heard; among peers, how long a supporter supports nobody else.
+    /// The time that a leader may lead without being heard; among peers, the time for which a supporter supports no other
+    /// candidate.
     pub lease: Duration,
-    /// How often the leader renews; among peers, the heartbeat interval.
+    /// The interval at which the leader renews; among peers, the heartbeat interval.
     pub renewal: Duration,
-    /// How long the work may take to end in order.
+    /// The time that the work may take to end in order.
     pub drain: Duration,
     /// The time before the end of the lease at which work that has not ended is killed.
     pub kill_margin: Duration,
-    /// How far the rates of two clocks may differ.
+    /// The most by which the rates of two clocks may differ.
     pub drift_max: Drift,
     /// Among peers: how many heartbeats are missed until the leader is not heard.
     pub miss_count: u32,
-    /// Among peers: how long a new node listens for a leader before it stands.
+    /// Among peers: the time that a new node listens for a leader before it campaigns.
     pub initial_wait: Duration,
     /// Among peers: the longest random wait before standing.
     pub random_wait_max: Duration,
-    /// Among peers: the least time between two nodes that stand in order.
+    /// Among peers: the least time between two nodes that campaign in order.
     pub stagger: Duration,
-    /// How long an answer is waited for: of the voters in one round, or of the store.
+    /// The time to wait for an answer: of the voters in one round, or of the store.
     pub answer_timeout: Duration,
     /// Over a store: how often it is read where it does not tell of changes.
     pub poll_interval: Duration,
 }
 
-/// What is wrong with a configuration. Wrong relations between timers are all in one message.
+/// An error in a configuration. Wrong relations between timers are all in one message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The election's name cannot be one.
@@ -153,7 +154,7 @@ pub enum ConfigError {
     Unresolved {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
     /// A node is named twice among the peers.
@@ -183,14 +184,14 @@ pub enum ConfigError {
          metadata counts these, and could lead beside the others. Start it with --metadata, as before"
     )]
     VotersOfRecord {
-        /// Who votes, by the state of this node.
+        /// The voters, by the state of this node.
         recorded: Voters,
         /// The record that states them.
         number: LeaderSequence,
-        /// Whom the list of peers names.
+        /// The voters in the list of peers.
         configured: Voters,
     },
-    /// The election is advisory, and nobody has allowed that.
+    /// The election is advisory, and that was not allowed.
     #[error(
         "by {kind} two nodes can lead at once, in a partition for example, and neither has a token that a resource could \
          refuse; let a quorum or a store confirm it (--confirm), choose quorum, or allow it (--allow-advisory)"
@@ -207,27 +208,27 @@ pub enum ConfigError {
         /// The election.
         algorithm: Algorithm,
     },
-    /// What a member tells of itself is too much.
+    /// The attributes of a member are too long.
     #[error(transparent)]
     Attributes(#[from] AttributesError),
     /// A cluster by seniority cannot be held so.
     #[error(transparent)]
     Seniority(#[from] SeniorityError),
-    /// What is for a cluster with members is asked of another election.
+    /// An option for a cluster with members was given to another election.
     #[error("options for seniority have no meaning by {kind}; leave them out, or choose seniority")]
     OnlySeniority {
         /// The election.
         kind: ElectionKind,
     },
-    /// What is for elections among peers is asked of one over a store.
+    /// An option for elections among peers was given to one over a store.
     #[error(
         "{what} is for elections among peers: over a store, whoever holds its record leads; leave it out, or name peers"
     )]
     OnlyAmongPeers {
-        /// What.
+        /// The option.
         what: &'static str,
     },
-    /// A witness votes, and here nobody does.
+    /// A witness votes, and there are no votes in this election.
     #[error(
         "a witness votes and never leads, and by {kind} there are no votes; leave the node out, cordon it with `primacy cordon`, \
          or let a quorum confirm the leader (--confirm quorum)"
@@ -244,7 +245,7 @@ pub enum ConfigError {
     Metadata {
         /// The election.
         kind: ElectionKind,
-        /// What it promises.
+        /// The safety that it promises.
         safety: Safety,
     },
     /// A store is to decide about splits and to confirm leaders.
@@ -257,7 +258,7 @@ pub enum ConfigError {
     OnlyQuorum {
         /// The election.
         kind: ElectionKind,
-        /// What.
+        /// The option.
         what: &'static str,
     },
     /// The cluster's name cannot be one.
@@ -306,12 +307,12 @@ pub enum TimerProblem {
         drain: Duration,
         /// The kill margin.
         kill_margin: Duration,
-        /// What drift takes of the lease.
+        /// The part of the lease that drift takes.
         drift: Duration,
         /// Together.
         sum: Duration,
     },
-    /// An answer may take so long that one that is late costs the lease.
+    /// An answer may take so long that a single late one costs the lease.
     #[error(
         "renewal {renewal:?} + time for an answer {answer_timeout:?} must be shorter than the lease of {lease:?}, or one late answer costs the lead"
     )]
@@ -344,7 +345,7 @@ pub enum TimerProblem {
         /// The lease.
         lease: Duration,
     },
-    /// Nobody would lead for long after each loss.
+    /// There would be no leader for long after each loss.
     #[error(
         "the random wait of up to {random_wait_max:?} before standing is longer than {most:?}, ten leases of {lease:?}: for as long \
          nobody leads after each loss; three tenths of the lease are the rule"
@@ -490,7 +491,7 @@ pub(crate) struct Config {
     pub(crate) timers: Timers,
     /// By seniority: how the cluster is held.
     pub(crate) seniority: SeniorityOptions,
-    /// What this node tells the other members of itself.
+    /// The attributes of this node, for the other members.
     pub(crate) attributes: Arc<Attributes>,
     /// Those of the election that nominates, where a store confirms; otherwise the same.
     pub(crate) nomination_timers: Timers,
@@ -544,11 +545,11 @@ pub fn check_cluster(name: &str) -> Result<(), ConfigError> {
     check_election(name).map_err(|_| ConfigError::Cluster { name: name.to_owned() })
 }
 
-/// What such an election among peers promises.
+/// The safety that such an election among peers promises.
 ///
 /// # Errors
-/// [`ConfigError::Advisory`] if it promises nothing and that was not allowed, and [`ConfigError::OnlyQuorum`] if something
-/// is asked of it that only a quorum has.
+/// [`ConfigError::Advisory`] if it promises nothing and that was not allowed, and [`ConfigError::OnlyQuorum`] if something is
+/// required of it that only a quorum has.
 pub(crate) fn promised(
     kind: ElectionKind,
     safety: Option<Safety>,
@@ -582,7 +583,7 @@ pub(crate) fn promised(
     }
 }
 
-/// How what nodes say to each other is to be protected.
+/// The protection of the connections between nodes.
 ///
 /// # Errors
 /// [`ConfigError::TlsAndCleartext`]

@@ -38,13 +38,13 @@ pub struct Limits {
     /// The wait after the system could not hand over a connection, for want of descriptors for example.
     /// The connection stays where it is, so the next attempt would fail at once.
     pub accept_pause: Duration,
-    /// The shortest time between two lines of the log about refusals of one kind, of one peer or of strangers. The
-    /// others are counted only, and the last one is kept.
+    /// The shortest time between two lines of the log about refusals of one kind, of one peer or of unauthenticated connections.
+    /// The others are counted only, and the last one is kept.
     pub refusal_log_pause: Duration,
-    /// After how long a refusal is told again whose text names the time, and so is another one each time.
+    /// The time after which a refusal is logged again whose text names the time, and so differs each time.
     pub refusal_log_again: Duration,
-    /// The most accepted connections in their handshake at a time. When there are more, those that have
-    /// shown least of themselves have to go, the oldest first.
+    /// The most accepted connections in their handshake at a time. When there are more, those that have shown least of themselves
+    /// are closed, the oldest first.
     pub strangers_max: usize,
     /// The interval at which the files of certificates are looked at, and the certificates that connections were made with are
     /// judged again.
@@ -59,7 +59,7 @@ pub struct Limits {
 /// Why a mesh cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// Others would hear and could forge what is said.
+    /// Messages to this address could be read and forged.
     #[error(
         "{what} is at {address}, which is not a loopback address, and what nodes say is neither encrypted nor \
          authenticated: protect it with --tls-certificate, --tls-key and --tls-ca, or, if the network is protected \

@@ -31,14 +31,14 @@ pub(crate) use state_file::{Remains, check_room};
 
 /// The version of every other one, and the newest that this code reads.
 pub(crate) const VERSION: u32 = 2;
-/// How many bytes of a slot voters may take, with all that the slot must keep of each: its name, its address, and its disk. There is
-/// room for 31 voters with names of 16 bytes and addresses of 32, or for 7 with the longest of both. The rest is for the
-/// votes, for the longest name of an election, and for about 30 disks that were replaced, or a dozen of nodes that vote no more.
+/// The room of voters in a slot, in bytes, with all that the slot keeps of each: its name, its address, and its disk. There is room
+/// for 31 voters with names of 16 bytes and addresses of 32, or for 7 with the longest of both. The rest is for the votes, for the
+/// longest name of an election, and for about 30 replaced disks, or a dozen disks of former voters.
 pub const VOTERS_LENGTH_MAX: usize = 3000;
 /// The longest file name that the usual file systems take.
 const FILE_NAME_MAX: usize = 255;
 
-/// Why the state cannot be used. Every text says what to do.
+/// The reason why the state cannot be used. Every text tells what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// Another process has this state open.
@@ -55,9 +55,9 @@ pub enum DiskError {
     /// The file or its directory may not be read or written by this user.
     #[error("{} must be readable and writable for the user that runs this node: {source}", path.display())]
     Forbidden {
-        /// What could not be opened.
+        /// The path that could not be opened.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no space left.
@@ -66,19 +66,19 @@ pub enum DiskError {
          leads", path.display()
     )]
     Full {
-        /// What was to be written.
+        /// The path that could not be written.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Anything else that reading, writing or flushing may end in.
     #[error("cannot {action} {}: {source}; this node neither votes nor leads without its state", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         /// With which file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The file was made by something else, or is not the length of a state file.
@@ -91,10 +91,10 @@ pub enum DiskError {
     NotAStateFile {
         /// The file.
         path: PathBuf,
-        /// What was found instead.
+        /// The value found instead.
         found: String,
     },
-    /// What was last acknowledged is damaged, or may be.
+    /// The last acknowledged state is damaged, or may be.
     #[error(
         "the state in {} is damaged ({found}); it is left as it is. This node may have voted and cannot know it any more: \
          move the file away, start this node again, and have the others readmit it (`primacy member readmit`), or, where no other node votes \
@@ -103,7 +103,7 @@ pub enum DiskError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         found: String,
     },
     /// The file is not where it was when this node opened it.
@@ -140,7 +140,7 @@ pub enum DiskError {
         /// The node that it names.
         node: String,
     },
-    /// What is to be written does not fit into a slot.
+    /// The state does not fit into a slot.
     #[error(
         "the state of {} would have {length} bytes, and there is room for {RECORD_LENGTH_MAX}: this node has seen \
          too many peers, or too many disks of them", path.display()
@@ -148,7 +148,7 @@ pub enum DiskError {
     TooLong {
         /// The file.
         path: PathBuf,
-        /// How long the record is.
+        /// The length of the record, in bytes.
         length: usize,
     },
     /// There are more voters than can be remembered.
@@ -157,9 +157,9 @@ pub enum DiskError {
          {VOTERS_LENGTH_MAX}: shorten the addresses, or have fewer voters"
     )]
     VotersTooLong {
-        /// How many voters there would be.
+        /// The number of voters.
         voters: usize,
-        /// How many bytes they would take.
+        /// The room that they would take, in bytes.
         length: usize,
     },
     /// A peer comes with a disk that it had before another one.
@@ -172,7 +172,7 @@ pub enum DiskError {
         node: NodeId,
         /// The disk that counts.
         recorded: DiskId,
-        /// The one that it has come with.
+        /// The disk that it has come with.
         presented: DiskId,
     },
     /// The names of node and election make too long a file name.
@@ -256,7 +256,7 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), DiskError> {
     }
     let parent = dir.parent().unwrap_or(Path::new(""));
     make_dir(parent)?;
-    // What is in it commands this node; so nobody else may write there, whatever the umask says.
+    // Its content commands this node; so no other user may write there, whatever the umask.
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => sync_dir(parent),
         // Another node of the same machine was faster.
@@ -271,7 +271,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
     synced.map_err(|error| DiskError::io("flush the directory", dir, error))
 }
 
-/// A file that is locked as long as this lives.
+/// A file that is locked until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 

@@ -28,22 +28,22 @@ use crate::operator::{Ask, AskError};
 use crate::progress::{Due, Promises};
 use crate::status::View;
 
-/// How much of what has come already is taken before the machine's deadline and orders have their turn again.
+/// The number of inputs taken in a row before the machine's deadline and orders have their turn again.
 const READY_MAX: usize = 512;
 
-/// Who waits to be elected.
+/// The answer to a campaign.
 pub(crate) type Waiting = oneshot::Sender<Result<Leadership<Mandate>, CampaignError>>;
 
-/// What the application asks of the driver.
+/// A request of the application to the driver.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Stand, and answer when elected. If the receiver is dropped, nobody wants the answer any more.
+    /// Campaign, and answer when elected. If the receiver is dropped, the answer is not wanted any more.
     Campaign(Waiting),
     /// Give up this leadership, if it is still the current one.
     Resign { term: Term },
     /// Give up this leadership to this node.
     Transfer { term: Term, to: NodeId },
-    /// What the health check says.
+    /// The result of the health check.
     Healthy(bool),
     /// Why the application does not want to lead while it does not campaign.
     NotCampaigning(Option<String>),
@@ -51,9 +51,9 @@ pub(crate) enum Order {
     Promise { term: Term, due: Weak<Due> },
     /// Tell the others this.
     Announce(Announce),
-    /// What an operator wants to know or to be done.
+    /// A question or a request of an operator.
     Ask(Ask),
-    /// End in order, and say so.
+    /// End in order, and answer.
     Close(oneshot::Sender<()>),
 }
 
@@ -73,20 +73,20 @@ pub(crate) trait World<P: Protocol> {
 
 /// A world that an operator can ask.
 pub(crate) trait Asked<P: Protocol>: World<P> {
-    /// All effects of an input are finished; `led` if this node has ever known a leader in this life.
+    /// Called when all effects of an input are finished; `led` is true if this process has ever known a leader.
     ///
     /// # Errors
-    /// What keeps it from going on.
+    /// The reason why the node cannot go on.
     fn after(&mut self, _machine: &P, _led: bool) -> Result<(), Halt> {
         Ok(())
     }
-    /// What is known of the others, for people.
+    /// The state of the others, for people.
     fn view(&self, machine: &P) -> View;
     /// Takes a node back that has lost its disk.
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError>;
 }
 
-/// What the driver asks a machine beside its contract.
+/// The driver's queries to a machine beyond its contract.
 pub(crate) trait Settles {
     /// Whether nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
@@ -94,7 +94,7 @@ pub(crate) trait Settles {
     fn cluster(&self) -> Option<&Arc<membership::View>> {
         None
     }
-    /// What made this node stand, where the election knows.
+    /// The trigger of this node's campaign, where the election knows it.
     fn occasion(&self) -> Option<Occasion>;
     /// For how long others promise their support to this leader, where that is not this node's own lease.
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
@@ -109,14 +109,14 @@ pub(crate) trait Settles {
 /// Why a driver cannot go on.
 #[derive(Clone, Debug)]
 pub(crate) enum Halt {
-    /// Something does not work that must.
+    /// A necessary part does not work.
     Failed {
-        /// What.
+        /// The failure.
         why: String,
     },
-    /// The others have been told otherwise about the election.
+    /// The others are configured differently for the election.
     AtOdds {
-        /// What they and this node were told.
+        /// Their configuration and that of this node.
         why: String,
     },
 }
@@ -138,15 +138,15 @@ impl From<&Halt> for CampaignError {
     }
 }
 
-/// The application's side: who waits to be elected, who leads, who watches.
+/// The application's side: its candidate, its leadership, its observers.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) election: String,
     pub(crate) identity: Identity,
     pub(crate) witness: bool,
-    /// What the operator says.
+    /// The operator's cordon.
     pub(crate) cordon: Cordon,
-    /// What the health check says.
+    /// The result of the health check.
     pub(crate) healthy: bool,
     /// Why the application does not want to lead while it does not campaign, as it has stated.
     pub(crate) not_campaigning: Option<String>,
@@ -162,11 +162,11 @@ pub(crate) struct Desk {
     pub(crate) measures: Arc<Measures>,
     /// Set if this node cannot go on.
     pub(crate) halted: Arc<OnceLock<CampaignError>>,
-    /// What the work of this leadership has promised.
+    /// The progress that the work of this leadership has promised.
     pub(crate) promises: Promises,
     pub(crate) candidate: Option<Waiting>,
     pub(crate) cell: Option<Arc<Cell>>,
-    /// When work that was told to stop should have drained; it is warned of then.
+    /// The time by which stopping work should have drained; then the log warns of it.
     pub(crate) drain_until: Option<Instant>,
     /// For how long others promise their support to this leader, where that is not the lease.
     pub(crate) promises_of_others: BTreeMap<NodeId, Duration>,
@@ -176,7 +176,7 @@ pub(crate) struct Desk {
     pub(crate) closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
-/// What woke the driver.
+/// The event that woke the driver.
 enum Woken<M> {
     Arrival(Result<Input<M>, Halt>),
     Order(Option<Order>),
@@ -289,7 +289,7 @@ pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
     }
 }
 
-/// Finishes each effect before it starts the next; `now` is the time that the machine was told.
+/// Finishes each effect before it starts the next; `now` is the time that was passed to the machine.
 fn perform<P: Protocol + Settles, W: World<P>>(
     mut now: Instant,
     machine: &mut P,
@@ -410,7 +410,7 @@ impl Desk {
             None
         };
         if let Some(refusal) = refusal {
-            // Nobody may be waiting any more.
+            // The caller may have gone away.
             let _ = answer.send(Err(refusal));
             return None;
         }
@@ -536,8 +536,7 @@ impl Desk {
         }
     }
 
-    /// The line that the simulator prints for the same event, for whoever asks for `primacy::trace=info`, or `=debug`
-    /// with the renewals.
+    /// Logs the line that the simulator prints for the same event, at `primacy::trace=info`, or at `=debug` with the renewals.
     fn trace(&self, event: &Event) {
         let line = || format!("{} {}", self.identity.node, text::event(event, until));
         match event {
@@ -558,8 +557,8 @@ impl Desk {
         }
     }
 
-    /// The same for programs, with instants in nanoseconds of the boot clock, and with the time that the machine was told
-    /// when it said so: for whoever asks for `primacy::machine=info`, or `=debug` with the renewals.
+    /// Logs the event for programs, with instants in nanoseconds of the boot clock, and with the time that was passed to the machine at
+    /// the event: at `primacy::machine=info`, or at `=debug` with the renewals.
     fn trace_for_programs(&self, now: Instant, event: &Event) {
         let (at_ns, life) = (now.as_nanos(), self.identity.incarnation);
         match *event {
@@ -584,7 +583,7 @@ impl Desk {
             Event::Violation(violation) => {
                 tracing::info!(target: "primacy::machine", at_ns, %life, ?violation, "violation");
             }
-            // What others do is told by them.
+            // Other nodes log their own events.
             Event::LeaderChanged(_) => {}
         }
     }
@@ -595,7 +594,7 @@ impl Desk {
         shortest.filter(|&shortest| shortest < self.timers.lease.into())
     }
 
-    /// Warns of nodes whose lease is another one, when that has changed.
+    /// Warns of nodes whose lease differs, when that has changed.
     fn on_promises(&mut self, promises: BTreeMap<NodeId, Duration>) {
         if promises == self.promises_of_others {
             return;
@@ -609,8 +608,7 @@ impl Desk {
         self.promises_of_others = promises;
     }
 
-    /// The work that was told to stop has not ended in time. The lead is kept until it has: whoever led beside it would be a
-    /// second leader.
+    /// Warns that stopping work has not ended in time. The lead is kept until it has: any other leader beside it would be a second one.
     fn warn_of_work(&mut self) {
         self.drain_until = None;
         if let Some(cell) = &self.cell
@@ -636,7 +634,7 @@ impl Desk {
         }
     }
 
-    /// Gives the leadership to whoever waits for it; `false` if nobody does any more.
+    /// Gives the leadership to the waiting caller; returns false if there is none any more.
     fn hand_out(&mut self, cell: Arc<Cell>) -> bool {
         let (Some(candidate), Some(sender)) = (self.candidate.take(), self.sender.upgrade()) else {
             cell.begin_end(Reason::Resigned);
@@ -666,13 +664,13 @@ fn until(instant: Instant) -> String {
     format!("until {}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
-/// Whatever ends the driver, a panic included: nobody may go on believing, or waiting.
+/// Whatever ends the driver, a panic included: no caller may go on believing that it leads, or waiting.
 impl Drop for Desk {
     fn drop(&mut self) {
         self.halted();
         self.measures.leader(None);
         for closed in self.closing.take().unwrap_or_default() {
-            // The one who asked may not wait any more.
+            // The caller may not wait any more.
             let _ = closed.send(());
         }
     }

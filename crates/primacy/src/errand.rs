@@ -1,4 +1,4 @@
-//! What somebody who does not stand may write into the record of an election over a store.
+//! Requests that a process which does not campaign may write into the record of an election over a store.
 
 use std::io;
 use std::sync::Arc;
@@ -33,18 +33,18 @@ pub enum ErrandError {
     /// The queue cannot be looked at.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// Who leads cannot be asked.
+    /// The leader cannot be asked.
     #[error(
         "{holder} leads with the token {token}, and the store takes no request for it: it may be no node of Primacy, or it \
          may have gone just now; look again"
     )]
     CannotBeAsked {
-        /// Who leads.
+        /// The leader.
         holder: NodeId,
         /// Its leadership.
         token: FencingToken,
     },
-    /// Nobody holds the record, or stands.
+    /// There is no leader or candidate.
     #[error("nobody leads: the record is released, and there is nobody to ask")]
     NobodyLeads,
     /// The holder of the record does not lead yet, and could not be asked to stop.
@@ -72,14 +72,15 @@ pub enum ErrandError {
 /// The leadership that was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Who holds the record.
+    /// The holder of the record.
     pub holder: NodeId,
     /// The leadership.
     pub token: FencingToken,
 }
 
-/// Asks whoever leads in this election over a store to resign, and returns when the request is in the store. The leader
-/// finds it with its next look, drains, and releases. `by` says who asks, for people. After `patience` it is given up.
+/// Asks the leader of this election over a store to resign, and returns when the request is in the store. The leader
+/// finds it with its next look, drains, and releases. `by` names the requester, for people. After `patience` it is
+/// given up.
 ///
 /// Dropping the future does not take the request back.
 ///
@@ -121,7 +122,7 @@ pub async fn ask_to_resign(
     std::thread::Builder::new()
         .name("primacy-errand".to_owned())
         .spawn(move || {
-            // Nobody may be waiting any more.
+            // The caller may have gone away.
             let _ = done.send(run(task, &url, &election, lease, patience.saturating_sub(looked)));
         })
         .map_err(ErrandError::Thread)?;
@@ -132,7 +133,7 @@ pub async fn ask_to_resign(
     }
 }
 
-/// What was found.
+/// The outcome of a look at the store.
 enum Look {
     /// A record, into which the request is to be written.
     Record(Box<Record>),

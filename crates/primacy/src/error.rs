@@ -1,4 +1,4 @@
-//! What can go wrong when an election is entered or stood for.
+//! Errors of entering an election and of campaigning in it.
 
 use crate::config::ConfigError;
 use crate::connections::TransportError;
@@ -34,7 +34,7 @@ pub enum ConnectError {
     /// This node's log cannot be used.
     #[error(transparent)]
     Log(#[from] crate::metadata::LogError),
-    /// The log is whole, and what stands in it cannot be read, mostly because a later version has written it.
+    /// The log is whole, and its content cannot be read, mostly because a later version has written it.
     #[error("in the log of this node, {0}. {advice}; the log is left as it is", advice = advice(.0))]
     LaterLog(Unreadable),
     /// The thread that drives the election could not be started.
@@ -80,7 +80,7 @@ fn advice(unreadable: &Unreadable) -> &'static str {
     }
 }
 
-/// What to do about a log that makes no sense, though its checksums are right.
+/// Advice for a log that makes no sense, though its checksums are right.
 const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy member readmit`)";
 
 impl From<MarkError> for ConnectError {
@@ -99,7 +99,7 @@ pub enum CampaignError {
     /// The elector was closed.
     #[error("the elector is closed")]
     Closed,
-    /// Another campaign of this elector is under way. One node stands once.
+    /// Another campaign of this elector is under way. A node has one campaign at a time.
     #[error("another campaign of this elector is under way; await that one, or drop it")]
     AlreadyCampaigning,
     /// This node leads already.
@@ -113,19 +113,19 @@ pub enum CampaignError {
     /// This node votes only.
     #[error("this node is a witness: it votes and never stands")]
     Witness,
-    /// The others have been told otherwise about the election, and this node, which could lead without them, has known no leader
-    /// and nobody who agrees with it.
+    /// The others are configured differently for the election, and this node, which could lead without them, has known no leader and
+    /// no peer that agrees with it.
     #[error(
         "this node was told otherwise about the election than the others, and ends before it leads beside them: {why}"
     )]
     AtOdds {
-        /// Who, and what both were told.
+        /// The node that differs, and both configurations.
         why: String,
     },
     /// This node could not go on, because its state cannot be written for example.
     #[error("this node takes no part in the election any more: {why}")]
     Halted {
-        /// What happened.
+        /// The failure.
         why: String,
     },
 }

@@ -1,12 +1,12 @@
-//! What two nodes tell each other before they talk, and when they refuse to.
+//! The hellos that two nodes exchange before they talk, and the reasons for which they refuse to.
 //!
-//! Nodes whose idea of the election differs must not vote together: two nodes that count majorities of
-//! different voter sets can elect two leaders. So each side judges the other's [`Hello`], and a [`Refusal`]
-//! names both sides' values, because whoever reads it sees only one side's configuration.
+//! Nodes that are configured differently for the election must not vote together: two nodes that count majorities of different voter
+//! sets can elect two leaders. So each side judges the other's [`Hello`], and a [`Refusal`] names both sides' values, because its
+//! reader sees only one side's configuration.
 //!
-//! Where metadata is kept, voters come and go, and nodes learn of it one after the other. The election sees to it that nobody is
-//! elected by an old set, so there nodes whose sets differ talk, as long as it is plain which set is the newer one; they must, for
-//! how else would the other one learn of it?
+//! Where metadata is kept, voters come and go, and nodes learn of it one after the other. The election ensures that no node is elected
+//! by an old set. So nodes whose sets differ talk there, as long as it is plain which set is the newer one; they must, for only so does
+//! the other side learn of it.
 //!
 //! This file is pure: it judges, and `transport/` carries.
 
@@ -22,7 +22,7 @@ use primacy_stores::StoreMark;
 
 use crate::versions::Versions;
 
-/// What one side says of itself when a connection is made.
+/// The first message of each side of a connection, which describes its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The versions of the protocol that it speaks: [`SPOKEN`](crate::versions::SPOKEN).
@@ -32,7 +32,7 @@ pub struct Hello {
     pub cluster: String,
     /// The election that it takes part in.
     pub election: String,
-    /// Its process life; of a guardian, the process life that it guards.
+    /// Its incarnation; of a guardian, the incarnation that it guards.
     pub identity: Identity,
     /// Whether the node itself speaks, or its guardian.
     pub role: Role,
@@ -40,37 +40,37 @@ pub struct Hello {
     pub disk: DiskId,
     /// The node that it dials and the disk with which it knows that one, if it has met it before. Another node may answer.
     pub known_disk: Option<(NodeId, DiskId)>,
-    /// Everyone whose vote it counts.
+    /// Every node whose vote it counts.
     pub voters: Voters,
     /// The record that states these voters, where metadata is kept; [`LeaderSequence::NONE`] if they are those of its
     /// configuration.
     pub voters_number: LeaderSequence,
-    /// What it takes the election to promise.
+    /// The safety that it takes the election to promise.
     pub safety: Safety,
-    /// Its priority: nodes of higher priority stand first.
+    /// Its priority: nodes of higher priority campaign first.
     pub priority: u32,
-    /// Whether it votes only and never stands.
+    /// True if it only votes and never campaigns.
     pub witness: bool,
     /// Which election it is.
     pub kind: ElectionKind,
-    /// What becomes of parts of the cluster that have lost each other; in an election by seniority.
+    /// The policy for parts of the cluster that have lost each other; in an election by seniority.
     pub split_brain: Option<Policy>,
     /// The store that they meet in besides, which confirms leaders or decides about splits.
     pub store: Option<StoreMark>,
-    /// What it means that a node holds a record of the metadata that they keep together, if they keep any.
+    /// The condition under which a node holds a record of the metadata, if the nodes keep any together.
     pub metadata: Option<Durability>,
 }
 
-/// How a leader is found among peers.
+/// The way in which a leader is found among peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElectionKind {
-    /// The election; of one that is confirmed, who nominates.
+    /// The algorithm of the election; in a confirmed election, of the nomination.
     pub algorithm: Algorithm,
-    /// Who says whether the one that is nominated may lead.
+    /// The confirmation of a nominee, if it needs one.
     pub confirmation: Option<Confirmation>,
 }
 
-/// Who confirms a nomination.
+/// The means by which a nomination is confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confirmation {
     /// A majority of the peers.
@@ -88,13 +88,13 @@ impl ElectionKind {
 }
 
 impl ElectionKind {
-    /// Whether a leader can give its lead to whom it likes. Elsewhere the rule of the election says who is next.
+    /// True if a leader can transfer its lead to a node of its choice. Elsewhere the algorithm determines the next leader.
     #[must_use]
     pub const fn can_transfer(self) -> bool {
         self.algorithm.is_fenced()
     }
 
-    /// Whether nobody leads without a majority of the peers.
+    /// True if no node leads without a majority of the peers.
     #[must_use]
     pub const fn needs_majority(self) -> bool {
         self.algorithm.is_fenced() || matches!(self.confirmation, Some(Confirmation::Quorum))
@@ -112,13 +112,12 @@ impl fmt::Display for ElectionKind {
     }
 }
 
-/// Who speaks over a connection.
+/// The role of the process at one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// The node itself: what comes over this connection takes part in the election.
     Node,
-    /// The guardian of the process life that the [`Hello`] names: it may only bear witness to that life's
-    /// death.
+    /// The guardian of the incarnation that the [`Hello`] names: it may only report that incarnation's death.
     GuardianOf,
 }
 
@@ -129,14 +128,14 @@ pub enum Role {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub [u8; DiskId::LENGTH]);
 
-/// What a node remembers of a peer's durable state.
+/// A node's record of a peer's durable state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerDisk {
-    /// The one that counts.
+    /// The disk that counts.
     pub disk: DiskId,
     /// Whether an operator has readmitted the peer with it, because it may have lost an earlier one.
     pub readmitted: bool,
-    /// Those that were replaced. None of them comes back: what was voted since stands in none of them.
+    /// The disks that were replaced. None of them comes back: none of them holds the votes cast since.
     pub former: BTreeSet<DiskId>,
 }
 
@@ -147,15 +146,15 @@ pub struct Voters(Vec<NodeId>);
 /// Why one node does not talk to another. Its text names both sides' values, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Who refuses.
+    /// The node that refuses.
     pub by: NodeId,
-    /// Who is refused.
+    /// The node that is refused.
     pub of: NodeId,
     /// Why.
     pub reason: Disagreement,
 }
 
-/// What two nodes disagree about.
+/// A disagreement between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disagreement {
     /// There is no version of the protocol that both speak.
@@ -186,9 +185,9 @@ pub enum Disagreement {
         /// The refused one's.
         theirs: Incarnation,
     },
-    /// Another node answers at an address than the one that the configuration names.
+    /// The node that answers at an address is not the one that the configuration names.
     OtherNode {
-        /// Whom the refuser expected to find.
+        /// The node that the refuser expected to find.
         expected: NodeId,
     },
     /// They count the votes of different sets.
@@ -244,9 +243,9 @@ pub enum Disagreement {
     },
     /// The other side's durable state is not the one that the refuser has recorded.
     Disk {
-        /// What the refuser has recorded.
+        /// The disk that the refuser has recorded.
         recorded: DiskId,
-        /// What the refused one has now.
+        /// The disk that the refused node has now.
         presented: DiskId,
         /// Whether it had that one earlier, and came with another since.
         former: bool,
@@ -284,9 +283,9 @@ pub enum RefusalKind {
     Metadata,
     /// See [`Disagreement::Disk`].
     Disk,
-    /// The same, of a disk that was replaced by the one that is recorded.
+    /// The other side's disk was replaced by the recorded one; see [`Disagreement::Disk`].
     DiskReplaced,
-    /// Transport security, before they said anything.
+    /// Transport security failed before any message.
     Tls(TlsProblem),
     /// A reason that only a later version knows; its text says more.
     Unknown,
@@ -317,12 +316,12 @@ pub enum TlsProblem {
     BadCertificate,
     /// They have no version or method of TLS in common.
     Incompatible,
-    /// What came is no TLS, or was tampered with.
+    /// The bytes are not TLS, or were tampered with.
     Garbled,
 }
 
 impl RefusalKind {
-    /// Whether the two have been told different things about the election that both mean to take part in.
+    /// True if the two nodes are configured differently for the election that both mean to take part in.
     #[must_use]
     pub const fn is_about_the_election(self) -> bool {
         match self {
@@ -377,12 +376,12 @@ impl TlsProblem {
     }
 }
 
-/// What a node knows of others before they say anything.
+/// A node's knowledge of others before they send anything.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// The disks that it has seen its peers with.
     pub disks: &'a BTreeMap<NodeId, PeerDisk>,
-    /// Whom it was told to reach. Where metadata is kept, these may be more than the voters.
+    /// The nodes that it is to reach. Where metadata is kept, these may be more than the voters.
     pub peers: &'a BTreeSet<NodeId>,
 }
 
@@ -414,7 +413,7 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     } else if mine.identity.node == node {
         Disagreement::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
     } else if let Some(other_disk) = other_disk {
-        // It may count other voters because it has lost its disk, also one that was removed: it must not elect among those of before.
+        // It may count other voters because it has lost its disk, even if it was removed: it must not elect among the former voters.
         other_disk
     } else if mine.voters_number == theirs.voters_number && mine.voters != theirs.voters {
         let (mine, number) = (mine.voters.clone(), mine.voters_number);
@@ -438,7 +437,7 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     Err(Box::new(Refusal { by: mine.identity.node, of: node, reason }))
 }
 
-/// The same for the one that dialled: it also knows whom it meant to reach.
+/// Judges as [`judge`] does, on the dialling side, which also knows the node that it meant to reach.
 ///
 /// # Errors
 /// As [`judge`], and if another node than `expected` has answered.
@@ -458,18 +457,19 @@ pub fn judge_answer(
 }
 
 impl Hello {
-    /// Why this node does not talk to one that speaks none of its versions. That is known of it, also when nothing else of what it
-    /// says can be read.
+    /// The reason why this node does not talk to a node that speaks none of its versions. It can be given even if the rest of that
+    /// node's hello cannot be read.
     #[must_use]
     pub fn of_other_version(&self, node: NodeId, theirs: Versions) -> Refusal {
         let reason = Disagreement::ProtocolVersion { mine: self.versions, theirs };
         Refusal { by: self.identity.node, of: node, reason }
     }
 
-    /// Whether `theirs`, a voter's that counts this node as a voter, shows that this node has another disk than that one knows it with.
+    /// True if `theirs`, the hello of a voter that counts this node as a voter, shows that this node has another disk than that voter
+    /// has recorded.
     ///
-    /// It is told by the one that dials, because this node may refuse it for another reason: what it took for its voters when it
-    /// had lost its disk.
+    /// The dialling side reports it, because this node may refuse the voter for another reason: the voters that it assumed when it had
+    /// lost its disk.
     #[must_use]
     pub fn is_known_otherwise_by(&self, theirs: &Self) -> bool {
         let same =
@@ -481,7 +481,7 @@ impl Hello {
         same && self.kind.needs_majority() && is_of_a_voter && differs
     }
 
-    /// What the guardian of this node says: the same, in its role.
+    /// The hello of this node's guardian: the same, in its role.
     #[must_use]
     pub fn of_guardian(&self) -> Self {
         Self { role: Role::GuardianOf, ..self.clone() }
@@ -490,9 +490,9 @@ impl Hello {
     /// Whether the other side has a part in the same election, as far as this one knows: it votes, or is about to.
     fn is_concerned_with(&self, peers: &BTreeSet<NodeId>, theirs: &Self) -> bool {
         let node = theirs.identity.node;
-        // A node that was away while all others were replaced knows none of them, and no other can tell it. What the newer
-        // set says of itself is enough to talk; what it says at an election is weighed there. The set need not name this node: a
-        // leader that brings up to date a node that was removed before does not count it yet.
+        // A node that was away while all others were replaced knows none of them, and no other node can tell it. A hello with a newer
+        // set is enough to talk; in an election it is weighed again. The set need not name this node: a leader that brings a removed
+        // node up to date does not count it yet.
         let knows_more = theirs.voters_number > self.voters_number && theirs.voters.contains(node);
         self.voters.contains(node) || self.metadata.is_some() && (peers.contains(&node) || knows_more)
     }
@@ -505,7 +505,7 @@ impl PeerDisk {
         Self { disk, readmitted: false, former: BTreeSet::new() }
     }
 
-    /// The peer counts with this disk from now on, and never again with the one that it had.
+    /// Records that the peer counts with this disk from now on, and never again with its former one.
     pub fn readmit(&mut self, disk: DiskId) {
         let before = std::mem::replace(&mut self.disk, disk);
         if before != disk {
@@ -516,7 +516,7 @@ impl PeerDisk {
 }
 
 impl DiskId {
-    /// How many bytes it has.
+    /// The length of an id, in bytes.
     pub const LENGTH: usize = 16;
 
     /// Parses what [`fmt::Display`] prints: 32 hexadecimal digits.
@@ -531,7 +531,7 @@ impl DiskId {
 }
 
 impl Voters {
-    /// The set of these nodes; their order does not matter, nor does a name that stands twice.
+    /// The set of these nodes; their order does not matter, nor does a repeated name.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
         let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
@@ -551,8 +551,8 @@ impl Voters {
         self.0.iter().copied()
     }
 
-    /// A number that tells sets apart: FNV-1a of the names, each ended by a zero byte. It is no proof against
-    /// forgers, and need not be: whoever may take part can say what it likes about its voters.
+    /// A number that tells sets apart: FNV-1a of the names, each ended by a zero byte. It does not protect from forgery, and need not:
+    /// any node that may take part can claim any voters.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -565,7 +565,7 @@ impl Voters {
 }
 
 impl Refusal {
-    /// What to count it as.
+    /// The kind under which it is counted.
     #[must_use]
     pub const fn kind(&self) -> RefusalKind {
         match self.reason {

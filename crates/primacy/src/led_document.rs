@@ -1,23 +1,23 @@
 //! [`LedDocument`]: leadership and state in one document, where every write of the state is fenced by its own compare-and-set.
 //!
 //! Promises  the state is only ever changed by the leader that has read the newest one; a change is acknowledged when it is
-//!           durable, and then every later leader has it; whoever was replaced finds it out at its next write, and changes
+//!           durable, and then every later leader has it; a replaced leader finds it out at its next write, and changes
 //!           nothing.
 //! Assumes   a [`Document`] whose compare-and-set is linearizable. No clock of another machine takes part.
-//! Leaves    whatever else reads the document.
+//! Leaves    other readers of the document.
 //!
 //! It is the design of brokers that keep their queue in an object store: no lock, no database, one object. There is nothing
-//! to fence besides, because the resource and the election are one: a stale leader's write names a version that is no more.
+//! else to fence, because the resource and the election are one: a stale leader's write names a version that is gone.
 //!
 //! - **Elected** by writing oneself into the document over the version that was read. A leader is taken to be gone when the
 //!   document has not changed for its whole timeout, on the reader's own clock, since the reader first saw this version.
 //! - **Group commit.** Changes wait while a write is under way; the next write takes all of them, in order. Each is
 //!   acknowledged when that write is durable.
 //! - **A conflict deposes.** A leader never reads again to try once more: it would write itself over its successor, and both
-//!   would lead for ever.
-//! - **A lost answer is looked into**, by a number that each write carries. The same bytes are written again over the same
+//!   would lead from then on.
+//! - **A lost answer is resolved** by a number that each write carries. The same bytes are written again over the same
 //!   version only while they are not there; so they are written once or never.
-//! - **A leader that could not write for its whole timeout** leads no more, whether or not somebody has replaced it, and
+//! - **A leader that could not write for its whole timeout** leads no more, whether or not another broker has replaced it, and
 //!   campaigns again: its next leadership has another token.
 //!
 //! ```
@@ -78,10 +78,10 @@ pub struct LedOptions {
     /// Where clients reach it. Two brokers may have the same: what tells them apart is drawn for each
     /// [`LedDocument`].
     pub address: String,
-    /// How long others wait for a leader that writes nothing. What others do is said by the leader's own; the default is 10
-    /// seconds.
+    /// The time for which other brokers wait for a leader that writes nothing. They go by the leader's timeout; the default is
+    /// 10 seconds.
     pub timeout: Duration,
-    /// How long the least pause between two writes is: each costs money, and stores have limits. None by default.
+    /// The least pause between two writes: each costs money, and stores have limits. None by default.
     pub write_interval_min: Duration,
 }
 
@@ -105,7 +105,7 @@ impl LedOptions {
     }
 }
 
-/// What came of campaigning.
+/// The outcome of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Election {
     /// This broker leads from now on.
@@ -124,10 +124,10 @@ pub enum Election {
         address: String,
         /// Of its leadership.
         token: FencingToken,
-        /// How long it has still to be silent until it is taken to be gone.
+        /// The time for which it must still be silent until it is taken to be gone.
         remaining: Duration,
     },
-    /// Somebody else has written meanwhile. Nothing was changed.
+    /// Another broker has written meanwhile. Nothing was changed.
     Conflict,
 }
 
@@ -137,13 +137,13 @@ pub enum LedError {
     /// The store does not answer, or not clearly. Try again: what has been written will be found then.
     #[error("the document's store cannot be used: {why}")]
     Unavailable {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
-    /// The document is not one that can be led. It was left as it is.
+    /// The document is not a led document. It was left as it is.
     #[error("the document cannot be used: {why}")]
     Malformed {
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
     /// The options do not fit together.
@@ -160,24 +160,24 @@ pub enum SubmitError {
     /// It was replaced, or could not write in time. The change was not made.
     #[error("this broker has lost its leadership, and nothing was changed: {why}")]
     NotDone {
-        /// What happened.
+        /// The error.
         why: String,
     },
     /// It lost its leadership in the middle of the write. The change was made, or not; the next leader knows.
     #[error("this broker has lost its leadership, and it is not known whether the change was made: {why}")]
     Unknown {
-        /// What happened.
+        /// The error.
         why: String,
     },
     /// The state cannot be written down with this change, and the others that came with it; none of them was made.
     #[error("the state cannot be written with this change, and nothing was changed: {why}")]
     Rejected {
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
 }
 
-/// What a broker is.
+/// The state of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It has not led since it was made.
@@ -201,21 +201,21 @@ pub enum Standing {
 pub enum Ended {
     /// It resigned.
     Resigned,
-    /// Somebody else has written the document.
+    /// Another process has written the document.
     Deposed,
-    /// Somebody has deleted the document.
+    /// The document was deleted.
     Removed,
     /// It could not write for its whole timeout.
     Expired {
-        /// What went wrong last.
+        /// The last error.
         why: String,
     },
 }
 
-/// What an application may want to put into its own fields with each write.
+/// Values that an application may want to put into its own fields with each write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Of the leader; `None` in the last write of one that resigns.
+    /// The address of the leader; `None` in the last write of a leader that resigns.
     pub address: Option<String>,
     /// Milliseconds since 1970, by this machine. For people and other programs only.
     pub millis: u64,
@@ -241,7 +241,7 @@ pub struct LedDocument<S> {
     observed: Mutex<Option<(Version, Instant)>>,
 }
 
-/// What all leaderships of a broker share.
+/// State that all leaderships of a broker share.
 struct Ground<S> {
     store: Arc<dyn Document>,
     options: LedOptions,
@@ -270,7 +270,7 @@ impl<S> Ground<S> {
         self.led_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
-    /// How long this broker still leads without a write.
+    /// The time for which this broker still leads without a write.
     fn remaining(&self) -> Duration {
         Instant::from_nanos(self.led_until.load(Ordering::SeqCst)).since((self.clock)()).into()
     }
@@ -412,7 +412,7 @@ where
         seen.max(FencingToken(clock::wall_millis())).next()
     }
 
-    /// Notes the token of a document, or refuses one that somebody has put back.
+    /// Notes the token of a document, or refuses an older document that was put back.
     fn check_age(&self, head: Option<&Head>) -> Result<(), LedError> {
         let token = head.map_or(0, |head| head.token.0);
         let highest = self.highest.fetch_max(token, Ordering::SeqCst);
@@ -426,7 +426,7 @@ where
         Ok(())
     }
 
-    /// What another leader there means; `None` where nobody has to be waited for any more.
+    /// The outcome of a campaign against the leader of the document; `None` if there is no leader to wait for.
     fn other_leader(&self, head: Option<&Head>, version: &Version, now: Instant) -> Option<Election> {
         let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
         let (leader, token, timeout) = match head {
@@ -510,7 +510,7 @@ where
         }
     }
 
-    /// What this broker is now.
+    /// The state of this broker now.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let standing = self.standing.borrow().clone();
@@ -531,12 +531,12 @@ where
         found.map_or_else(|_| self.standing(), |standing| standing.clone())
     }
 
-    /// Makes the changes that wait, writes that nobody leads, and returns: others need not wait for a timeout then. Changes
-    /// that come later are refused. A broker that does not lead has nothing to resign.
+    /// Makes the waiting changes, writes that there is no leader, and returns: others need not wait for a timeout then. Later
+    /// changes are refused. A broker that does not lead has nothing to resign.
     pub async fn resign(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).close();
         let mut term = self.term.lock().await;
-        // It stays there while it is waited for: whoever stops waiting has not ended it.
+        // It stays there while it is waited for: a caller that stops waiting has not ended it.
         if let Some(running) = term.as_mut() {
             let _ = running.await;
             *term = None;

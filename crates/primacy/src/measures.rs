@@ -1,4 +1,4 @@
-//! What is counted and timed while a node takes part. A heartbeat pays for it with a few atomic additions.
+//! Counters and durations of a node's part in an election. A heartbeat pays for them with a few atomic additions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) const BUCKETS: [u64; 16] = [
     5_000_000_000,
 ];
 
-/// How often something took how long.
+/// The distribution of durations over buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     /// The last one is for what took longer than the last bucket's end.
@@ -50,7 +50,7 @@ impl Histogram {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// How many fell into each bucket.
+    /// The count of each bucket.
     #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn counts(&self) -> [u64; BUCKETS.len() + 1] {
         std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed))
@@ -71,29 +71,29 @@ pub(crate) struct Measures {
     pub(crate) state_writes: Histogram,
     /// Over a store: how its requests go.
     pub(crate) store: StoreHealth,
-    /// What the connections count; among peers only.
+    /// The counters of the connections; among peers only.
     pub(crate) connections: OnceLock<Arc<Mutex<Counters>>>,
-    /// How it stands with the certificate; under TLS only.
+    /// The state of the certificate; under TLS only.
     pub(crate) certificate: OnceLock<Arc<dyn CertificateReport>>,
 }
 
-/// Who leads, and what came before.
+/// The present leader, and the history before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
     pub(crate) leader: Option<Leader>,
     /// Since when no leader is known.
     pub(crate) leaderless_since: Option<Instant>,
-    /// How long no leader was known, before that.
+    /// The time without a known leader, before that.
     pub(crate) leaderless: Duration,
-    /// How often another leader, or the next leadership of the same one, was learned of.
+    /// The number of leader changes learned of, including a next leadership of the same leader.
     pub(crate) leader_changes: u64,
     /// The highest term that was heard of with its leader.
     pub(crate) term: Term,
     /// This node's own leadership.
     pub(crate) lead: Option<Arc<Cell>>,
-    /// How often this node was elected.
+    /// The number of times that this node was elected.
     pub(crate) elections: u64,
-    /// How its leaderships ended.
+    /// The ends of its leaderships, by reason.
     pub(crate) ends: BTreeMap<&'static str, u64>,
     pub(crate) violations: u64,
     pub(crate) violation: Option<Violation>,
@@ -163,7 +163,7 @@ impl Measures {
 
 #[cfg(any(test, feature = "metrics"))]
 impl Course {
-    /// How long no leader was known until now.
+    /// The time without a known leader until now.
     pub(crate) fn leaderless(&self, now: Instant) -> Duration {
         let current = self.leaderless_since.map_or(Duration::ZERO, |since| now.since(since));
         self.leaderless.plus(current)
@@ -209,7 +209,7 @@ const fn name(reason: Reason) -> &'static str {
 pub(crate) struct Reading {
     pub(crate) version: command::Version,
     pub(crate) size: state::Size,
-    /// How many bytes there may be.
+    /// The most bytes that there may be.
     pub(crate) quota: u64,
     /// The sessions of clients.
     pub(crate) sessions: usize,
@@ -237,7 +237,7 @@ pub(crate) struct HeartbeatTimes {
     sent: BTreeMap<NodeId, BTreeMap<u64, Instant>>,
 }
 
-/// How many rounds may wait for the reply of a node; a reply that is later than so many is not timed.
+/// The most rounds that may wait for the reply of a node; a reply that is later than so many is not timed.
 const ROUNDS_MAX: usize = 32;
 
 impl HeartbeatTimes {
@@ -249,7 +249,7 @@ impl HeartbeatTimes {
         }
     }
 
-    /// How long the reply of this node to this round took.
+    /// The time that the reply of this node to this round took.
     pub(crate) fn replied(&self, from: NodeId, round: u64, now: Instant) -> Option<Duration> {
         self.sent.get(&from)?.get(&round).map(|&sent| now.since(sent))
     }

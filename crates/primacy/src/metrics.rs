@@ -1,8 +1,8 @@
 //! Figures in the form of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), which Prometheus reads.
 //!
-//! [`register`] puts them into a registry of one's own; `primacy node --metrics ADDR` serves them. They are read when
-//! they are asked for, on the thread that asks; what a heartbeat pays for them is a few atomic additions. They are for
-//! people and alarms, and no decision of a program may rest on them: what they say may be over before it is read.
+//! [`register`] puts them into a registry of one's own; `primacy node --metrics ADDR` serves them. They are read on request, on the
+//! thread that requests them; a heartbeat pays for them with a few atomic additions. They are for people and alarms, and no decision
+//! of a program may rest on them: they may be outdated before they are read.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,8 +40,8 @@ use crate::store_health::Operation;
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Puts the figures of these electors into `registry`. To be called once for each registry, with all its electors: a
-/// figure that is described twice is an error for whoever reads it. What is registered keeps no election open.
+/// Puts the figures of these electors into `registry`. To be called once for each registry, with all its electors: a figure that is
+/// described twice is an error for its readers. The registered figures keep no election open.
 pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = &'a Elector>) {
     let nodes = electors.into_iter().map(|elector| Node {
         election: elector.election().to_owned(),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 #[cfg(feature = "metrics")]
 use crate::measures::Reading;
 
-/// A map that nobody keeps.
+/// A map without this feature: it has no value.
 #[derive(Clone, Debug)]
 pub(crate) enum Map {}
 
@@ -25,7 +25,7 @@ impl Map {
     }
 }
 
-/// A map's figures, which nobody counts.
+/// A map's figures without this feature: they have no value.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) enum Gauges {}
@@ -37,6 +37,6 @@ impl Gauges {
     }
 }
 
-/// An error of a log that nobody keeps.
+/// An error of a log without this feature: it has no value.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {}

@@ -1,4 +1,4 @@
-//! What an operator can ask of a running node: how it stands, and changes of who leads or may lead.
+//! Operators' requests to a running node: its status, and changes of the leader or of who may lead.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) enum Ask {
     Down(NodeId, oneshot::Sender<Result<(), AskError>>),
 }
 
-/// Whether what was said is remembered after a restart of the node.
+/// The durability of an operator's order over a restart of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// It is on the disk.
@@ -32,7 +32,7 @@ pub enum Kept {
     UntilRestart,
 }
 
-/// Why a node does not do what it was asked. Every text says what to do instead.
+/// The reason why a node does not carry out a request. Every text names an alternative.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Only the leader can give up the lead.
@@ -42,9 +42,9 @@ pub enum AskError {
         not_campaigning.as_ref().map(|why| format!("; {node} does not campaign: {why}")).unwrap_or_default()
     )]
     NotLeading {
-        /// Who was asked.
+        /// The node that was asked.
         node: NodeId,
-        /// Who leads, as far as it knows.
+        /// The leader, as far as it knows.
         leader: Option<NodeId>,
         /// Why its application does not want to lead, where it has stated that.
         not_campaigning: Option<String>,
@@ -62,32 +62,32 @@ pub enum AskError {
     /// The lead can be given to a voter only.
     #[error("{to} is none of the voters ({voters}); name one of them")]
     NotAVoter {
-        /// To whom the lead should have gone.
+        /// The intended successor.
         to: NodeId,
         /// The voters.
         voters: String,
     },
-    /// The lead can be given to one that can be reached only: it would be given up for nothing.
+    /// The lead can only be given to a connected node: else it would be given up for nothing.
     #[error(
         "{to} is not connected to the leader, so the lead would be given up and not go there; name a node that is connected"
     )]
     NotConnected {
-        /// To whom the lead should have gone.
+        /// The intended successor.
         to: NodeId,
     },
     /// A witness never leads.
     #[error("{to} is a witness: it votes and never leads; name another node")]
     ToWitness {
-        /// To whom the lead should have gone.
+        /// The intended successor.
         to: NodeId,
     },
     /// The lead is there already.
     #[error("{to} leads already")]
     ToItself {
-        /// To whom the lead should have gone.
+        /// The intended successor.
         to: NodeId,
     },
-    /// Where the election itself chooses the leader, nobody is given the lead.
+    /// Where the algorithm chooses the leader, the lead cannot be transferred.
     #[error(
         "by {kind}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and cordon the nodes that shall not lead"
     )]
@@ -112,9 +112,9 @@ pub enum AskError {
     /// This node does not know it as a member.
     #[error("{node} is no member of the cluster that {by} belongs to ({members}); name one of them")]
     NotAMember {
-        /// Who should be removed.
+        /// The node to remove.
         node: NodeId,
-        /// Who was asked.
+        /// The node that was asked.
         by: NodeId,
         /// The members that it knows.
         members: String,
@@ -131,29 +131,29 @@ pub enum AskError {
         founder.map_or_else(|| "nobody".to_owned(), |founder| founder.to_string())
     )]
     NotAwaited {
-        /// Who should not be waited for.
+        /// The node that should not be waited for.
         node: NodeId,
-        /// Who was asked.
+        /// The node that was asked.
         by: NodeId,
-        /// Who founds clusters.
+        /// The node that founds clusters.
         founder: Option<NodeId>,
     },
-    /// The node has not come with another disk, and has not said that it has lost one.
+    /// The node has not come with another disk, and has not reported that it has lost one.
     #[error(
         "{node} has not come to {by} with another disk than the recorded one, nor said that it has lost one, so there is nothing to readmit; start it first, and ask again"
     )]
     NotRefused {
-        /// Who should be readmitted.
+        /// The node to readmit.
         node: NodeId,
-        /// Who was asked.
+        /// The node that was asked.
         by: NodeId,
     },
-    /// What a node that has lost its own votes knows of terms is worth nothing to another one that has.
+    /// A node that has lost its own votes cannot vouch for terms to another one that has.
     #[error(
         "{by} has lost its own disk and has not heard from all others yet; let it be readmitted first, and ask again"
     )]
     Recovering {
-        /// Who was asked.
+        /// The node that was asked.
         by: NodeId,
     },
     /// A word that must outlast a restart could not be written. Nothing has changed.
@@ -173,7 +173,7 @@ pub enum AskError {
 }
 
 impl Elector {
-    /// How this node stands, and what it knows of the others.
+    /// The status of this node, and its knowledge of the others.
     ///
     /// # Errors
     /// [`AskError::Closed`]
@@ -183,8 +183,8 @@ impl Elector {
         status.await.map_err(|_| AskError::Closed)
     }
 
-    /// Gives up the lead of this node in order, whoever holds its [`Leadership`](crate::Leadership); returns the term of it, also
-    /// where it is being given up already. The lead is given up later, when its work has drained.
+    /// Gives up the lead of this node in order, whether or not the caller holds the [`Leadership`](crate::Leadership); returns its
+    /// term, also where it is being given up already. The lead is given up later, when its work has drained.
     ///
     /// # Errors
     /// [`AskError::NotLeading`] or [`AskError::Closed`]
@@ -194,8 +194,8 @@ impl Elector {
         answered.await.map_err(|_| AskError::Closed)?
     }
 
-    /// Gives the lead of this node to another one: it drains, gives up, and tells `to` to stand at once, also if that
-    /// one is behind. Giving up is final: if `to` fails, another node is elected in order.
+    /// Transfers the lead of this node to another one: it drains, gives up, and tells `to` to campaign at once, even if `to` is
+    /// behind. Giving up is final: if `to` fails, another node is elected in order.
     ///
     /// # Errors
     /// [`AskError`], after which nothing has changed.
@@ -228,9 +228,9 @@ impl Elector {
         answered.await.map_err(|_| AskError::Closed)?
     }
 
-    /// Takes back a peer that lost its disk, with the disk that it has presented since. To be said to every other node:
-    /// the peer takes part again when all of them have told it their term, so that no lost vote of its can be missed. Returns
-    /// the disk that counts from now on; what still arrives from the former one is dropped.
+    /// Readmits a peer that lost its disk, with the disk that it has presented since. To be called on every other node: the peer
+    /// takes part again when all of them have told it their term, so that no lost vote of its can be missed. Returns the disk that
+    /// counts from now on; messages from the former one that still arrive are dropped.
     ///
     /// # Errors
     /// [`AskError`], after which nothing has changed.
@@ -240,8 +240,9 @@ impl Elector {
         answered.await.map_err(|_| AskError::Closed)?
     }
 
-    /// By seniority: vouches that this member is not to be waited for, for it is dead and stays so, or its machine is off. The
-    /// coordinator removes it at once, however few are left. If it lives after all, it leads on beside the others until they meet.
+    /// By seniority: vouches that this member is not to be waited for, because it is dead for good or its machine is off. The
+    /// coordinator removes it at once, however few are left. If it is alive after all, it leads on beside the others until they
+    /// meet.
     ///
     /// # Errors
     /// [`AskError`], after which nothing has changed.
@@ -257,7 +258,7 @@ impl Elector {
 }
 
 impl Desk {
-    /// Answers, and says what the machine is to be told. Nobody may be waiting for the answer any more.
+    /// Answers, and returns the input for the machine. The caller may have gone away.
     pub(crate) fn on_ask<P: Protocol, W: Asked<P>>(
         &mut self,
         ask: Ask,

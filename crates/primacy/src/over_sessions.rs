@@ -29,7 +29,7 @@ pub(crate) struct SessionsWorld {
     store: Arc<dyn Sessions>,
     answers: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// What the queue is asked; it ends with this world, and with the next request to the queue.
+    /// Requests to the queue; they end with this world, and with the next request to the queue.
     requests: JoinSet<()>,
     /// The keep-alive, which waits for none of these.
     keep_alives: JoinSet<()>,
@@ -52,7 +52,7 @@ impl SessionsWorld {
         lease: Duration,
         timeout_min: Duration,
     ) -> Self {
-        // Unbounded, and yet never long: the machine has two requests under way, and a change is told once.
+        // Unbounded, but never long: the machine has two requests under way, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (looked, mut changes) = (Rc::new(Notify::new()), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&store), answers.clone(), Rc::clone(&looked)));
@@ -101,9 +101,9 @@ impl SessionsWorld {
     }
 }
 
-/// The session that the machine wants to be rid of, until the store has said that it is. The machine gives it up after a
-/// while, because a session that nobody keeps alive ends by itself; but one that other elections of this process use goes on,
-/// and with it an entry that nobody stands behind.
+/// The session that the machine wants to end, until the store has confirmed its end. The machine gives it up after a while,
+/// because a session that is not kept alive ends by itself; but a session that other elections of this process use goes on,
+/// and with it an entry without a candidate.
 type Leftover = Rc<RefCell<Option<SessionId>>>;
 
 /// Ends what is left over.
@@ -124,7 +124,7 @@ async fn begin(
     timeout: Duration,
     leftover: &Leftover,
 ) -> Result<(SessionId, Duration), SessionError> {
-    // First, or it could be the same session, and the entry in it one whose leadership has ended.
+    // First, or it could be the same session, and the entry in it that of an ended leadership.
     end_leftover(store, leftover).await?;
     let begun = store.begin(timeout.into()).await?;
     Ok((begun.session, begun.timeout.into()))
@@ -182,7 +182,7 @@ async fn answer(
     })
 }
 
-/// What the machine may make of it; the store's health keeps the rest for people.
+/// The trouble as the machine sees it; the store's health keeps the rest for people.
 fn told(error: SessionError) -> Trouble {
     if let SessionError::Ended { why } = &error {
         tracing::warn!(why = %shortened(why), "the session of this node has ended");
@@ -216,8 +216,8 @@ fn is_look(answer: &Message) -> bool {
     }
 }
 
-/// Tells of a change once, until the machine has looked: a store that cannot be read has no news, however often it
-/// says that it has.
+/// Reports a change once, until the machine has looked: a store that cannot be read has no news, however often it reports
+/// some.
 async fn tell_changes(store: Arc<dyn Sessions>, answers: mpsc::UnboundedSender<Message>, looked: Rc<Notify>) {
     loop {
         looked.notified().await;

@@ -39,7 +39,7 @@ pub(crate) struct StoreWorld {
 struct Pace {
     /// Told when the store has answered: only then is a further change news.
     looked: Notify,
-    /// How many requests are under way: one, and those that were given up and are not gone yet.
+    /// The number of requests under way: one, and given-up requests that have not ended yet.
     requests: Cell<usize>,
 }
 
@@ -67,7 +67,7 @@ impl StoreWorld {
 
     /// The same, and what is measured goes to `measures`. Requests are paced by the lease.
     pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>, lease: Duration) -> Self {
-        // Unbounded, and yet never long: the machine has one request under way, and a change is told once.
+        // Unbounded, but never long: the machine has one request under way, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (pace, mut changes) = (Rc::<Pace>::default(), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&pace)));
@@ -102,7 +102,7 @@ async fn answer(register: &dyn Register, message: Message, measures: &Arc<Measur
         Message::Read { request } => {
             let read = StoreRequest::begin(measures, Operation::Read).run(register.read()).await;
             let record = |(record, version)| Found::Record { record, version };
-            // An error is told by the store's health.
+            // The store's health reports errors.
             let found = read.ok().map(|found| found.map_or_else(absent, record));
             Some(Message::ReadReply { request, found })
         }
@@ -130,9 +130,9 @@ fn is_look(answer: &Message) -> bool {
     }
 }
 
-/// Tells of a change once, until the machine has looked: a store that cannot be read has no news, however often it
-/// says that it has. What comes while a request is under way waits for that: the store may tell of a write before it answers it, and
-/// to read once more then would cost a leader that goes, and one that comes, a round trip while the others wait.
+/// Reports a change once, until the machine has looked: a store that cannot be read has no news, however often it reports some. A
+/// change that comes while a request is under way waits for that: the store may report a write before it answers it, and to read
+/// once more then would cost a leader that goes, and one that comes, a round trip while the others wait.
 async fn tell_changes(register: Arc<dyn Register>, answers: mpsc::UnboundedSender<Message>, pace: Rc<Pace>) {
     loop {
         pace.looked.notified().await;
@@ -283,7 +283,7 @@ mod tests {
             assert!(matches!(reply, Some(Message::CompareAndSetReply { result: Ok(_), .. })), "{reply:?}");
             settle().await;
             assert!(world.inbox.is_empty(), "behind the answer: {:?}", world.inbox.try_recv());
-            // What somebody else writes is news.
+            // Another process's write is news.
             let (_, version) = other.read().await.unwrap().unwrap();
             other.compare_and_set(Some(&version), &record(2)).await.unwrap();
             assert_eq!(world.inbox.recv().await, Some(Message::Changed));
@@ -316,7 +316,7 @@ mod tests {
         LocalSet::new().run_until(test).await;
     }
 
-    /// Lets whoever can go on do so.
+    /// Lets every task that can go on do so.
     async fn settle() {
         for _ in 0..100 {
             yield_now().await;

@@ -1,4 +1,4 @@
-//! Signs of life that the work itself must give.
+//! Progress reports that the work itself must make.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,9 +8,9 @@ use primacy_core::Instant;
 
 use crate::clock;
 
-/// A promise that the work makes progress: while this value lives, [`made`](Self::made) must be called again within
-/// the interval. If it is not, the lead is given up in order with [`Reason::Unhealthy`](crate::Reason::Unhealthy), for a
-/// leader that is alive and does nothing is worse than none. Made by [`Leadership::progress`](crate::Leadership::progress).
+/// A promise that the work makes progress: while this value exists, [`made`](Self::made) must be called again within the
+/// interval. If it is not, the lead is given up in order with [`Reason::Unhealthy`](crate::Reason::Unhealthy), for a leader
+/// that is alive and does nothing is worse than none. Made by [`Leadership::progress`](crate::Leadership::progress).
 ///
 /// The election's own thread watches the deadline, so it is seen also when the work blocks its runtime. Dropping this
 /// value ends the promise.
@@ -30,7 +30,7 @@ impl Progress {
         Arc::downgrade(&self.due)
     }
 
-    /// The work has made progress. It takes no lock and wakes nobody: it may be called in a hot loop.
+    /// Reports that the work has made progress. It takes no lock and wakes no task: it may be called in a hot loop.
     pub fn made(&self) {
         self.made_at(clock::now());
     }

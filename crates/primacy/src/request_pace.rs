@@ -1,8 +1,8 @@
-//! The pace of requests to a store: a burst is let through at once, and what goes on beyond it is spread over the lease.
+//! The pace of requests to a store: a burst passes at once, and further requests are spread over the lease.
 //!
-//! A store that answers oddly, with and without a record in turn for example, gives an election something new to ask with each
-//! answer; so does one that says without end that something has changed. The pace bounds what that costs, whatever the
-//! reason. A request that waits is late by less than the time for its answer, and the election counts from when it asked.
+//! A store that answers oddly, with and without a record in turn for example, gives an election a reason for a new request with
+//! each answer; so does a store that reports changes without end. The pace bounds the cost, whatever the reason. A request that
+//! waits is late by less than the time for its answer, and the election counts from when it made the request.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -12,10 +12,10 @@ use primacy_core::{Duration, Instant};
 
 use crate::clock;
 
-/// How many requests are let through at once. A hand-over takes a handful.
+/// The number of requests that pass at once. A hand-over takes a handful.
 const BURST: u64 = 24;
 
-/// How many requests a lease has time for beyond that. A leader renews six times in it, and one that only looks reads ten times.
+/// The number of requests per lease beyond that. A leader renews six times in it, and a node that only reads does so ten times.
 const IN_A_LEASE: u64 = 40;
 
 /// Shared by all requests of one node in one election.
@@ -41,11 +41,11 @@ impl RequestPace {
         }
     }
 
-    /// How long a request that comes now must wait.
+    /// The time that a request which comes now must wait.
     fn take(&self, now: Instant) -> Duration {
         let full_at = self.full_at.get().max(now).after(self.interval);
         let delay = full_at.before(self.interval.times(BURST)).since(now);
-        // One that waits as long as an interval is followed by others; they must not pile up where requests are given up.
+        // A request that waits as long as an interval is followed by others; they must not pile up where requests are given up.
         if delay <= self.interval {
             self.full_at.set(full_at);
         }

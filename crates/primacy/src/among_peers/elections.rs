@@ -30,31 +30,31 @@ use crate::status::{ConfirmationView, ElectionView, View};
 pub(super) trait AmongPeers: Protocol + Settles + Announces + Sized {
     /// The machine of this node.
     fn begin(setup: Setup<'_>, now: Instant) -> Self;
-    /// What it says, as all elections say it.
+    /// Wraps its message as a message of any election.
     fn say(message: Self::Message) -> Word;
-    /// What is said to it; `None` if it belongs to another election.
+    /// Returns its message; `None` if it belongs to another election.
     fn hear(word: Word) -> Option<Self::Message>;
-    /// What is durable of it.
+    /// Its durable state.
     fn hard(durable: Self::Durable) -> HardState;
-    /// What it knows, for people.
+    /// Its state, for people.
     fn view(&self) -> ElectionView;
-    /// The highest term that it has heard of and told nobody it would keep: what a node that has lost its disk must be told, where
+    /// The highest term that it has heard of without promising to keep it: a node that has lost its disk must be told of it, where
     /// such terms count.
     fn heard_of(&self) -> Option<Term> {
         None
     }
-    /// The highest number of a term or an election that it goes by, where that does not stand on a disk: others may name higher
-    /// ones, as far as elections can have led.
+    /// The highest number of a term or an election that it goes by, where that is on no disk: others may name higher ones, as far
+    /// as elections can have led.
     fn reached(&self) -> Term {
         Term(0)
     }
-    /// Whether a message is a heartbeat or the answer to one, whose round trip can be timed.
+    /// The kind of heartbeat message, whose round trip can be timed; `None` for other messages.
     fn beat(_: &Self::Message) -> Option<Beat> {
         None
     }
 }
 
-/// What a machine is made of.
+/// The parameters of a machine.
 #[derive(Clone)]
 pub(super) struct Setup<'a> {
     pub(super) me: Identity,
@@ -71,10 +71,10 @@ pub(super) enum Beat {
     Answered { number: u64, to: Incarnation },
 }
 
-/// How many heartbeats long a server of a ranked election listens at its start: as the note has it.
+/// The time that a server of a ranked election listens at its start, in heartbeats: as the note has it.
 const INITIAL_COUNT: u32 = 5;
 
-/// What the machine of a quorum is told.
+/// The configuration of a quorum's machine.
 pub(super) fn quorum_config(
     Setup { me, voters, config, timers, seed, hard: _ }: &Setup<'_>,
 ) -> quorum::Config {

@@ -34,17 +34,17 @@ use crate::transport::TransportError;
 
 type Metadata = machine::Metadata<SharedState>;
 
-/// How many bytes of records one message has.
+/// The bytes of records in one message.
 const APPEND_MAX: usize = 256 << 10;
-/// How many bytes may be under way to one follower.
+/// The most bytes under way to one follower.
 const WINDOW: usize = 2 << 20;
-/// How many bytes of a snapshot one message has.
+/// The bytes of a snapshot in one message.
 const PART_MAX: usize = 256 << 10;
 /// After how many bytes of records a snapshot takes their place.
 const SNAPSHOT_AFTER: usize = 64 << 20;
-/// How many bytes of records stay in memory.
+/// The bytes of records that stay in memory.
 const KEPT_MAX: usize = 8 << 20;
-/// How many bytes may wait for one peer: more than the log ever has under way to it.
+/// The most bytes that may wait for one peer: more than the log ever has under way to it.
 pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
 
 /// The log of a node, and who asks for something.
@@ -55,7 +55,7 @@ pub(crate) struct Keeping {
     map: MapEnd,
     voters: Arc<Voters>,
     durability: Durability,
-    /// Whether an earlier life had one that is lost.
+    /// True if an earlier process had a log that is lost.
     log_lost: bool,
 }
 
@@ -68,22 +68,22 @@ struct MetadataWorld {
     map: MapEnd,
     next: u64,
     waiting: HashMap<Ticket, Waiter>,
-    /// The writes that are not done yet, whoever waits for them, and how many bytes each has.
+    /// The writes that are not done yet, with the bytes of each, whether or not their callers still wait.
     open_writes: HashMap<Ticket, usize>,
     open_bytes: usize,
-    /// How many there may be until those are looked for whom nobody waits any more.
+    /// The number of writes at which those without a waiting caller are looked for.
     sweep_at: usize,
     arrived: VecDeque<super::Arrival>,
     reached: Reached,
-    /// How many writes a leader could not read.
+    /// The number of writes that a leader could not read.
     unreadable: u64,
 }
 
-/// What the mesh was told of the voters.
+/// The voters and nodes as the mesh was told them.
 #[derive(Debug, Default)]
 struct Reached {
     voters: Option<Arc<Voters>>,
-    /// Whom it is to reach.
+    /// The nodes that it is to reach.
     nodes: BTreeMap<NodeId, Arc<str>>,
     /// There are others among them than the voters.
     more: bool,
@@ -98,10 +98,10 @@ enum Waiter {
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
-/// How many bytes of writes may wait until they are done.
+/// The most bytes of writes that may wait until they are done.
 const OPEN_BYTES_MAX: usize = 64 << 20;
 
-/// How many may wait before the first sweep.
+/// The number of writes that may wait before the first sweep.
 const SWEEP_FIRST: usize = 8192;
 
 impl Keeping {
@@ -156,10 +156,10 @@ impl Entry {
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut world = MetadataWorld::new(peers, log, durability, map);
                 if machine.election().past() == DiskState::Lost {
-                    // The list that it has was told to it since, and it has to hear also those who are not on that one.
+                    // Its list of voters was given to it since, and it has to hear the nodes that are not on that one, too.
                     world.reached.nodes = configured.members.clone();
                 }
-                // Before the first connection is made: what the configuration says of the voters may be old.
+                // Before the first connection is made: the voters in the configuration may be old.
                 if let Err(error) = world.tell_mesh(&machine) {
                     let _ = ready.send(Err(error.into()));
                     return world.peers.close().await;
@@ -230,18 +230,18 @@ impl MetadataWorld {
         self.log.check_in_place().map_err(|error| Halt::Failed { why: error.to_string() })
     }
 
-    /// Tells the mesh whom to reach and who votes, if that has changed.
+    /// Tells the mesh the nodes to reach and the voters, if they have changed.
     fn tell_mesh(&mut self, machine: &Metadata) -> Result<(), TransportError> {
         let (replica, reached) = (machine.replica(), &mut self.reached);
         let voters = replica.voters();
         let same = reached.voters.as_ref().is_some_and(|known| Arc::ptr_eq(known, voters));
-        // Only a leader reaches others than the voters, and only for as long as somebody comes or goes.
+        // Only a leader reaches nodes beside the voters, and only while a node is being added or removed.
         if same && !reached.more && !replica.is_active() {
             return Ok(());
         }
         let mut nodes = replica.reach();
-        // Those who vote no more are told so before they are left: until that is committed. And who has lost its disk has to hear of
-        // all that it has known for voters.
+        // Former voters are told so before they are left: until that is committed. And a node that has lost its disk has to hear all
+        // that it has known as voters.
         if replica.committed() < voters.number || machine.election().past() == DiskState::Lost {
             for (node, address) in &reached.nodes {
                 nodes.entry(*node).or_insert_with(|| Arc::clone(address));
@@ -269,14 +269,14 @@ impl MetadataWorld {
         disk::check_room(&members).map_err(|error| error.to_string())
     }
 
-    /// What the machine is asked; `None` if that is answered already.
+    /// The input for a request; `None` if it is answered already.
     fn ask(&mut self, asked: Asked) -> Option<Input<Message>> {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
             Asked::Write(command, answer) => {
                 if self.open_writes.len() >= REQUESTS_MAX || self.open_bytes >= OPEN_BYTES_MAX {
-                    // Those who asked for them may be gone long since, and they wait for a leader still.
+                    // Their callers may be gone long since, and they still wait for a leader.
                     let _ = answer.send(Err(MapError::Busy));
                     return None;
                 }
@@ -305,7 +305,7 @@ impl MetadataWorld {
         Some(Input::Message { from: Endpoint::Client, message: Message::Ask(ask) })
     }
 
-    /// Forgets those for whom nobody waits any more.
+    /// Forgets the writes without a waiting caller.
     fn sweep(&mut self) {
         if self.waiting.len() < self.sweep_at {
             return;
@@ -423,8 +423,8 @@ impl MetadataWorld {
 
 /// The next arrival that one write may serve together with those before it.
 ///
-/// Evidence that has come begins anew, for the list of voters that came before it has to be that of this node when it speaks to the one
-/// that it connects with. And nothing overtakes it: the node that it vouches for may have sent what stands behind it.
+/// Evidence that has come begins a new batch, for the list of voters that came before it must be this node's list when it talks to the
+/// node that it connects with. And nothing overtakes it: the node that it vouches for may have sent the next message.
 fn next_ready(
     arrived: &mut VecDeque<super::Arrival>,
     inbox: &mut mpsc::Receiver<super::Arrival>,
@@ -468,7 +468,7 @@ impl World<Metadata> for MetadataWorld {
             Durable::Log(write) => {
                 let began = clock::now();
                 let written = match &write {
-                    // Its records are here, so nobody waits for it.
+                    // Its records are here, so no caller waits for it.
                     Write::Snapshot(snapshot) if self.log.passes(snapshot.number) => {
                         self.log.begin_snapshot(snapshot)
                     }
@@ -604,8 +604,8 @@ mod tests {
     use super::*;
     use crate::transport::Arrival;
 
-    /// Who is readmitted waits for what the others know. Were it asked for its log before it hears of that, it would answer as one that
-    /// has lost nothing.
+    /// A readmitted node waits for the others' knowledge. If it were asked for its log before it hears of that, it would answer as a
+    /// node that has lost nothing.
     #[test]
     fn evidence_begins_anew_and_nothing_overtakes_it() {
         let node = NodeId::new("b").unwrap();

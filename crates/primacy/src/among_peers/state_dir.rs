@@ -22,7 +22,7 @@ pub(super) struct OpenLog {
     pub(super) log_lost: bool,
 }
 
-/// Opens the state of `node`, or makes it. If it is lost and a log is there, the node comes back as one that has lost its disk.
+/// Opens the state of `node`, or makes it. If it is lost and a log is there, the node comes back as a node that has lost its disk.
 ///
 /// # Errors
 /// [`OpenError`]; [`LogError::StateLost`] or [`LogError::BothLost`] if no other of these `peers` votes.
@@ -37,7 +37,7 @@ pub(super) fn open_state(
     Ok(StateFile::open_or_make(dir, election, node, remains)?)
 }
 
-/// Judges whether a node without metadata may count these voters: a life that kept metadata may have left others.
+/// Judges whether a node without metadata may count these voters: an earlier process that kept metadata may have left others.
 ///
 /// # Errors
 /// [`ConfigError::VotersOfRecord`]
@@ -72,7 +72,7 @@ pub(super) fn open_log(
         (Some(Durability::Memory), _) | (Some(Durability::Fsync), Durability::Memory) => true,
     };
     if log_lost {
-        // Before an empty one is made, which would look like one that never had more.
+        // Before an empty log is made, which would look like one that never had more.
         state.persist_log_lost(true)?;
     }
     let bounds = Bounds::of(stored, log_lost);

@@ -13,7 +13,7 @@ pub struct Counters {
     pub frames_sent: u64,
     /// Messages that were dropped because there was no connection, or no room.
     pub frames_dropped: u64,
-    /// Messages of this node that are longer than a frame may be, and were not sent: something that must be said cannot be.
+    /// Messages of this node that are longer than a frame may be, and were not sent: a required message cannot be sent.
     pub frames_oversized: u64,
     /// Messages that were received and counted.
     pub frames_received: u64,
@@ -29,11 +29,11 @@ pub struct Counters {
     pub frames_misattributed: u64,
     /// Messages that named a term so far above this node's own that no election can have led there.
     pub frames_term_too_high: u64,
-    /// Testimonies of a death over a connection that was not the guardian's of that very process life.
+    /// Testimonies of a death over a connection that was not the guardian's of that very incarnation.
     pub deaths_refused: u64,
     /// Handshakes that took too long.
     pub handshakes_timed_out: u64,
-    /// Handshakes in which the other side said something that is no part of one, or closed the connection.
+    /// Handshakes in which the other side sent something that is no part of one, or closed the connection.
     pub handshakes_broken: u64,
     /// Connections that were closed in their handshake to make room for newer ones.
     pub strangers_over_limit: u64,
@@ -41,30 +41,30 @@ pub struct Counters {
     pub connects_failed: u64,
     /// Connections that the system could not hand over, for want of descriptors or memory.
     pub accepts_failed: u64,
-    /// Whom this node has refused, by reason.
+    /// The refusals by this node, by reason.
     pub refused: BTreeMap<RefusalKind, u64>,
     /// The peers that have refused this node, by reason.
     pub refused_by_peers: BTreeMap<RefusalKind, u64>,
 }
 
-/// How it stands with one peer.
+/// The state of the connections with one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     /// The peer.
     pub node: NodeId,
     /// Its address, as it was configured, or as the voters' record has it.
     pub address: String,
-    /// The process life that this node can talk to.
+    /// The incarnation that this node can send to.
     pub outbound: Option<Identity>,
     /// In which version of the protocol it is talked to.
     pub version: Option<u32>,
-    /// The process life that this node can hear; the latest, if there are two.
+    /// The incarnation that this node can hear; the latest, if there are two.
     pub inbound: Option<Identity>,
-    /// Whose guardian this node can hear.
+    /// The incarnation whose guardian this node can hear.
     pub guardian: Option<Identity>,
-    /// How long the last handshake's round trip took.
+    /// The round trip of the last handshake.
     pub round_trip: Option<Duration>,
-    /// The last time that it said anything, on this machine's boot clock. A connection outlives a process that is stopped.
+    /// The last time that it sent anything, on this machine's boot clock. A connection outlives a process that is stopped.
     pub heard_at: Option<Instant>,
     /// Why one of the two refused the other, until they agree.
     pub refusal: Option<PeerRefusal>,

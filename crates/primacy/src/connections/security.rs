@@ -1,4 +1,4 @@
-//! The protection of what nodes say to each other: as it is configured, and what is wrong with it.
+//! The protection of the connections between nodes: its configuration and its errors.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,14 +8,14 @@ use primacy_core::NodeId;
 
 use super::TransportError;
 
-/// How what nodes say to each other is protected.
+/// The protection of the connections between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Security {
     /// Not at all; so every node must be on this machine.
     #[default]
     Loopback,
-    /// Not at all, wherever the nodes are: whoever reaches a port can take part, and whoever sees the network
-    /// can read along and forge. Only for networks that are protected otherwise.
+    /// Not at all, wherever the nodes are: anyone who reaches a port can take part, and anyone on the network path can read along and
+    /// forge. Only for networks that are protected otherwise.
     InsecureCleartext,
     /// By mutual TLS.
     Tls(TlsFiles),
@@ -24,12 +24,12 @@ pub enum Security {
 /// The files of mutual TLS, all of them PEM. They are read again when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// This node's certificate, and after it those that lead to the authority, if there are any between. One
-    /// of its DNS names must be the node's name.
+    /// This node's certificate, followed by any intermediate certificates up to the authority. One of its DNS names must be the node's
+    /// name.
     pub certificate: PathBuf,
-    /// Its private key; nobody but its owner may write it, and it must not be readable by everybody.
+    /// Its private key; only its owner may write it, and it must not be readable for all users.
     pub key: PathBuf,
-    /// The authorities whose certificates are accepted: one or more. Nobody but its owner may write it.
+    /// The authorities whose certificates are accepted: one or more. Only its owner may write it.
     pub ca: PathBuf,
 }
 
@@ -39,7 +39,7 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read the {what} {path}: {why}")]
     Read {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -49,11 +49,11 @@ pub enum TlsError {
     /// A file does not hold what it should.
     #[error("{path} holds no usable {what} in PEM form ({why}); give it one")]
     Content {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
     /// Others may add authorities of their own.
@@ -73,7 +73,7 @@ pub enum TlsError {
          look at what it holds"
     )]
     Owner {
-        /// What it holds.
+        /// The content.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -151,21 +151,21 @@ pub enum TlsError {
     Setup(String),
 }
 
-/// How it stands with this node's certificate.
+/// The state of this node's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateStatus {
     /// Until when the certificate that is in use is valid: seconds since 1970.
     pub valid_until: u64,
-    /// How often the files have been replaced since the start.
+    /// The number of times that the files have been replaced since the start.
     pub replaced: u64,
-    /// How many changes of the files could not be used when they were seen. Each counts once, and among `replaced` too if it could be used
-    /// later.
+    /// The number of changes of the files that could not be used when they were seen. Each counts once, and among `replaced` too if it
+    /// could be used later.
     pub replacements_refused: u64,
-    /// What is wrong with the files as they are now. What was there before is still in use.
+    /// The defect of the files as they are now. The earlier ones are still in use.
     pub trouble: Option<String>,
 }
 
-/// The certificate of this node, as whoever keeps it reports it.
+/// A source of reports on the certificate of this node.
 pub(crate) trait CertificateReport: fmt::Debug + Send + Sync {
     /// Reports the files as they were when they were last looked at, which is done every ten seconds and with each handshake.
     fn status(&self) -> CertificateStatus;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::DiskError;
 
-/// Which file a name stands for.
+/// The file that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -15,13 +15,13 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    /// The one that is open under this name.
+    /// The id of the file that is open under this name.
     pub(crate) fn of(path: &Path, file: &File) -> Result<Self, DiskError> {
         let found = file.metadata().map_err(|error| DiskError::io("look at", path, error))?;
         Ok(Self { device: found.dev(), number: found.ino() })
     }
 
-    /// Returns whether this name still stands for it.
+    /// Checks that this name still refers to the file.
     pub(crate) fn check(self, path: &Path) -> Result<(), DiskError> {
         let gone = || DiskError::Gone { path: path.to_owned() };
         match std::fs::metadata(path) {

@@ -40,7 +40,7 @@ pub(super) struct LogReach {
     pub(super) counter: u64,
 }
 
-/// How the log of metadata is kept.
+/// The durability of the log of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 pub(super) enum Log {
     None = 0,

@@ -10,15 +10,15 @@ use primacy_stores::ownership::{check_state_dir, close_to_others, open_in_state_
 
 use super::DiskError;
 
-/// Checks that nobody but this user and root could have put the directory there, or something into it; see [`check_state_dir`].
+/// Checks that only this user and root could have put the directory there, or something into it; see [`check_state_dir`].
 ///
 /// # Errors
-/// [`DiskError::Forbidden`], with whose it is and what to do.
+/// [`DiskError::Forbidden`], with the owner and what to do.
 pub(crate) fn check_dir(dir: &Path) -> Result<(), DiskError> {
     check_state_dir(dir).map_err(|why| refused(dir, why))
 }
 
-/// Checks the directory of a log in a state directory, which no link may stand for.
+/// Checks the directory of a log in a state directory, which must not be a link.
 ///
 /// # Errors
 /// As of [`check_dir`].

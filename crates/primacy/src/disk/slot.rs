@@ -7,13 +7,12 @@
 //!                  | checksum | sequence | record … | zeros …                          |
 //! ```
 //!
-//! Numbers stand with their highest byte first. The checksum is the CRC-32 of the sector's index in its slot and of the sector
-//! without the checksum's own four bytes. Magic, version and checksum of the first sector keep their places and their meaning in
-//! every later version.
+//! Numbers are big-endian. The checksum is the CRC-32 of the sector's index in its slot and of the sector without the checksum's own
+//! four bytes. Magic, version and checksum of the first sector keep their places and their meaning in every later version.
 //!
-//! A disk writes a sector in whole or not at all. So a write that a crash has interrupted leaves whole sectors of the state that
-//! was there and whole sectors of the new one, and nothing else: a sector with a wrong checksum has rotted. Every sector carries
-//! the sequence number, also where it has only zeros, so that any whole sector tells which of the two states was being written.
+//! A disk writes a sector in whole or not at all. So a write that a crash has interrupted leaves whole sectors of the old state and
+//! whole sectors of the new one, and nothing else: a sector with a wrong checksum has rotted. Every sector carries the sequence number,
+//! even if it has only zeros, so that any whole sector tells which of the two states was being written.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +25,7 @@ pub(super) const SECTOR_LENGTH: usize = 512;
 const SECTORS: usize = LENGTH / SECTOR_LENGTH;
 /// The checksum and the sequence number of a sector.
 const SECTOR_HEADER_LENGTH: usize = 12;
-/// Where the checksum of the first sector stands.
+/// The offset of the checksum in the first sector.
 const FIRST_CHECKSUM_AT: usize = 12;
 /// The bytes of a slot beside its record.
 const OVERHEAD: usize = FIRST_CHECKSUM_AT + SECTORS * SECTOR_HEADER_LENGTH + 4;
@@ -64,7 +63,7 @@ pub(super) struct Content {
     pub(super) record: Vec<u8>,
 }
 
-/// Why a slot says nothing.
+/// The reason why a slot is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SlotError {
     /// No sector is whole, and the first one does not begin as a state.
@@ -73,7 +72,7 @@ pub(super) enum SlotError {
     Broken {
         /// The sequence numbers of the sectors that are whole.
         sequences: BTreeSet<u64>,
-        /// How many have a wrong checksum.
+        /// The number of sectors with a wrong checksum.
         rotten: usize,
     },
     /// All checksums are right, and the record makes no sense.
@@ -160,8 +159,7 @@ pub(super) fn unseal(slot: &[u8]) -> Result<Content, SlotError> {
     Ok(Content { version: u32::from_be_bytes(*version), sequence, record })
 }
 
-/// The version of a slot whose first sector is whole. Before anything else is believed, its checksum is: a flipped bit is no newer
-/// version.
+/// The version of a slot whose first sector is whole. The checksum is verified before anything else: a flipped bit is no newer version.
 pub(super) fn version(slot: &[u8]) -> Option<u32> {
     sector(0, slot.get(..SECTOR_LENGTH)?)?;
     slot.get(MAGIC.len()..)
@@ -169,7 +167,7 @@ pub(super) fn version(slot: &[u8]) -> Option<u32> {
         .map(|version| u32::from_be_bytes(*version))
 }
 
-/// Where the checksum of a sector stands in it.
+/// The offset of the checksum in a sector.
 const fn checksum_at(index: usize) -> usize {
     if index == 0 { FIRST_CHECKSUM_AT } else { 0 }
 }

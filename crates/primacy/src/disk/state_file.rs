@@ -1,17 +1,17 @@
-//! What a node must not forget, in a file.
+//! The durable state of a node, in a file.
 //!
-//! The file has two slots. A new state is written over the older one, in place, and flushed; so whatever happens in the middle of
-//! it, the other slot still has the last state that anybody was told of. Each slot carries a sequence number, which tells the newer
-//! one, and checksums of its sectors, which tell a write that was interrupted from rot: see `slot.rs`.
+//! The file has two slots. A new state is written over the older one, in place, and flushed; so whatever happens in the middle of it,
+//! the other slot still has the last acknowledged state. Each slot carries a sequence number, which tells the newer one, and
+//! checksums of its sectors, which tell a write that was interrupted from rot: see `slot.rs`.
 //!
-//! A slot that says who votes, or that says something of a log, is written as version 2, and every other as version 1, though the two
-//! differ in nothing else: a program that knows version 1 only would skip what it does not know, and write the slot again
-//! without it. Then its node would count the voters of its configuration, and could elect a leader with those who were removed. So
-//! it must refuse the file, and it does.
+//! A slot that lists voters or describes a log is written as version 2, and every other as version 1, though the two differ in
+//! nothing else: a program that knows version 1 only would skip the unknown fields, and write the slot again without them. Then its
+//! node would count the voters of its configuration, and could elect a leader with removed voters. So it must refuse the file, and it
+//! does.
 //!
 //! A file that cannot be trusted is refused and never written to: a node that went on without its votes could vote twice in a term.
-//! If one slot is damaged, the other one is taken only where it surely is the newer. An older copy of the whole file cannot be
-//! recognised here; where there is a log, it is held against the file when both are opened.
+//! If one slot is damaged, the other one is used only if it surely is the newer. An older copy of the whole file cannot be recognised
+//! here; where there is a log, it is compared with the file when both are opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,15 +33,15 @@ use super::{
 };
 use crate::handshake::{DiskId, PeerDisk};
 
-/// The version of a record that says nothing of voters or of a log.
+/// The version of a record without voters and without a log.
 const VERSION_PLAIN: u32 = 1;
 const FILE_LENGTH: usize = 2 * slot::LENGTH;
-/// What a voter takes beside its address and twice its name, at most.
+/// The room of a voter beside its address and twice its name, in bytes, at most.
 const VOTER_OVERHEAD: usize = 32;
 
 /// The durable state of one node in one election: open, locked, and ready to be written.
 ///
-/// Nobody else can open it while this value lives.
+/// No other process can open it until this value is dropped.
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
@@ -57,7 +57,7 @@ pub struct StateFile {
     _lock: Lock,
 }
 
-/// How far the log of a node goes, on its disk.
+/// The extent of a node's log on its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogReach {
     /// The number of the newest segment; 0 if there is none.
@@ -66,12 +66,12 @@ pub struct LogReach {
     pub last: LeaderSequence,
 }
 
-/// What is known of a state that is lost, by the log that it has left.
+/// The remains of a lost state, known by the log beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remains {
     /// The last term of the log.
     pub(crate) term: Term,
-    /// How long it may have promised its support.
+    /// The longest time for which it may have promised its support.
     pub(crate) promise: Duration,
     /// True if its votes are lost.
     pub(crate) past: DiskState,
@@ -79,12 +79,12 @@ pub(crate) struct Remains {
     pub(crate) log_lost: bool,
 }
 
-/// What was found in the file, or put there at the first start.
+/// The state found in the file, or put there at the first start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What the election had written.
+    /// The election's durable state.
     pub hard_state: HardState,
-    /// This life of the node: its counter has been raised durably, and its nonce is new.
+    /// The incarnation of this process: its counter has been raised durably, and its nonce is new.
     pub incarnation: Incarnation,
     /// The number that was drawn when the file was made.
     pub disk: DiskId,
@@ -92,11 +92,11 @@ pub struct Stored {
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
     /// The voters that were recorded last, where metadata is kept.
     pub voters: Option<Arc<Voters>>,
-    /// How an earlier life kept its log of metadata; `None` if none has kept one.
+    /// The durability with which an earlier process kept its log of metadata; `None` if none has kept one.
     pub log: Option<Durability>,
     /// Whether the log may lack what this node has held, where metadata is kept.
     pub log_lost: bool,
-    /// How far the log went when the state was written last, at the least.
+    /// The least extent of the log when the state was written last.
     pub log_reach: LogReach,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
@@ -114,7 +114,7 @@ impl StateFile {
         Self::open_or_make(dir, election, node, None)
     }
 
-    /// The same; a state that is made because an earlier one is lost says what remains of that.
+    /// Opens the state as [`open`](Self::open) does; a state that replaces a lost one records what remains of that.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -245,8 +245,7 @@ impl StateFile {
         self.identity.check(&self.path)
     }
 
-    /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so. What it had
-    /// before never comes back.
+    /// Accepts `node` with `disk` in place of its former disk, on an operator's word. The former disk never comes back.
     ///
     /// # Errors
     /// [`DiskError::Replaced`] or [`DiskError::TooLong`], after which nothing has changed; else as
@@ -282,12 +281,12 @@ impl StateFile {
         })
     }
 
-    /// Writes a record that has more of peers than the one before, unless that would leave too little room for the votes
-    /// to come, and for the disks of voters that were not seen yet.
+    /// Writes a record with more entries of peers than the one before, unless that would leave too little room for the votes to come,
+    /// and for the disks of voters that were not seen yet.
     ///
-    /// Where voters come and go, the disks of those who vote no more are forgotten when their room is needed, but for that of `kept`:
-    /// nodes could not go on without it, and of one that comes back under an old name it is only no longer noticed that its disk
-    /// is another one.
+    /// Where voters come and go, the disks of former voters are forgotten when their room is needed, except that of `kept`: nodes
+    /// need no other one, and of a former voter that comes back under its old name it is only no longer noticed that it has another
+    /// disk.
     fn advance_with_peers(&mut self, mut record: Record, kept: Option<NodeId>) -> Result<(), DiskError> {
         while let Err(error) = record.at_its_longest().encode(&self.path) {
             let gone = record.voters.as_ref().and_then(|voters| {
@@ -338,8 +337,8 @@ pub(crate) fn check_room(members: &BTreeMap<NodeId, Arc<str>>) -> Result<(), Dis
     if length > VOTERS_LENGTH_MAX { Err(DiskError::VotersTooLong { voters, length }) } else { Ok(()) }
 }
 
-/// Makes the file under another name first, so that under its own name it is always whole. The lock is held,
-/// so nobody else makes it, and a leftover of an earlier attempt may be overwritten.
+/// Makes the file under another name first, so that under its own name it is always whole. The lock is held, so no other process
+/// makes it, and a leftover of an earlier attempt may be overwritten.
 fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
     let new = path.with_extension("state.new");
     let second = Record { sequence: record.sequence + 1, ..record.clone() };
@@ -355,7 +354,7 @@ fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
     sync_dir(dir)
 }
 
-/// What one slot says.
+/// The content of one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     sequence: u64,
@@ -374,8 +373,7 @@ struct Record {
 /// The newer of the two slots that can be read.
 fn read(path: &Path, file: &File) -> Result<(Slot, Record), DiskError> {
     let mut bytes = Vec::new();
-    // One byte more than there should be is enough to see that it is no state file; nobody reads a terabyte
-    // for that.
+    // One byte more than expected is enough to see that it is no state file; there is no need to read a terabyte for that.
     let limit = u64::try_from(FILE_LENGTH + 1).expect("two pages");
     file.take(limit).read_to_end(&mut bytes).map_err(|error| DiskError::io("read", path, error))?;
     let path = path.to_owned();
@@ -470,7 +468,7 @@ impl Record {
         longest
     }
 
-    /// The slot that says this.
+    /// Encodes the record as a slot.
     fn encode(&self, path: &Path) -> Result<Vec<u8>, DiskError> {
         let peer_disk = |(node, known): (&NodeId, &PeerDisk)| format::PeerDisk {
             node: node.as_str().to_owned(),

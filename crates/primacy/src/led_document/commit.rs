@@ -16,7 +16,7 @@ use super::{Ended, Ground, Standing, SubmitError};
 
 /// Tells a caller what came of its change.
 pub(super) type Acknowledge = Box<dyn FnOnce(Result<(), SubmitError>) + Send>;
-/// Makes a change, and says whom to tell.
+/// A change to the state; it returns the acknowledgement to send.
 pub(super) type Job<S> = Box<dyn FnOnce(&mut S) -> Acknowledge + Send>;
 
 /// The wait before a write is looked into or made once more is the timeout divided by this.
@@ -34,7 +34,7 @@ struct Waiting<S> {
 }
 
 impl<S> Default for Queue<S> {
-    /// One that takes nothing.
+    /// A queue that accepts no change.
     fn default() -> Self {
         let waiting = Waiting { jobs: VecDeque::new(), is_open: false };
         Self { waiting: Mutex::new(waiting), rung: Notify::new() }
@@ -84,7 +84,7 @@ pub(super) struct Committer<S> {
     pub(super) written_at: Instant,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 enum Outcome {
     Durable(Version, Instant),
     /// Nothing of it is there, and nothing will be.
@@ -92,10 +92,10 @@ enum Outcome {
     Unknown(Ended),
 }
 
-/// What stands in the document after a write whose answer is open.
+/// The content of the document after a write whose answer is unknown.
 enum Look {
     Ours(Version),
-    /// What it was to replace.
+    /// The document that the write was to replace.
     Before,
     Other,
     /// There is no document.
@@ -122,7 +122,7 @@ impl<S: Serialize + Clone> Committer<S> {
         self.end(why);
     }
 
-    /// Until there is something to write, or it is time for a sign of life.
+    /// Waits until there is something to write, or a heartbeat is due.
     async fn wait(&self) {
         let options = &self.ground.options;
         // Between two writes at least this, whatever comes.
@@ -192,7 +192,7 @@ impl<S: Serialize + Clone> Committer<S> {
 
     /// Writes `bytes` over the version that this leadership has made, until it is known what came of it or its time is over.
     async fn write(&self, bytes: &[u8]) -> Outcome {
-        // Of the sendings whose outcome is open, the first: what is found to be there counts from it.
+        // The first of the writes whose outcome is unknown: if one is found in the document, it counts from this time.
         let mut open_since: Option<Instant> = None;
         let mut why = String::new();
         while !self.is_expired() {
@@ -255,7 +255,7 @@ impl<S: Serialize + Clone> Committer<S> {
         tokio::time::sleep(self.ground.options.timeout / TRIES_PER_TIMEOUT).await;
     }
 
-    /// Writes that nobody leads. Whatever comes of it, this leadership is over.
+    /// Writes that there is no leader. Whatever the outcome, this leadership is over.
     async fn resign(&mut self) -> Ended {
         match self.ground.content(&self.state, self.token, self.beat + 1, false) {
             Err(why) => Ended::Expired { why },
@@ -277,7 +277,7 @@ impl<S> Committer<S> {
             }
             is_own
         });
-        // Those who still wait learn by it that nothing was changed.
+        // The waiting callers learn by it that nothing was changed.
         drop(self.queue.take());
     }
 }
@@ -291,8 +291,8 @@ impl<S> Drop for Committer<S> {
     }
 }
 
-/// Those whose changes are being written. Dropped in the middle, with the task that writes, it tells them that this may have
-/// happened; changes that are dropped before, as after one that panicked, have not happened.
+/// The callers whose changes are being written. If it is dropped in the middle, with the task that writes, it tells them
+/// that their changes may have been made; changes that are dropped before, as after a panicking change, have not been made.
 struct Unanswered(Vec<Acknowledge>);
 
 impl Unanswered {

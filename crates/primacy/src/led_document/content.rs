@@ -22,19 +22,19 @@ const TOKEN_MAX: u64 = u64::MAX / 2;
 /// The field that is ours.
 const FIELD: &str = "primacy";
 
-/// Who leads, and by which write.
+/// The leader, and the write by which it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) token: FencingToken,
     pub(super) leader: Option<Broker>,
-    /// How long its silence lasts before others take it to be gone.
+    /// The silence after which others take it to be gone.
     pub(super) timeout: Duration,
-    /// How many writes this leadership has made.
+    /// The number of writes that this leadership has made.
     pub(super) beat: u64,
     pub(super) nonce: String,
 }
 
-/// A broker, as one life of a process.
+/// A broker, as one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Broker {
     pub(super) id: String,
@@ -51,7 +51,7 @@ struct WireHead {
     nonce: String,
 }
 
-/// A number that nobody else draws, as text.
+/// Draws a unique random number, as text.
 pub(super) fn draw_nonce() -> Result<String, String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| format!("no random number could be drawn: {error}"))?;
@@ -85,7 +85,7 @@ pub(super) fn encode_within<S: Serialize>(
         return Err(format!("the field `{FIELD}` of the state belongs to the election; name it otherwise"));
     }
     let bytes = serde_json::to_vec(&document).map_err(|error| error.to_string())?;
-    // Told to whoever wanted it; a store would only refuse it again and again, until the lead is lost.
+    // The callers are told; a store would only refuse it again and again, until the lead is lost.
     if bytes.len() > length_max {
         return Err(format!("it would have {} bytes, and a document has at most {length_max}", bytes.len()));
     }

@@ -7,7 +7,7 @@
 //!   main@a.log/snapshot                    the latest snapshot; there may be none
 //!   main@a.log/0000000000000001.segment    records, oldest first
 //!   main@a.log/0000000000000002.segment    …and those after them
-//!   main@a.log/*.new                       what was being made when a process ended
+//!   main@a.log/*.new                       unfinished files of a process that ended
 //! ```
 //!
 //! A segment and a snapshot are made under another name, flushed, renamed, and the directory is flushed; so under its own name
@@ -19,17 +19,17 @@
 //! What a crash leaves, and how each is told from damage:
 //!
 //! - *A block that is not whole, at the end of the last segment, of which a sector was not written*: it has zeros only, which no
-//!   block that was written has in any sector. It was never acknowledged, and is overwritten with zeros; the caller is told.
-//!   Anything else that is not whole was once, and the log is refused and left as it is: a node that went on without records
-//!   that it has acknowledged would take back its word. The same holds for a file that is too short, and for a log that ends
-//!   before what the state file knows of it, or before the mark of what was flushed. One thing cannot be told from a torn write: a
-//!   sector of the last block that reads as zeros after a crash that came before the mark of that block was on the disk.
+//!   block that was written has in any sector. It was never acknowledged, and is overwritten with zeros; the caller is told. Any
+//!   other block that is not whole was once, and the log is refused and left as it is: a node that went on without records that it
+//!   has acknowledged would break its promise. The same holds for a file that is too short, and for a log that ends before the state
+//!   file's record of it, or before the mark of what was flushed. One thing cannot be told from a torn write: a sector of the last
+//!   block that reads as zeros after a crash that came before the mark of that block was on the disk.
 //! - *A block that is whole and was never flushed*, or whose flush failed. It is written once more when the log is opened, because
 //!   the kernel may take the pages of a failed flush for written.
 //! - *Segments that a snapshot has made superfluous.* They are deleted when the log is opened.
 //!
-//! That a sector is on the disk as it was or as it was to become, and not in part, is taken for granted, as everywhere where
-//! something is written after something else in one page.
+//! It is assumed, as with every in-page update, that a sector on the disk has either its old or its new content, and never a part of
+//! each.
 
 mod bounds;
 mod format;
@@ -62,24 +62,24 @@ use segment::{BLOCK_HEADER_LENGTH, Header, SegmentId};
 
 /// The longest payload of a record, in bytes.
 pub(crate) const PAYLOAD_LENGTH_MAX: usize = PAYLOAD_MAX;
-/// What a record takes up beside its payload, in bytes, at the most.
+/// The room of a record beside its payload, in bytes, at most.
 const RECORD_OVERHEAD: usize = 64;
-/// How long a segment is that this code reads, in bytes, at the most: the longest that it makes, and as much again.
+/// The longest segment that this code reads, in bytes: the longest that it makes, and as much again.
 const SEGMENT_LENGTH_READ_MAX: u64 = 2 * (SEGMENT_LENGTH + BLOCK_LENGTH_MAX as u64);
 /// After how many bytes another segment is begun.
 const SEGMENT_LENGTH: u64 = 16 * 1024 * 1024;
-/// How many bytes of records are flushed at once, at the most. An append of more takes several flushes.
+/// The most bytes of records that are flushed at once. A longer append takes several flushes.
 const BLOCK_LENGTH_MAX: usize = 16 * 1024 * 1024;
 /// The zeros that are there in advance end at a multiple of so many bytes. More of them are written at once that much more
 /// rarely, and take that much longer then.
 const STEP: u64 = 1024 * 1024;
-/// How much of a snapshot is flushed at once, in bytes.
+/// The bytes of a snapshot that are flushed at once.
 const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
-/// How much room is kept for what is written next, in bytes.
+/// The capacity kept in the write buffer, in bytes.
 const BUFFER_KEPT: usize = 256 * 1024;
-/// How an operator has the log of a node made again from those of the others.
+/// The command with which an operator has the log of a node made again from those of the others.
 const REPAIR_COMMAND: &str = "primacy log repair";
-/// How an operator has a node go on without what its log had.
+/// The command with which an operator has a node go on without the content of its lost log.
 const ACCEPT_COMMAND: &str = "primacy log repair --accept-loss";
 
 const SNAPSHOT: &str = "snapshot";
@@ -89,7 +89,7 @@ const SEGMENT_SUFFIX: &str = ".segment";
 
 /// The log of one node in one election: open, locked, and ready to be written.
 ///
-/// Nobody else can open it while this value lives.
+/// No other process can open it until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     dir: PathBuf,
@@ -103,7 +103,7 @@ pub(crate) struct LogFile {
     numbers: Numbers,
     /// Why nothing can be written any more, once something could not.
     failed: Option<String>,
-    /// What is written; kept so that not every write takes new memory.
+    /// The bytes to write; kept so that not every write takes new memory.
     buffer: Vec<u8>,
     /// A snapshot that is being made.
     making: Option<Making>,
@@ -111,21 +111,21 @@ pub(crate) struct LogFile {
     _lock: disk::Lock,
 }
 
-/// What was found when a log was opened, was put right, and is worth a warning.
+/// A defect that was found when a log was opened, was repaired, and is worth a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The last write had not come to its end, and what there was of it was overwritten with zeros.
     TornTail {
         /// The segment.
         path: PathBuf,
-        /// How many bytes were overwritten.
+        /// The number of overwritten bytes.
         bytes: u64,
         /// The last record that is whole.
         after: LeaderSequence,
     },
 }
 
-/// Why a log cannot be used. Every text says what to do.
+/// The reason why a log cannot be used. Every text tells what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has this log open.
@@ -139,12 +139,12 @@ pub enum LogError {
         /// The process that has it open, if it could be found out.
         pid: Option<u32>,
     },
-    /// A file or directory may not be read or written by this user, or by nobody.
+    /// A file or directory may not be read or written by this user, or by any.
     #[error("{} must be readable and writable for the user that runs this node: {source}", path.display())]
     Forbidden {
-        /// What could not be opened or written.
+        /// The path that could not be opened or written.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no space left. What was acknowledged is on the disk, and will be found.
@@ -153,22 +153,22 @@ pub enum LogError {
         path.display()
     )]
     Full {
-        /// What was to be written.
+        /// The path that could not be written.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Anything else that reading, writing or flushing may end in.
     #[error("cannot {action} {}: {source}; this node takes no records without its log", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         /// With which file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What was once whole is not whole any more.
+    /// A file that was once whole is damaged.
     #[error(
         "{} is damaged: {found}. It is left as it is. This node may have acknowledged records that it has no more: have \
          its log made again from those of the others by `{REPAIR_COMMAND}`; do not delete the file, and do not restore a \
@@ -177,7 +177,7 @@ pub enum LogError {
     Damaged {
         /// The file; the directory if a file is missing.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The defect, and its place.
         found: String,
     },
     /// The log of the only voter is damaged.
@@ -190,7 +190,7 @@ pub enum LogError {
     OnlyLogDamaged {
         /// The file; the directory if a file is missing.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The defect, and its place.
         found: String,
     },
     /// The state file is lost, and the log beside it is damaged.
@@ -202,7 +202,7 @@ pub enum LogError {
     BothLost {
         /// The file of the log; its directory if a file is missing.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The defect, and its place.
         found: String,
     },
     /// The log has a record of a later term than the state file knows.
@@ -219,7 +219,7 @@ pub enum LogError {
         /// The term in the state file.
         term: Term,
     },
-    /// The state file is lost, and no other voter could say what this node has voted for.
+    /// The state file is lost, and no other voter could tell this node's votes.
     #[error(
         "there is a log in {} and no state file beside it, which has the votes of this node. No other voter can say what they \
          were: put the state file back; if it is lost, have it made again from the log by `{REPAIR_COMMAND}`", path.display()
@@ -266,7 +266,7 @@ pub enum LogError {
     TooLong {
         /// Its number.
         number: LeaderSequence,
-        /// How long it is, in bytes.
+        /// The length, in bytes.
         length: usize,
     },
     /// An earlier write has failed, and is not tried again: see
@@ -286,7 +286,7 @@ pub enum LogError {
     Disk(DiskError),
 }
 
-/// Whose a file is.
+/// The owner of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
     election: String,
@@ -300,7 +300,7 @@ enum Wrong {
     Newer(u32),
     /// At this byte.
     Damaged { offset: u64, found: String },
-    /// What the system says.
+    /// The system's error.
     Unread(io::Error),
 }
 
@@ -363,7 +363,7 @@ impl std::fmt::Display for Found {
     }
 }
 
-/// How much goes into one file and one write; others than these only in tests.
+/// The sizes of one file and one write; other values only in tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) segment: u64,
@@ -428,7 +428,7 @@ impl Numbers {
         number == self.base || number > self.last || self.terms.get(&number.term).is_some_and(has)
     }
 
-    /// Forgets what stands up to this number.
+    /// Forgets the records up to this number.
     fn cut(&mut self, number: LeaderSequence) {
         self.terms = if number < self.last { self.terms.split_off(&number.term) } else { BTreeMap::new() };
         self.base = number;
@@ -491,7 +491,7 @@ impl LogFile {
         Ok((log, Stored { snapshot: reading.snapshot, records: reading.records }, found))
     }
 
-    /// How far the log goes on the disk.
+    /// The extent of the log on the disk.
     pub(crate) fn reach(&self) -> LogReach {
         LogReach { segment: self.index_next - 1, last: self.numbers.last }
     }
@@ -542,17 +542,16 @@ impl LogFile {
         self.write_many(std::slice::from_ref(write))
     }
 
-    /// Writes several things in this order, with one flush for all records between two snapshots. When it returns, a power cut
-    /// changes nothing.
+    /// Writes several things in this order, with one flush for all records between two snapshots. When it returns, they survive a
+    /// power cut.
     ///
     /// # Errors
-    /// [`LogError`], after which nothing may be said that rests on what was to be written: some of it may be on the disk. Every
-    /// further write is refused until the log is opened again; but not after [`LogError::TooLong`], nor where the file of a
-    /// snapshot could not be made: then nothing of that append or snapshot was written, nor of what came after it.
+    /// [`LogError`], after which nothing may be sent that rests on these writes: some of them may be on the disk. Every further write
+    /// is refused until the log is opened again; but not after [`LogError::TooLong`], nor where the file of a snapshot could not be
+    /// made: then nothing of that append or snapshot was written, nor of the writes after it.
     ///
     /// # Panics
-    /// If a record does not follow the one before it, or a snapshot stands below the one before it or where the log does not
-    /// pass.
+    /// If a record does not follow the one before it, or a snapshot is below the one before it or where the log does not pass.
     pub(crate) fn write_many(&mut self, writes: &[Write]) -> Result<(), LogError> {
         if let Some(cause) = &self.failed {
             return Err(LogError::FailedBefore { path: self.dir.clone(), cause: cause.clone() });
@@ -721,9 +720,9 @@ impl LogFile {
         self.or_failed(gone_on)
     }
 
-    /// Begins a segment if none goes on after the snapshot, and deletes those that have nothing above it, but for the newest: so one
-    /// that is missing is noticed. That it was done need not be durable: it is done again when the log is opened, or made durable
-    /// when the next segment is made.
+    /// Begins a segment if none goes on after the snapshot, and deletes the segments without records above it, except the newest: so
+    /// a missing one is noticed. That need not be durable: it is done again when the log is opened, or made durable when the next
+    /// segment is made.
     fn go_on_after_snapshot(&mut self) -> Result<(), LogError> {
         if self.segments.back().is_none_or(|newest| newest.last < self.numbers.last) {
             self.begin_segment(self.numbers.last)?;
@@ -747,8 +746,8 @@ impl LogFile {
 }
 
 impl Active {
-    /// Writes a block. Where the file is too short for it and for the header of the next one, it is made longer first, durably; so
-    /// one that is shorter than its last block, or that ends between two steps, was cut.
+    /// Writes a block. Where the file is too short for it and for the header of the next one, it is made longer first, durably; so a
+    /// file that is shorter than its last block, or that ends between two steps, was cut.
     fn write(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
         let end = self.end + block.len() as u64;
         let length = segment::length_for(end, self.step).max(self.length);
@@ -788,7 +787,7 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        // Nobody wants it any more; but whoever opens the log next shall be the only one that writes there.
+        // It is not wanted any more; but the next opener of the log must be the only one that writes there.
         let _ = self.wait();
     }
 }

@@ -19,12 +19,12 @@ use crate::config::REQUEST_MAX;
 #[cfg(feature = "metrics")]
 pub(super) mod gauges;
 
-/// How many requests may wait at a time.
+/// The most requests that may wait at a time.
 pub(crate) const REQUESTS_MAX: usize = 8192;
 
 /// A map that the nodes of an election keep together.
 ///
-/// A handle can be cloned; they are all the same map. Any node serves it: what needs the leader is passed on to it.
+/// A handle can be cloned; they are all the same map. Any node serves it: requests that need the leader are passed on to it.
 ///
 /// ```no_run
 /// # async fn example(map: primacy::metadata::Map) -> Result<(), Box<dyn std::error::Error>> {
@@ -50,14 +50,14 @@ pub struct Map {
     state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
 
-/// What a driver is asked for.
+/// A request to a driver.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// To have this done.
     Write(Command, oneshot::Sender<Result<Outcome, MapError>>),
-    /// To say when this node knows all that was written before now.
+    /// Answer when this node knows all that was written before now.
     Read(oneshot::Sender<Result<(), MapError>>),
-    /// How long a session lives.
+    /// The time to live of a session.
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
     /// To have this of the voters.
     Revise(Wish, oneshot::Sender<Result<Progress, MapError>>),
@@ -65,7 +65,7 @@ pub(crate) enum Asked {
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
-/// How a node's copy of the map is.
+/// The state of a node's copy of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
     /// The leader, if it is known and active.
@@ -78,7 +78,7 @@ pub struct Board {
     pub applied: LeaderSequence,
     /// The last record that is known to be on a majority.
     pub committed: LeaderSequence,
-    /// How many records of its log are not known to be on a majority.
+    /// The number of records of its log that are not known to be on a majority.
     pub uncommitted: u64,
     /// Whether this node has lost its log, and what it has of it does not count yet.
     pub log_lost: bool,
@@ -91,14 +91,14 @@ pub struct Board {
 /// Why the map did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// Nobody leads, or no leader has answered in time. A write may have been done, or be done later.
+    /// There is no leader, or none has answered in time. A write may have been done, or be done later.
     #[error("no leader has answered in time; a write may have been done")]
     Timeout,
     /// It was done, and what came of it is not known.
     #[error("it was done, and the answer is lost")]
     AnswerLost,
-    /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; whether another leader
-    /// has, that was told of it before, is not known.
+    /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; another leader that was sent
+    /// it before may have.
     #[error(
         "the leader is of an earlier version and cannot read it; upgrade that node; another leader may have done it"
     )]
@@ -109,7 +109,7 @@ pub enum MapError {
     /// The node cannot be made a voter. Nothing was done.
     #[error("it cannot be a voter: {why}")]
     Voter {
-        /// What speaks against its name or its address.
+        /// The defect of its name or its address.
         why: String,
     },
     /// The node has ended.
@@ -175,9 +175,9 @@ impl Map {
         self.ask(|answer| Asked::Write(command, answer)).await
     }
 
-    /// Reads what was written before it was asked, whoever wrote it.
+    /// Reads everything that was written before the call, by any node.
     ///
-    /// What would change something is refused as [`Refusal::TooManyOperations`]; it belongs to [`write`](Self::write).
+    /// Operations that would change something are refused as [`Refusal::TooManyOperations`]; they belong to [`write`](Self::write).
     ///
     /// # Errors
     /// [`MapError`].
@@ -186,7 +186,7 @@ impl Map {
         Ok(self.look(operation))
     }
 
-    /// The entry of this key, with all that was written before it was asked, whoever wrote it; `None` if there is none.
+    /// The entry of this key, with all that was written before the call, by any node; `None` if there is none.
     ///
     /// # Errors
     /// [`MapError`].
@@ -198,7 +198,7 @@ impl Map {
         Ok(found.ok().and_then(|found| found.entries.into_iter().next()))
     }
 
-    /// Waits until this node knows what was written before it was asked, whoever wrote it.
+    /// Waits until this node knows everything that was written before the call, by any node.
     ///
     /// # Errors
     /// [`MapError`].
@@ -214,16 +214,16 @@ impl Map {
         state.observe(operation).unwrap_or_else(refused)
     }
 
-    /// What this node knows. While it is held, nothing is applied.
+    /// The state as this node knows it. While it is held, nothing is applied.
     ///
     /// # Panics
-    /// Never: the node has its state before anybody has a handle.
+    /// Never: the node has its state before any handle exists.
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
         let state = self.state.get().expect("the node has its state before anybody has a handle");
         state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a session alive, and returns how long it lives from now on; `None` if there is none.
+    /// Keeps a session alive, and returns its time to live from now on; `None` if there is none.
     ///
     /// # Errors
     /// [`MapError`].
@@ -231,7 +231,7 @@ impl Map {
         self.ask(|answer| Asked::Session(session, Keep::Alive, answer)).await
     }
 
-    /// How long a session lives still; `None` if there is none.
+    /// The remaining time to live of a session; `None` if there is none.
     ///
     /// # Errors
     /// [`MapError`].
@@ -249,11 +249,11 @@ impl Map {
         self.ask(|answer| Asked::Revise(wish, answer)).await
     }
 
-    /// Takes this node's log for whole, which it has lost: nobody has more of it than there is. Returns whether it was lost.
+    /// Accepts this node's log, which it has lost, as complete: no other node has more of it. Returns true if it was lost.
     ///
-    /// For operators, where a majority has lost its logs and each of them waits for the others. **Committed records that only they
-    /// had are gone by that.** It should be said to as few nodes as make a majority with those that have theirs still: then these
-    /// are heard, and what they have stays.
+    /// For operators, where a majority has lost its logs and each of them waits for the others. **Committed records that only they had are
+    /// gone by that.** Use it on as few nodes as make a majority with those that still have theirs: then these are heard, and their
+    /// records stay.
     ///
     /// With `fsync` no node must run that counts other voters by a record of a lower term: this one may take them for newer, and two nodes
     /// may lead. Where not all others have readmitted this node, its log counts from now on all the same, so its former disk must not come
@@ -265,13 +265,14 @@ impl Map {
         self.ask(Asked::AcceptLoss).await
     }
 
-    /// How this node's copy is.
+    /// The state of this node's copy.
     #[must_use]
     pub fn board(&self) -> watch::Ref<'_, Board> {
         self.board.borrow()
     }
 
-    /// Whom this node reaches, maybe itself among them: the voters, and those who come or go just now. Empty before it has begun.
+    /// The nodes that this node reaches, possibly itself among them: the voters, and those being added or removed. Empty before it has
+    /// begun.
     pub(crate) fn reached(&self) -> watch::Receiver<BTreeMap<NodeId, Arc<str>>> {
         self.reached.clone()
     }

@@ -1,4 +1,4 @@
-//! What a node is the primary of: its part in the partitions that the nodes share out among them.
+//! A node's part in the partitions that the nodes share out among them: of which ones it is the primary.
 //!
 //! ```text
 //!   the state of this node ──► keeper ──► Partitions::next ──► Primary, one for each partition
@@ -6,9 +6,9 @@
 //!        └── Join, Release ◄─────┘  └──────── dropped ◄───────────┘
 //! ```
 //!
-//! A thread of its own, the keeper, keeps the session of the node alive, however busy the program is, and compares what the node's
-//! own copy of the state says with what was handed out. All leaderships of a node share the end of its session, so each costs a
-//! few bytes, and no timer, task or message.
+//! A thread of its own, the keeper, keeps the session of the node alive, however busy the program is, and compares the node's own
+//! copy of the state with the leaderships handed out. All leaderships of a node share the end of its session, so each costs a few
+//! bytes, and no timer, task or message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ mod keeper;
 
 use keeper::{Keeper, Setup};
 
-/// How many leases of the election a session lives, unless another time is set: long enough to outlast the silent death of a leader.
+/// The time to live of a session in leases of the election, unless another time is set: long enough to outlast the silent death of a
+/// leader.
 const LEASES_IN_A_SESSION: u32 = 3;
 
 /// Gathers how a node takes part in the partitions; made by [`Elector::partitions`].
@@ -41,7 +42,7 @@ pub struct Joining {
     drain: Duration,
 }
 
-/// This node's part in the partitions: as long as this lives, the node is up, and may be the primary of some.
+/// This node's part in the partitions: until this is dropped, the node is up, and may be the primary of some.
 ///
 /// Dropping it leaves: all leaderships [end](Primary::ended), and when they are dropped, others are primaries in their place.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct Partitions {
     elector: Elector,
 }
 
-/// What is new of the partitions that a node has.
+/// A change of the partitions that a node has.
 #[derive(Debug)]
 pub enum News {
     /// It is the primary of one more.
@@ -71,7 +72,7 @@ pub enum News {
     },
 }
 
-/// This node is the primary of one partition; or it was, and [`check`](Self::check) says so.
+/// A node's time as the primary of one partition, present or past: [`check`](Self::check) tells which.
 ///
 /// Dropping it gives the partition back, and only then another node becomes its primary, with a higher [token](Self::token). So keep
 /// it until all work under way for the partition has ended; it can be shared in an `Arc`.
@@ -152,17 +153,17 @@ impl Joining {
         Self { elector, time_to_live: None, drain: PARTITION_DRAIN }
     }
 
-    /// How long this node stays a primary, and is seen as up, after nothing is heard of it any more; three leases if none is given.
-    /// It should be longer than it takes until another leader is active when one dies: or all lose what they have whenever that
-    /// happens.
+    /// The time for which this node stays a primary, and is seen as up, after nothing is heard of it any more. Default: three
+    /// leases. It should be longer than the time until another leader is active when one dies: otherwise all lose their partitions
+    /// whenever that happens.
     pub const fn time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
         self
     }
 
-    /// How long the work for a partition may take to end when that is wanted back, before the node warns that it has not; 10 s if
-    /// nothing is given. However long it takes, the partition is kept until its [`Primary`] is dropped, or the node's session ends:
-    /// the next primary would work beside it.
+    /// The time that the work for a partition may take to end when that is wanted back, before the node warns that it has not.
+    /// Default: 10 s. However long it takes, the partition is kept until its [`Primary`] is dropped, or the node's session ends: the
+    /// next primary would work beside it.
     pub const fn drain(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
@@ -209,7 +210,7 @@ impl Joining {
             .spawn(move || {
                 runtime.block_on(Keeper::new(setup, tell).keep(leaving, ready));
                 drop(place);
-                // Whoever waited may be gone.
+                // The waiting caller may be gone.
                 let _ = gone.send(());
             })
             .map_err(thread)?;
@@ -244,7 +245,7 @@ impl Partitions {
     pub async fn news(&mut self) -> Result<News, PartitionsError> {
         loop {
             match self.news.recv().await.ok_or(PartitionsError::Closed)? {
-                // One that was wanted back in the meantime was given back by the keeper.
+                // The keeper gave back a partition that was wanted back in the meantime.
                 News::Begun(primary) if !primary.cell.hand_over() => {}
                 news @ (News::Begun(_) | News::Ending { .. }) => return Ok(news),
             }
@@ -290,12 +291,12 @@ impl Primary {
         FencingToken(self.cell.number)
     }
 
-    /// Whether this node may act as the primary now. Call it right before each act, and after each read that the act rests on.
+    /// Checks that this node may act as the primary now. Call it right before each act, and after each read that the act rests on.
     ///
-    /// It takes no lock and asks nobody: it compares the boot clock with the end of the node's session.
+    /// It takes no lock and makes no request: it compares the boot clock with the end of the node's session.
     ///
     /// # Errors
-    /// [`PartitionLost`] from the moment the work shall stop, and in any case from [`valid_until`](Self::valid_until) on.
+    /// [`PartitionLost`] from the moment the work must stop, and in any case from [`valid_until`](Self::valid_until) on.
     pub fn check(&self) -> Result<(), PartitionLost> {
         let cell = &self.cell;
         let end = cell.ended_for();
@@ -355,7 +356,7 @@ pub(super) struct Cell {
     changed: Notify,
 }
 
-/// How a leadership is.
+/// The state of a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     handed_over: bool,

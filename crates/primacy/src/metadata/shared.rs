@@ -9,7 +9,7 @@ use primacy_core::metadata::replica::Replicated;
 use primacy_core::metadata::state::State;
 use primacy_core::{Duration, Identity, LeaderSequence};
 
-/// The state of one node. The driver alone writes it, one request at a time, so that nobody waits for long.
+/// The state of one node. The driver alone writes it, one request at a time, so that no reader waits for long.
 ///
 /// Others are shown what is committed, or was when the process began. A snapshot that was fetched may be ahead of that; only the
 /// driver has it until it is known to be what has happened.
@@ -25,7 +25,7 @@ impl SharedState {
         Arc::clone(&self.shown)
     }
 
-    /// What others are shown. A state is whole between two requests, whatever panicked.
+    /// The state that others are shown. A state is whole between two requests, whatever panicked.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.shown.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,14 +88,14 @@ impl Replicated for SharedState {
     }
 
     fn become_other(&mut self, other: Self) {
-        // Nobody else has it yet: it was restored just now.
+        // It is not shared yet: it was restored just now.
         self.ahead = Some(std::mem::take(&mut *other.write()));
     }
 
     fn settle(&mut self) {
         if let Some(ahead) = self.ahead.take() {
             let past = std::mem::replace(&mut *self.write(), ahead);
-            // It may be large, and nobody has to wait until it is gone.
+            // It may be large, and no reader has to wait until it is dropped.
             drop(past);
         }
     }

@@ -1,4 +1,4 @@
-//! What the state file says of the log: files that belong together and contradict each other are not believed.
+//! The state file's bounds on the log: a state file and a log that contradict each other are not trusted.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use primacy_core::Term;
 use super::LogError;
 use crate::disk::{LogReach, Stored};
 
-/// How far a log must go and may go by the state file beside it.
+/// The bounds of a log's extent by the state file beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// The log goes so far or further; nothing where it may lack what this node has held.

@@ -9,7 +9,7 @@ use primacy_core::metadata::voters::Voters;
 use primacy_core::{LeaderSequence, NodeId, Term};
 use prost::Message as _;
 
-/// What a message may not say; the name of the field.
+/// A message with an invalid field; the name of the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotAllowed(String);
 
@@ -73,7 +73,7 @@ pub(super) mod message {
         pub(in super::super) state_length: u64,
     }
 
-    /// What one block holds.
+    /// The content of one block.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(in super::super) struct Block {
         #[prost(message, repeated, tag = "1")]

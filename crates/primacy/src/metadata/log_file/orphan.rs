@@ -16,7 +16,7 @@ use super::{LogError, LogFile, Owner};
 use crate::config::LOST_PROMISE_MAX;
 use crate::disk::{self, Remains, StateFile};
 
-/// What stands behind the name of a log that was set aside, and before its number.
+/// The suffix of a log that was set aside, before its number.
 const ASIDE: &str = "damaged";
 
 /// A log without a state file: its node has had one, for the log is made after it.
@@ -50,7 +50,7 @@ pub enum Repair {
 /// Looks for a log without a state file.
 ///
 /// # Errors
-/// [`LogError`] if there is one that cannot be looked at.
+/// [`LogError`] if there is one that cannot be read.
 pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<Orphan>, LogError> {
     let name = disk::file_name(election, node)?;
     disk::check_dir(dir)?;
@@ -74,7 +74,7 @@ pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<
 }
 
 impl Orphan {
-    /// The state with which `node` comes back: as one that has lost its disk, for its votes are lost. The others readmit it.
+    /// The state with which `node` comes back: as a node that has lost its disk, for its votes are lost. The others readmit it.
     ///
     /// # Errors
     /// [`LogError::StateLost`] if no other of these `peers` votes, or [`LogError::BothLost`].
@@ -99,12 +99,12 @@ impl Orphan {
     }
 }
 
-/// Returns whether nobody else votes, as far as is remembered.
+/// Returns true if no other node votes, as far as is recorded.
 fn is_only_voter(node: NodeId, voters: Option<&Voters>) -> bool {
     voters.is_some_and(|voters| voters.members.keys().eq([&node]))
 }
 
-/// What came of reading a log of `node`, which others may have or not: the only voter is not told to ask them.
+/// Adapts the result of reading a log of `node`: the only voter is not told to get it from others.
 pub(crate) fn among_voters<T>(
     read: Result<T, LogError>,
     node: NodeId,
@@ -118,11 +118,11 @@ pub(crate) fn among_voters<T>(
     }
 }
 
-/// Repairs what a node has on its disk, as far as that is safe. The node must not run. Blocks for a few flushes of the disk.
+/// Repairs a node's files, as far as that is safe. The node must not run. Blocks for a few flushes of the disk.
 ///
-/// A damaged log is put out of the way, so that its node gets one again from the others when it is started: what is there keeps
-/// another name. That the log is lost is remembered first. Until the node has it again, it counts for none of the majorities that
-/// hold a record. The log of the only voter stays where it is, for nobody else has it.
+/// A damaged log is set aside under another name, so that its node gets one again from the others when it is started. First the
+/// loss of the log is recorded. Until the node has it again, it counts for none of the majorities that hold a record. The log of
+/// the only voter stays where it is, for no other node has it.
 ///
 /// The lost state of the only voter is made again from its log, which has a record of each term in which it led.
 ///
@@ -136,7 +136,7 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
             return Err(orphan.damaged.unwrap_or(LogError::OthersVote { path: orphan.path }));
         }
         let lock = disk::lock(&log.join("lock"), &log)?;
-        // It voted for itself alone, and told nobody of a term before the record with which that begins was on the disk.
+        // It voted for itself alone, and made no term known before that term's first record was on the disk.
         let remains = Remains {
             term: orphan.term,
             promise: LOST_PROMISE_MAX,

@@ -1,21 +1,21 @@
-//! The first page of each file of a log: what the file is, and whose.
+//! The first page of each file of a log: its kind and its owner.
 //!
 //! ```text
 //!   0      8        12         16       20                    3584             4096
 //!   | magic | version | checksum | length | content … | zeros … | the last sector |
 //! ```
 //!
-//! Numbers stand with their highest byte first. The checksum is the CRC-32 of what stands before the last sector, without the
-//! checksum's own four bytes. The last sector is the file's own, and is written while the file grows.
+//! Numbers are big-endian. The checksum is the CRC-32 of the bytes before the last sector, without the checksum's own four
+//! bytes. The last sector is the file's own, and is written while the file grows.
 //! Magic, version and checksum keep their places and their meaning in every later version.
 
 use super::Wrong;
 
 /// The version of the files that this code writes, and the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
-/// The oldest version that this code reads. It stays: what was written once is read for ever.
+/// The oldest version that this code reads. It stays: a written file is readable in all later versions.
 const VERSION_MIN: u32 = 1;
-/// How long the first page is, in bytes. What stands after it begins a page of the disk.
+/// The length of the first page, in bytes. The content after it begins a page of the disk.
 pub(super) const PAGE_LENGTH: usize = 4096;
 /// The least that a disk writes at once.
 pub(super) const SECTOR_LENGTH: usize = 512;
@@ -24,7 +24,7 @@ pub(super) const LAST_SECTOR_AT: usize = PAGE_LENGTH - SECTOR_LENGTH;
 /// Where the content begins.
 const CONTENT_AT: usize = 20;
 
-/// What a file begins with.
+/// The beginning of a file.
 pub(super) type Magic = [u8; 8];
 
 /// The page with this content.

@@ -1,4 +1,4 @@
-//! What is read of a log before anything of it is touched, and how its end is mended.
+//! Reading a log before any of it is changed, and repairing its end.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -62,30 +62,30 @@ impl Tail {
     }
 }
 
-/// What is read of a log before anything of it is touched.
+/// A log as it is read before any of it is changed.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) snapshot: Option<Arc<Snapshot>>,
     /// The records above it.
     pub(super) records: Vec<Record>,
     pub(super) numbers: Numbers,
-    /// The segments that are needed, as far as their headers say.
+    /// The segments that are needed, by their headers.
     pub(super) segments: VecDeque<Segment>,
-    /// Those that are not.
+    /// The segments that are not needed.
     pub(super) superfluous: Vec<PathBuf>,
     pub(super) index_next: u64,
     pub(super) tail: Option<Tail>,
 }
 
 impl Reading {
-    /// Reads the log in this directory, and holds it against what the state file says of it.
+    /// Reads the log in this directory, and checks it against the state file's bounds.
     pub(super) fn read(dir: &Path, owner: &Owner, bounds: &Bounds) -> Result<Self, LogError> {
         let reading = Self::read_files(dir, owner)?;
         bounds.check(dir, reading.reach())?;
         Ok(reading)
     }
 
-    /// How far the log goes.
+    /// The extent of the log.
     pub(super) fn reach(&self) -> LogReach {
         LogReach { segment: self.index_next - 1, last: self.numbers.last }
     }
@@ -100,7 +100,7 @@ impl Reading {
         let snapshot = read_snapshot(&dir.join(SNAPSHOT), owner)?;
         let base = snapshot.as_ref().map_or(LeaderSequence::NONE, |snapshot| snapshot.number);
         let mut all = read_headers(dir, owner)?;
-        // Whatever stands before one that begins at or below the snapshot is in the snapshot.
+        // Every record before a segment that begins at or below the snapshot is in the snapshot.
         let needed = all.iter().rposition(|(_, header)| header.after <= base);
         let damaged = |found: String| LogError::Damaged { path: dir.to_owned(), found };
         if let (None, Some((path, first))) = (needed, all.first()) {
@@ -138,7 +138,7 @@ impl Reading {
         Ok(reading)
     }
 
-    /// What is going to be put right.
+    /// The defects that are going to be repaired.
     pub(super) fn found(&self) -> Vec<Found> {
         let torn = self.tail.iter().zip(self.segments.back()).filter(|(tail, _)| tail.torn > 0);
         let found = torn.map(|(tail, segment)| Found::TornTail {

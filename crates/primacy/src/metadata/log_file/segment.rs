@@ -8,19 +8,18 @@
 //!           | mark | header checksum | length | content checksum | content … | end |
 //! ```
 //!
-//! Numbers stand with their highest byte first. The mark is the beginning of the segment's id, a random number that no two
-//! segments share; its first byte is never zero, so no block begins where nothing was written. The header's checksum is the
-//! CRC-32 of the whole id, of where in the file the block begins, of its length and of the content's checksum. So what looks
-//! like a block was written as one to this place of this segment, and is not what another file has left on the disk, and
-//! nothing that a record may contain looks like one.
+//! Numbers are big-endian. The mark is the beginning of the segment's id, a random number that no two segments share; its first
+//! byte is never zero, so no block begins where nothing was written. The header's checksum is the CRC-32 of the whole id, of the
+//! block's offset in the file, of its length and of the content's checksum. So bytes that look like a block were written as one
+//! to this place of this segment, and are no remains of another file on the disk, and no content of a record looks like a block.
 //!
 //! The content is combined with the id, byte by byte by exclusive or, and the end is one byte that is not zero. So no sector of a
-//! block has zeros only, whatever the records are, and one that has was not written: a write that a crash has interrupted is
-//! known by that, and not taken for rot. (etcd looks for the same in its write-ahead log, whose records may have such sectors.)
+//! block has zeros only, whatever the records are, and one that has was not written: that tells a write that a crash has
+//! interrupted from rot. (etcd looks for the same in its write-ahead log, whose records may have such sectors.)
 //!
-//! The last sector of the first page is the mark of what was flushed: up to which byte, and the CRC-32 of the id and of that. It
-//! is written when a block was flushed, and reaches the disk with the next one, or when the kernel writes it. So blocks that read
-//! as zeros after they were flushed are missed.
+//! The last sector of the first page is the mark of what was flushed: the offset of its end, and the CRC-32 of the id and of
+//! that. It is written when a block was flushed, and reaches the disk with the next one, or when the kernel writes it. So it is
+//! noticed if blocks read as zeros after they were flushed.
 
 use std::ops::Range;
 
@@ -32,7 +31,7 @@ use super::page::{self, LAST_SECTOR_AT, Magic, PAGE_LENGTH, SECTOR_LENGTH};
 use super::{Owner, Wrong};
 
 const MAGIC: Magic = *b"PRIMLOG\x1a";
-/// How much of a block stands before its content, in bytes.
+/// The length of a block's header, in bytes.
 pub(super) const BLOCK_HEADER_LENGTH: usize = 16;
 const MARK_LENGTH: usize = 4;
 /// The last byte of a block. No flipped bit makes a zero of it.
@@ -113,7 +112,7 @@ impl SegmentId {
     }
 }
 
-/// What the first page of a segment says.
+/// The content of a segment's first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) owner: Owner,
@@ -149,7 +148,7 @@ impl Header {
         page::seal(MAGIC, page::VERSION, &content.encode_to_vec())
     }
 
-    /// What the segment that begins with these bytes says of itself.
+    /// Reads the header of the segment that begins with these bytes.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Wrong> {
         let content = page::unseal(MAGIC, bytes)?;
         let header = message::Segment::decode(content).map_err(|error| Wrong::first_page(&error))?;
@@ -168,22 +167,22 @@ impl Header {
     }
 }
 
-/// What stands after the first page of a segment.
+/// The content of a segment after its first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     /// The blocks that are whole, each with its header, in the order in which they were written.
     pub(super) blocks: Vec<Range<usize>>,
     /// Where the next block begins.
     pub(super) end: usize,
-    /// How many bytes of another block stand there. It is not whole, and no other block stands after it.
+    /// The bytes of a torn block there. It is not whole, and no other block follows it.
     pub(super) torn: usize,
 }
 
-/// Takes a segment apart, its first page included.
+/// Parses a segment, its first page included.
 ///
-/// One block is under way at a time, and the next one is written only when it is on the disk. So one that is not whole is the
-/// one at which the power went off, if a sector of it was not written; but if any block was begun after it, all of its sectors
-/// were written, or the mark of what was flushed stands behind it, it was once whole, and acknowledged.
+/// One block is under way at a time, and the next one is written only when it is on the disk. So a block that is not whole is the
+/// one at which the power went off, if a sector of it was not written. But if any block was begun after it, all of its sectors
+/// were written, or the mark of what was flushed is behind it, it was once whole, and acknowledged.
 pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong> {
     let (id, length) = (&header.id, bytes.len());
     let damaged = |offset: usize, found: String| Err(Wrong::Damaged { offset: offset as u64, found });
@@ -235,7 +234,7 @@ fn rot(id: &SegmentId, bytes: &[u8], at: usize) -> Option<String> {
             (end, "a block stands there, all of which was written, and its checksum is wrong")
         }
         None => {
-            // A header that goes over into the next sector may end with zeros, and what stands behind it is not zeros only.
+            // A header that continues in the next sector may end with zeros, and the bytes after it are not all zeros.
             let end = at + BLOCK_HEADER_LENGTH;
             let goes_over = at % SECTOR_LENGTH + BLOCK_HEADER_LENGTH > SECTOR_LENGTH;
             let end = if goes_over { end.next_multiple_of(SECTOR_LENGTH).min(bytes.len()) } else { end };
@@ -269,7 +268,7 @@ pub(super) fn records(
     })
 }
 
-/// What the header of a block says, when its checksum is right.
+/// The content of a block's header, when its checksum is right.
 struct BlockHeader {
     length: usize,
     content_sum: [u8; 4],

@@ -1,4 +1,4 @@
-//! The file of a snapshot: a first page, and what it is of in pieces, so that nobody needs all of its bytes at once.
+//! The file of a snapshot: a first page, and the content in pieces, so that its bytes are never needed all at once.
 //!
 //! ```text
 //!   0            4096
@@ -8,9 +8,9 @@
 //!           | length | checksum | bytes … |
 //! ```
 //!
-//! The bytes of all pieces are the voters, as Protocol Buffers has them, and then the state; the first page says how many
-//! bytes each of the two has. Numbers stand with their highest byte first. The checksum is the CRC-32 of the file's random id,
-//! of which piece it is, of its length and of its bytes.
+//! The bytes of all pieces are the voters, as Protocol Buffers has them, and then the state; the first page has the length of
+//! each of the two. Numbers are big-endian. The checksum is the CRC-32 of the file's random id, of the index of the piece, of
+//! its length and of its bytes.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use super::page::{self, LAST_SECTOR_AT, Magic, PAGE_LENGTH};
 use super::{Owner, Wrong};
 
 const MAGIC: Magic = *b"PRIMSNP\x1a";
-/// How much of a piece stands before its bytes, in bytes.
+/// The length of a piece's header, in bytes.
 const PIECE_HEADER_LENGTH: usize = 8;
-/// How many bytes a piece has at the most.
+/// The most bytes of a piece.
 pub(super) const PIECE_LENGTH_MAX: usize = 256 * 1024;
 
 /// The random number of a snapshot's file.
@@ -48,7 +48,7 @@ pub(super) fn write(
         state_length: snapshot.state.len() as u64,
     };
     to.write_all(&page::seal(MAGIC, page::VERSION, &content.encode_to_vec()))?;
-    // The voters and the state begin pieces of their own; whoever reads it need not know.
+    // The voters and the state begin pieces of their own; a reader need not know.
     let pieces = voters.chunks(PIECE_LENGTH_MAX).chain(snapshot.state.chunks(PIECE_LENGTH_MAX));
     for (index, bytes) in pieces.chain([&[][..]]).enumerate() {
         let length = u32::try_from(bytes.len()).expect("a piece is short").to_be_bytes();
@@ -59,7 +59,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Reads a snapshot to its end, and whose it is. Takes memory for what it has read, and not for what is promised.
+/// Reads a snapshot to its end, and its owner. Takes memory for the bytes read, and not for the stated length.
 pub(super) fn read(from: &mut impl Read) -> Result<(Owner, Snapshot), Wrong> {
     let mut first = Vec::new();
     from.take(PAGE_LENGTH as u64).read_to_end(&mut first).map_err(Wrong::Unread)?;

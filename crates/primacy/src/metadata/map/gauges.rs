@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use super::{Board, Map};
 use crate::measures::{LogReading, Reading};
 
-/// What of a map is for figures. Unlike a handle it keeps nothing open, and nothing in memory.
+/// The part of a map that figures are read from. Unlike a handle it keeps nothing open, and nothing
+/// in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     board: watch::Receiver<Board>,

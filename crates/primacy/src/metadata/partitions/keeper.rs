@@ -18,26 +18,26 @@ use crate::disk;
 use crate::elector::Elector;
 use crate::metadata::{Map, MapError};
 
-/// How often a session is kept alive within its time.
+/// The number of times that a session is kept alive within its time.
 const RENEWALS: u32 = 6;
-/// How many partitions are given back with one record, and how many that were dropped are taken note of at a time.
+/// The most partitions that are given back with one record, and that are noted as dropped at a time.
 const RELEASE_MAX: usize = 20_000;
 
-/// How a node takes part.
+/// A node's parameters for taking part.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) map: Map,
     pub(super) me: NodeId,
     pub(super) time_to_live: Duration,
     pub(super) drain: Duration,
-    /// How long before the end of its right the node's work is told to stop.
+    /// The margin before the end of its right at which the node's work is told to stop.
     pub(super) end_margin: Duration,
     pub(super) drift_max: Drift,
     /// The election goes on as long as this does.
     pub(super) elector: Elector,
 }
 
-/// What the keeper waits for.
+/// The event that woke the keeper.
 enum Woken {
     /// The state of the partitions has changed.
     Step,
@@ -49,7 +49,7 @@ enum Woken {
     Leave,
 }
 
-/// What is known of one session.
+/// The state of one session.
 #[derive(Debug)]
 struct Session {
     id: SessionId,
@@ -65,19 +65,19 @@ pub(super) struct Keeper {
     drop_to: mpsc::UnboundedSender<Arc<Cell>>,
     dropped: mpsc::UnboundedReceiver<Arc<Cell>>,
     list: Vec<Arc<Cell>>,
-    /// What the program has, or will have, or has not dropped yet.
+    /// The partitions that the program has, or will have, or has not dropped yet.
     acting: HashMap<GroupName, BTreeMap<u32, Arc<Cell>>>,
-    /// What it has ended with, under which number, and is to be given back.
+    /// The partitions with which it has ended, each with the number under which it had it, to be given back.
     back: BTreeMap<(GroupName, u32), u64>,
-    /// What was told to stop, and when its delay is worth a warning; in order.
+    /// The partitions that were told to stop, and the time when their delay is worth a warning; in order.
     draining: VecDeque<(Instant, Arc<Cell>)>,
     renewals: JoinSet<(Instant, Result<Option<Duration>, MapError>)>,
     renew_at: Instant,
     release: JoinSet<Result<Outcome, MapError>>,
     steps: watch::Receiver<u64>,
-    /// A session that was asked for, and may begin though nobody waits for it any more.
+    /// A session that was requested, and may begin though its answer is not awaited any more.
     asked_for: Option<SessionId>,
-    /// What is to become known of that.
+    /// The pending answer to that request.
     joining: Option<JoinHandle<Result<Outcome, MapError>>>,
 }
 
@@ -126,7 +126,7 @@ impl Keeper {
                     return;
                 }
             };
-            // Who waited may be gone; then the node is told to leave.
+            // The waiting caller may be gone; then the node is told to leave.
             if let Some(ready) = ready.take() {
                 let _ = ready.send(Ok(()));
             }
@@ -148,11 +148,11 @@ impl Keeper {
 
     // ── joining and leaving ─────────────────────────────────────────────────────────────────────────────────
 
-    /// Begins a session after a pause. What the first attempt is refused for, the program is told.
+    /// Begins a session after a pause. A refusal of the first attempt is reported to the program.
     async fn join(&mut self, first: bool, pause: Duration) -> Result<Session, PartitionsError> {
         tokio::time::sleep(pause).await;
         loop {
-            // A session of this life whose beginning was not known, or that was given up.
+            // A session of this process whose beginning was not known, or that was given up.
             if let Some(former) = self.my_session() {
                 let _ = self.write(partitions::Command::Leave { session: former }).await;
             }
@@ -209,13 +209,13 @@ impl Keeper {
     /// Everything has stopped: others get it now, and not only when the session ends by itself.
     async fn leave(&mut self, session: SessionId) {
         let left = self.write(partitions::Command::Leave { session });
-        // If nobody leads for so long, the session ends by itself.
+        // If there is no leader for so long, the session ends by itself.
         let _ = tokio::time::timeout(self.setup.time_to_live, left).await;
     }
 
-    /// The node is to leave before it is known that it has joined. What is lost on its way is told once more, and then may be done
-    /// after what was told later: so the answer is waited for, as long as for that to the leaving itself. A session
-    /// that had no answer in its time may begin later still, and then ends by itself.
+    /// Leaves before it is known that the node has joined. A request that is lost on its way is sent once more, and may then be done
+    /// after a later request: so the answer is waited for, as long as for that to the leaving itself. A session that had no answer in
+    /// its time may begin later still, and then ends by itself.
     async fn leave_early(&mut self) {
         if let Some(joining) = self.joining.take() {
             let _ = tokio::time::timeout(self.setup.time_to_live, joining).await;
@@ -253,7 +253,7 @@ impl Keeper {
                     session.right.extend(self.counted(asked_at, time_to_live));
                     let lives = now < session.right.end().before(self.setup.end_margin.into());
                     if session.stopping && lives {
-                        // Work that was told to stop stops; but what the node has not begun yet it may begin.
+                        // Work that was told to stop stops; but partitions that the node has not begun yet it may begin.
                         session.stopping = false;
                         self.steps.mark_changed();
                     }
@@ -343,7 +343,7 @@ impl Keeper {
 
     // ── what the node has ───────────────────────────────────────────────────────────────────────────────────
 
-    /// Compares what was handed out with what this node's copy of the state says. `false` if the session is over.
+    /// Compares the leaderships handed out with this node's copy of the state. Returns false if the session is over.
     fn compare(&mut self, session: &Session, now: Instant) -> bool {
         let me = self.setup.me;
         let runs = {
@@ -379,7 +379,7 @@ impl Keeper {
                 let cell = Arc::new(cell);
                 let primary = Primary { cell: Arc::clone(&cell), dropped: self.drop_to.clone() };
                 acting.insert(index, cell);
-                // Where nobody listens any more, it is dropped, and comes back.
+                // If the program does not listen any more, it is dropped, and comes back.
                 let _ = self.tell.send(News::Begun(primary));
             }
         }
@@ -395,7 +395,7 @@ impl Keeper {
     fn end_one(&mut self, cell: &Arc<Cell>, end: End, warn_at: Instant) {
         if cell.end(end) {
             let (group, index) = (cell.group.clone(), cell.index);
-            // Where nobody listens any more, the node is about to leave.
+            // If the program does not listen any more, the node is about to leave.
             let _ = self.tell.send(News::Ending { group, index, token: FencingToken(cell.number), end });
             let place = self.draining.partition_point(|&(at, _)| at <= warn_at);
             self.draining.insert(place, (warn_at, Arc::clone(cell)));
@@ -448,7 +448,7 @@ impl Keeper {
         self.release = JoinSet::new();
     }
 
-    /// Gives back what has stopped, one record at a time. What it names is what this node's copy of the state says it has: so
+    /// Gives back the stopped partitions, one record at a time. It names those that this node's copy of the state has for it: so
     /// however late the record comes, it takes nothing that the node has got since.
     fn give_back(&mut self, session: &Session) {
         if self.back.is_empty() || !self.release.is_empty() {
@@ -470,7 +470,7 @@ impl Keeper {
     }
 }
 
-/// How a session ended.
+/// The end of a session.
 enum Held {
     /// It is over, and there may be another one.
     Ended,
@@ -480,8 +480,8 @@ enum Held {
     Halted,
 }
 
-/// How long to wait after a session that has lived for so long, and before which was waited for so long. Where this life is vouched to
-/// be gone, and is not, every session of it is ended at once, and others stop each time for what it would have been given.
+/// The pause after a session that has lasted for so long, and before which the pause was `before`. Where a guardian vouches that this
+/// process is gone, and it is not, every session of it is ended at once, and others stop each time for what it would have been given.
 fn pause_after(before: Duration, lived: Duration, time_to_live: Duration) -> Duration {
     let in_vain = lived < time_to_live;
     if in_vain { (before * 2).clamp(PARTITION_PAUSE, PARTITION_PAUSE_MAX) } else { PARTITION_PAUSE }
