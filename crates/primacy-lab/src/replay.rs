@@ -18,8 +18,9 @@ use crate::sim::worlds::{self, beyond};
 
 /// Replay a script, or the story of a seed, as it happened.
 ///
-/// A script is told with its comments, and must go as it says. A seed is told line by line. With --json each line is an
-/// object for programs, and with --svg what happened is drawn as a sequence diagram:
+/// A script is shown with its comments, and must go as it says. A seed is shown line by line. With --json each line is
+/// an
+/// object for programs, and with --svg the events are drawn as a sequence diagram:
 ///
 ///   primacy-lab replay crates/primacy-sim/scripts/quorum/two_nodes_need_each_other.txt --svg two.svg
 ///   primacy-lab replay --election quorum --seed 7 --from 3s --until 5s --svg seven.svg
@@ -46,7 +47,7 @@ pub(crate) struct Replay {
     #[arg(long, requires = "seed")]
     shorter: bool,
 
-    /// How much is told: this, and all that matters more [default: what the script shows; for a seed: message]
+    /// The level of detail: this, and all that matters more [default: as the script shows it; for a seed: message]
     #[arg(long, value_enum)]
     level: Option<Level>,
 
@@ -71,12 +72,12 @@ pub(crate) struct Replay {
     story: bool,
 }
 
-/// How much is told.
+/// The level of detail.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Level {
-    /// What applications are told, crashes, broken invariants
+    /// Events of applications, crashes, broken invariants
     Event,
-    /// And what is done to nodes and links, and who stands
+    /// And faults of nodes and links, and campaigns
     Scene,
     /// And what nodes say to each other and to the store
     Message,
@@ -99,7 +100,7 @@ impl Level {
 }
 
 impl Replay {
-    /// What is told of a seed, and of a script that is not told in its own way.
+    /// The levels that are shown of a seed, and of a script that is not shown in its own way.
     fn levels(&self) -> Levels {
         self.level.unwrap_or(Level::Message).levels()
     }

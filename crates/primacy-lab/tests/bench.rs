@@ -97,7 +97,7 @@ fn partitions_are_shared_out_and_moved_and_say_nothing_at_rest() {
     shares.sort_unstable();
     assert_eq!(shares, [100, 100, 101], "{told}");
 
-    // What is said at rest does not depend on how many there are.
+    // The traffic at rest does not depend on the number of partitions.
     let at_rest = |when: &str| told[format!("bytes_per_second_{when}")].as_f64().unwrap();
     let (before, after) = (at_rest("before"), at_rest("after"));
     assert!(before > 0.0 && (before / 2.0..before * 2.0).contains(&after), "{told}");
@@ -117,13 +117,13 @@ fn partitions_are_shared_out_and_moved_and_say_nothing_at_rest() {
     std::fs::remove_dir(&dir).unwrap();
 }
 
-/// Strikes a leader once, and returns what is told of it.
+/// Strikes a leader once, and returns the result.
 #[track_caller]
 fn one_trial(name: &str, args: &[&str]) -> Value {
     let (place, dir) = (Place::new(name), on_disk(name));
     let fixed = ["bench", "failover", "--trials", "1", "--host-trials", "0", "--json", "--state-dir"];
     let mut command = place.lab(&[&fixed[..], &[dir.to_str().unwrap()], args].concat());
-    // A setting of whoever measures is none of those that are measured.
+    // A setting of the bench itself is not one of the measured nodes.
     let output = command.env("PRIMACY_STORE", "sqlite:/no/such.db").output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
@@ -269,7 +269,7 @@ fn what_etcd_tells_is_read_while_it_is_measured() {
     let output = command.env("PATH", with_etcd(&place, TALKATIVE_ETCD)).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
-    // Two of its lines fill the pipe, and then it would stand still: it tells five a second, if the machine is not busy.
+    // Two of its lines fill the pipe, and then it would block: it prints five a second, if the machine is not busy.
     assert!(told["beside"]["leader_changes"].as_u64().unwrap() >= 4, "{told}");
     place.wait_until_empty();
     std::fs::remove_dir_all(&dir).unwrap();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use primacy_testbed::{Place, started, stderr, stdout};
 
-/// What it tells of one measurement; `None`, and said so, where there is no etcd to compare with.
+/// The result of one measurement; `None`, with a line that says so, where there is no etcd to compare with.
 #[track_caller]
 fn measured(only: &str, more: &[&str]) -> Option<Value> {
     started("etcd", async { program("etcd").and_then(|_| program("etcdctl")) })?;
@@ -46,7 +46,7 @@ fn spreads(of: &Value, figures: &[&str]) {
     }
 }
 
-/// What each node has.
+/// Checks that a figure has a value for each of three nodes.
 #[track_caller]
 fn of_three_nodes(of: &Value, figure: &str) {
     let nodes = of[figure].as_array().unwrap_or_else(|| panic!("{figure}: {of}"));
@@ -58,7 +58,7 @@ fn rows<'a>(told: &'a Value, what: &str) -> &'a [Value] {
     told[what].as_array().unwrap_or_else(|| panic!("{what}: {told}"))
 }
 
-/// What a row says of each system: Primacy, and then etcd.
+/// The cells of a row for each system: Primacy, and then etcd.
 #[track_caller]
 fn both(row: &Value) -> [&Value; 2] {
     let [first, second] = rows(row, "systems") else { panic!("{row}") };
@@ -128,7 +128,7 @@ fn a_leader_that_is_killed_under_load_is_replaced() {
         assert!(row["trials"] == 1 && row["clients"] == 16 && row["errors"].is_object(), "{told}");
         assert!(row["rate_median"].is_number(), "{told}");
         spreads(row, &["gap_ms", "client_gap_ms"]);
-        // With its own timers etcd elects nobody in so short a time, and then nothing is later.
+        // With its own timers etcd elects no leader in so short a time, and then nothing is later.
         if row["system"] == "primacy" || !row["later_gap_ms"].is_null() {
             spreads(row, &["later_gap_ms"]);
         }

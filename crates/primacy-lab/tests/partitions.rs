@@ -1,4 +1,4 @@
-//! Partitions among real processes: shared out, drained, moved; and nobody writes for one beside its primary, whether that is
+//! Partitions among real processes: shared out, drained, moved; and only a partition's primary writes for it, whether an earlier one is
 //! killed or paused.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -188,7 +188,7 @@ fn a_crashed_primary_is_replaced_with_a_higher_token_and_its_late_line_is_refuse
     cluster.judge();
 }
 
-/// A leader is found dead before there is another one that could end its session.
+/// A leader is found dead before there is a new one that could end its session.
 #[test]
 fn a_dead_node_whose_guardian_vouches_for_its_death_is_replaced_long_before_its_session_is_over() {
     for leads in [false, true] {
@@ -274,7 +274,7 @@ fn a_paused_primary_comes_back_as_a_zombie_and_writes_nothing() {
     let zombie = cluster.node("c");
 
     zombie.signal(Signal::STOP);
-    // One that is paused in the middle of a line would keep others from the ledger.
+    // A node that is paused in the middle of a line would keep others from the ledger.
     while !cluster.ledgers[index].is_free() {
         zombie.signal(Signal::CONT);
         std::thread::sleep(std::time::Duration::from_millis(3));

@@ -6,9 +6,8 @@ use std::time::Duration;
 use crate::chaos::fault::Kind;
 use crate::chaos::server::Make;
 
-/// The table: every election and every store that is tried is one line of it. Those that are not of the usual run are to be
-/// named: a machine that runs all of them at once measures itself. An advisory election promises nothing that could be judged,
-/// so each of them runs as what nominates.
+/// The table: every election and every store that is tried is one line of it. Arms outside the usual run must be named: a machine that runs
+/// all of them at once measures itself. An advisory election promises nothing that could be judged, so each of them runs as a nominator.
 #[rustfmt::skip]
 pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
@@ -61,10 +60,10 @@ const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
 const LEASE_OUTLIVED: Duration = Duration::from_secs(2);
 /// The longest of leases that differ: by itself it has longer heartbeat intervals than the shortest, that of most arms, lasts.
 const LEASE_MIXED: Duration = Duration::from_secs(8);
-/// The shortest that Consul grants, and what is long enough for ZooKeeper.
+/// The shortest that Consul grants, and long enough for ZooKeeper.
 const LEASE_LONG: Duration = Duration::from_secs(10);
-/// How long a job may take to end in order, and how long before the end of the lease it is killed: the margin of a longer
-/// lease, for a machine that is busy with everything else.
+/// The time that a job has to end in order, and the time before the end of the lease at which it is killed: the margin of a longer lease,
+/// for a machine that is busy with everything else.
 pub(crate) const DRAIN: Duration = Duration::from_millis(250);
 pub(crate) const KILL_MARGIN: Duration = Duration::from_millis(200);
 
@@ -74,19 +73,19 @@ pub(crate) const ELECTION: &str = "chaos";
 /// One election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arm {
-    /// What it is called on the command line and in the table.
+    /// Its name on the command line and in the table.
     pub(crate) name: &'static str,
-    /// How many nodes compete.
+    /// The number of nodes that compete.
     pub(crate) nodes: usize,
     /// Whether it is part of a run that names no arm.
     pub(crate) usual: bool,
-    /// How long a leader may lead without a renewal.
+    /// The time for which a leader may lead without a renewal.
     pub(crate) lease: Duration,
     /// Where the election is held.
     pub(crate) held: Held,
     /// True if the nodes are configured with different leases, as during a rolling change of it; `lease` is the longest.
     pub(crate) leases_differ: bool,
-    /// How many detached processes each job starts, which hold its lock.
+    /// The number of detached processes that each job starts, which hold its lock.
     pub(crate) crowd: u32,
     /// True if the jobs run as another user than the nodes, who may not signal them, and end by themselves after a while.
     pub(crate) unkillable: bool,
@@ -97,21 +96,21 @@ pub(crate) struct Arm {
 pub(crate) enum Held {
     /// Among the nodes, each in a network namespace of its own.
     AmongPeers(Way),
-    /// In a store of this URL, where `{store}` stands for a directory.
+    /// In a store of this URL, where `{store}` is replaced by a directory.
     OverStore(&'static str),
-    /// On a server that the run starts; between it and each node stands a proxy.
+    /// On a server that the run starts; a proxy is between it and each node.
     OnServer(Make),
 }
 
 /// The variable in which a node finds the URL of a store that is a server: it may have a password.
 pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
 
-/// How a leader is found among peers.
+/// The way in which nodes among peers find a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By a majority.
     Quorum,
-    /// By a majority that keeps a map too, on its disks, and serves clients of etcd at a door of each node.
+    /// By a majority that also replicates a map, on its disks; each node serves the etcd API.
     Metadata,
     /// By a majority of votes, each for the best claim.
     Ranked,
@@ -158,10 +157,10 @@ impl Arm {
             && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))
             && (self.chooses_successor() || kind != Kind::Transfer)
             && (self.serves_clients() || kind != Kind::ReplaceVoter)
-            // The disk that is filled is that of a store, which all nodes share. The state file of a peer has its room from the first
-            // start on, and is written in place; a server has a disk of its own. The log of a node that keeps a map does grow, and
-            // stands beside its state: each node would need a small disk of its own, with room for the records and snapshots of the
-            // whole run. `tests/disk_full.rs` of the command has such disks.
+            // The disk that is filled is that of a store, which all nodes share. The state file of a peer has its room from the first start
+            // on, and is written in place; a server has a disk of its own. The log of a node that replicates a map does grow, and is beside
+            // its state: each node would need a small disk of its own, with room for the records and snapshots of the whole run.
+            // `tests/disk_full.rs` of the command has such disks.
             && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 
@@ -171,8 +170,7 @@ impl Arm {
         if self.leases_differ && !is_last { LEASE } else { self.lease }
     }
 
-    /// The options of `primacy run` that say where the election is held, but for the list of peers and the door for
-    /// clients.
+    /// The options of `primacy run` that say where the election is held, but for the list of peers and the address of the etcd API.
     pub(crate) fn options(&self, node: &str, state: &Path, store: &Path) -> Vec<String> {
         let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
         match self.held {

@@ -13,9 +13,9 @@ use crate::chaos::run::Stage;
 use primacy_testbed::network::Network;
 use primacy_testbed::trouble::Trouble;
 
-/// What the mark of a client begins with behind that of the arm: no node has such a name, so no signal to a node is one to it.
+/// The start of a client's mark, after that of the arm: no node has such a name, so no signal to a node reaches a client.
 const CLIENT_MARK: &str = "=client-";
-/// How long they may take to finish: longer than the last session of each may live, and the last reading.
+/// The time that they have to finish: longer than the last session of each may live, and the last reading.
 const FINISH_MAX: Duration = Duration::from_secs(120);
 
 /// A client.
@@ -79,7 +79,7 @@ impl Stage {
     pub(crate) fn finish_clients(&mut self) -> Result<(), Trouble> {
         let mut left = std::mem::take(&mut self.clients);
         for client in &left {
-            // One that has ended already is met below.
+            // A client that has ended already is met below.
             signal(Pid::from_child(&client.child), Sent::Terminate.signal())?;
         }
         let until = Instant::now() + FINISH_MAX;

@@ -61,7 +61,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, should somebody still look at it.
+        // Lazily, in case another process still uses it.
         if let Err(trouble) = call("umount", &["-l", &self.at.display().to_string()]) {
             eprintln!("primacy-lab chaos: {trouble}; the next run sweeps it away");
         }

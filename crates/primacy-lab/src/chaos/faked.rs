@@ -18,16 +18,16 @@ use primacy_testbed::trouble::Trouble;
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
 const SHARED: &str = "FAKETIME_SHARED";
 
-/// How far its rate is from the machine's, in parts per million: within the drift bound of 1 % with some room.
+/// The difference of its rate from the machine's, in parts per million: within the drift bound of 1 % with some room.
 pub(crate) const RATE_PPM: i64 = 8_000;
-/// How far ahead it stands beside that. Where a clock stands never matters, and this shows it.
+/// Its lead over the machine's clock beside that. Offsets never matter, and this shows it.
 const OFFSET_SECONDS: u32 = 3_600;
 
-/// How long the first measurement takes: a difference of 8000 ppm is four milliseconds then.
+/// The duration of the first measurement: a difference of 8000 ppm is four milliseconds then.
 const PROOF_TIME: Duration = Duration::from_millis(500);
-/// How long a process may take that only starts, on a machine that is busy.
+/// The longest time for a process to start, on a machine that is busy.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How often one reading is tried; the one that took the shortest time counts.
+/// The number of attempts of one reading; the attempt that took the shortest time counts.
 const TRIES: usize = 20;
 
 /// One node's clock.
@@ -39,22 +39,22 @@ pub(crate) struct FakedClock {
     answers: BufReader<ChildStdout>,
 }
 
-/// What the clock showed at a time of the machine's.
+/// The reading of the faked clock at a time of the machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The machine's boot clock, in nanoseconds.
     pub(crate) true_ns: u64,
-    /// What the faked one showed.
+    /// The faked clock, in nanoseconds.
     pub(crate) faked_ns: u64,
-    /// How far from `true_ns` that may have been.
+    /// The uncertainty of `true_ns`.
     pub(crate) within_ns: u64,
 }
 
 impl FakedClock {
-    /// Starts one that is fast, or slow, and proves that it is.
+    /// Starts a clock that is fast, or slow, and proves that it is.
     ///
     /// # Errors
-    /// Why there is none; then the fault is not run.
+    /// The reason why there is none; then the fault is not run.
     pub(crate) fn start(fast: bool) -> Result<Self, Trouble> {
         let library = library().ok_or_else(|| missing("libfaketime is not installed"))?;
         let ppm = if fast { RATE_PPM } else { -RATE_PPM };
@@ -87,12 +87,12 @@ impl FakedClock {
         Ok(faked)
     }
 
-    /// What the processes of the node must find in their environment.
+    /// The variables that the processes of the node must find in their environment.
     pub(crate) fn env(&self) -> &[(String, String)] {
         &self.env
     }
 
-    /// What it shows now.
+    /// The reading of the clock now.
     ///
     /// # Errors
     /// [`Trouble`] if its process is gone.
@@ -107,11 +107,11 @@ impl FakedClock {
         best.ok_or_else(|| missing("it was not read"))
     }
 
-    /// Whether processes still start under it. One that is killed while it begins may leave libfaketime's lock behind, and all that
-    /// begin later wait for that; of the node this says nothing.
+    /// Checks that processes still start under it. A process that is killed while it begins may leave libfaketime's lock behind, and all
+    /// that begin later wait for that; this is no fault of the node.
     ///
     /// # Errors
-    /// [`Trouble`] if one does not, within [`START_MAX`].
+    /// [`Trouble`] if a process does not start within [`START_MAX`].
     pub(crate) fn check(&self) -> Result<(), Trouble> {
         let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
         let mut command = Command::new(own);
@@ -171,7 +171,7 @@ impl Drop for FakedClock {
     }
 }
 
-/// How much faster the clock ran between two readings than the machine's, in parts per million.
+/// The difference in rate between two readings, in parts per million: positive if the faked clock is faster than the machine's.
 pub(crate) fn rate_ppm(first: Reading, last: Reading) -> i64 {
     let true_ns = i128::from(last.true_ns) - i128::from(first.true_ns);
     let faked_ns = i128::from(last.faked_ns) - i128::from(first.faked_ns);

@@ -1,14 +1,14 @@
-//! What can be done to a cluster of real processes.
+//! The faults of a cluster of real processes.
 
 use serde::{Deserialize, Serialize};
 
-/// What is done. The order is that of the table in the report.
+/// A kind of fault. The order is that of the table in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// The link between two nodes is cut, both ways.
     Cut,
-    /// What one node sends to another does not arrive; what the other sends does.
+    /// Messages from one node to another are lost; the other direction works.
     CutOneWay,
     /// A share of what arrives at a node is dropped.
     Drop,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     StoreCut,
     /// Nothing moves between one node and the store; its connections stay open.
     StoreStall,
-    /// What the store answers to one node is lost, what it is asked arrives; at the end the connections are closed.
+    /// The store's answers to one node are lost, the node's requests arrive; at the end the connections are closed.
     StoreRepliesLost,
     /// No node reaches the store.
     StoreOutage,
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     Terminate,
     /// Everything of every node is killed, and started again.
     RestartAll,
-    /// Each node is told to end and started again, one after the other.
+    /// Each node is terminated and started again, one after the other.
     RollingRestart,
     /// The operator's `primacy resign`.
     Resign,
@@ -96,7 +96,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::FakedClock,
 ];
 
-/// What of a node is meant.
+/// A process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
@@ -109,8 +109,8 @@ pub(crate) enum Part {
 }
 
 impl Kind {
-    /// True if a leader can keep its lead until its job has ended: it goes on renewing it. Where it cannot, a job that nobody can
-    /// kill works beside the next leader's, and only the fence is left.
+    /// True if a leader can keep its lead until its job has ended: it goes on renewing it. Where it cannot, a job that cannot be killed
+    /// works beside the next leader's, and only the fence is left.
     pub(crate) const fn leaves_the_lead(self) -> bool {
         matches!(self, Self::KillGuardian | Self::PauseGuardian | Self::KillJob | Self::PauseJob)
             || matches!(self, Self::Terminate | Self::Resign | Self::Transfer)
@@ -185,7 +185,7 @@ impl Kind {
             || self.is_of_store()
     }
 
-    /// How many nodes it needs: with fewer it is the same as another fault.
+    /// The smallest number of nodes for which it differs from other faults.
     pub(crate) const fn nodes_min(self) -> usize {
         match self {
             Self::QuorumLoss | Self::Constrained => 5,

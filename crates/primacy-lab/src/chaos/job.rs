@@ -39,9 +39,9 @@ pub(crate) struct Job {
     lives: Option<u64>,
 }
 
-/// How often a leader writes.
+/// The interval between two writes of a leader.
 const EVERY: Duration = Duration::from_millis(10);
-/// How long one whose write was refused waits for the next try: it goes on until somebody ends it.
+/// The pause of a job after a refused write: it goes on until it is ended.
 const EVERY_LATE: Duration = Duration::from_millis(50);
 /// Of so many leaderships one has a job that does not end when asked, and one a detached grandchild.
 const STUBBORN_EVERY: u64 = 3;
@@ -173,7 +173,7 @@ impl Lock {
         Ok(true)
     }
 
-    /// Who has it, by its own account; `None` if that is being written.
+    /// The holder, by its own account; `None` if that is being written.
     fn holder(&self) -> Result<Option<Writer>, Trouble> {
         let mut text = String::new();
         let mut file = File::open(&self.path).map_err(Trouble::file("open", &self.path))?;

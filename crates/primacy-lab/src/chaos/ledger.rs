@@ -1,4 +1,4 @@
-//! What the jobs write: the ledger, which the project's own fence guards, and a journal for what was refused.
+//! The files of the jobs: the ledger, which the project's own fence guards, and a journal for refusals and the lock.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) const JOURNAL: &str = "journal.jsonl";
 pub(crate) const LOCK: &str = "lock";
 const FENCE: &str = "ledger.fence";
 
-/// Who writes.
+/// The writer of a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Writer {
     /// The token of its leadership.
@@ -34,14 +34,14 @@ pub(crate) struct Writer {
 /// An accepted write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
-    /// Whose.
+    /// The writer.
     #[serde(flatten)]
     pub(crate) writer: Writer,
     /// When, on the machine's boot clock.
     pub(crate) boot_ns: u64,
 }
 
-/// What a job tells beside its writes.
+/// A report of a job beside its writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
 pub(crate) enum Told {
@@ -71,12 +71,12 @@ pub(crate) enum Told {
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Whose.
+    /// The writer.
     #[serde(flatten)]
     pub(crate) writer: Writer,
     /// When, on the machine's boot clock.
     pub(crate) boot_ns: u64,
-    /// What.
+    /// The report.
     #[serde(flatten)]
     pub(crate) told: Told,
 }
@@ -90,10 +90,10 @@ pub(crate) struct Ledger {
     journal: File,
 }
 
-/// How a write went.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It stands in the ledger.
+    /// It is in the ledger.
     Accepted,
     /// It was late.
     Refused,
@@ -123,8 +123,8 @@ impl Ledger {
         DurableFence::open_or_create(&path, ELECTION).map(|_| ()).map_err(failed(&path))
     }
 
-    /// Writes a line, unless a later leader has been here. Nobody asks whether this leader still leads: it is what one
-    /// does that was paused after its check.
+    /// Writes a line, unless a later leader has been here. It is not checked whether this leader still leads: a leader
+    /// that was paused after its check writes like that.
     ///
     /// # Errors
     /// [`Trouble::File`]

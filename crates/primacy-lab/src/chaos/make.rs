@@ -20,11 +20,11 @@ use primacy_testbed::trouble::Trouble;
 
 /// The parts of a node, from the top down.
 const PARTS: [Part; 3] = [Part::Supervisor, Part::Guardian, Part::Job];
-/// How long a node may take to end when it is told to, before it is killed.
+/// The time that a terminated node has to end, before it is killed.
 pub(crate) const END_MAX: Duration = Duration::from_secs(10);
-/// How long a job that wakes first is alone.
+/// The time for which a job that wakes first is alone.
 const HEAD_START: Duration = Duration::from_millis(25);
-/// How long between two nodes of a rolling restart, at most.
+/// The longest pause between two nodes of a rolling restart.
 const BETWEEN_MAX_MS: u64 = 1_500;
 
 /// The signals of a fault that is made of nothing else.
@@ -63,16 +63,16 @@ pub(crate) struct Verb {
     kind: Kind,
     line: String,
     child: Child,
-    /// A voter was being replaced meanwhile: it may have named one that is none any more.
+    /// A voter was being replaced meanwhile: the command may have named a node that is no voter any more.
     replacing: bool,
 }
 
-/// What the operator's commands end with when they were obeyed: as they wished, or with another node elected.
+/// The exit codes of an operator's command that was obeyed: as it asked, or with another node elected.
 const OBEYED: [i32; 2] = [0, 2];
 /// And when the node could not: it is not there, or does not lead.
 pub(crate) const DISOBEYED: [i32; 2] = [69, 75];
 
-/// Whom it hits, for people.
+/// The target of a fault, for people.
 fn whom(kind: Kind, name: String, other: &str) -> String {
     match kind {
         Kind::RestartAll | Kind::RollingRestart => "all nodes".to_owned(),
@@ -194,7 +194,7 @@ impl Stage {
             signal(pid, Signal::STOP)?;
         }
         if node.pid(Part::Job).is_none() {
-            // One that has not told of itself yet is stopped all the same.
+            // A job that has not reported itself yet is stopped all the same.
             self.notes.note_at(before, node.signalled(Part::Job, Sent::Stop))?;
         }
         Ok(took)
@@ -206,7 +206,7 @@ impl Stage {
         let hub = self.other(leader, fault.detail);
         let name = |index: usize| self.nodes[index].name.as_str();
         let (detail, count) = (fault.detail >> 32, self.nodes.len());
-        // All links but those that stay.
+        // All links but the remaining ones.
         let links = |stays: &dyn Fn(usize, usize) -> bool| -> BTreeSet<(usize, usize)> {
             let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
             pairs.filter(|&(from, to)| from != to && !stays(from, to)).collect()
@@ -238,7 +238,7 @@ impl Stage {
                 (only(links(&stays)), what)
             }
             Kind::Chain => {
-                // From the one that was hit on, around.
+                // Counted around, from the node that was hit.
                 let place = |index: usize| (index + count - node) % count;
                 let stays = |from, to| place(from).abs_diff(place(to)) == 1;
                 (only(links(&stays)), format!("in a row from {}", name(node)))
@@ -303,8 +303,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the ends of the operator's commands, and notes one that failed for no reason that chaos gives it. One that asks a
-    /// node that was stopped ends when that node is back.
+    /// Takes the ends of the operator's commands, and notes a command that failed for no reason that chaos gives it. A command to a node
+    /// that was stopped ends when that node is back.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -331,7 +331,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Notes the operator's commands that still have no end; nobody waits for them any more.
+    /// Notes the operator's commands that still have no end; they are not waited for any more.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -380,7 +380,7 @@ impl Stage {
                     std::thread::sleep(HEAD_START);
                 }
             }
-            // Also those that are no part any more: what a dead guardian has left, or a grandchild.
+            // Also processes that are no part any more: those that a dead guardian has left, or a grandchild.
             for pid in marked(&node.start.mark) {
                 signal(pid, Signal::CONT)?;
             }

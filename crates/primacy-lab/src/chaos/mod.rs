@@ -1,27 +1,26 @@
-//! Chaos on real processes: clusters of the real `primacy run`, on which everything is done that a machine, a network and
-//! an operator can do to them; and a judge of what came of it, with the very invariants of the simulator.
+//! Chaos on real processes: clusters of the real `primacy run`, which suffer everything that a machine, a network and an operator can do to
+//! them; and a judge of the result, with the very invariants of the simulator.
 //!
 //! `cargo xtask chaos --minutes 1 --seed 7` builds `primacy` and runs this. It needs root, for network namespaces and small
 //! disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, which follows from the seed:
 //!
-//! 1. `schedule.rs` draws which fault comes when and whom it hits; `make.rs` makes it, on the processes of `node.rs`, the
+//! 1. `schedule.rs` draws the faults with their times and targets; `make.rs` makes them, on the processes of `node.rs`, the
 //!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `faked.rs`.
 //! 2. The job of every leader (`job.rs`) writes to a ledger that the project's own fence guards, and locks a file.
-//! 3. Where the nodes serve clients, `client/` asks at their doors, and writes down what it was told; `replace.rs` has voters
-//!    replaced meanwhile.
-//! 4. When all is over, the judge (`judge/`) reads the files: the notes of the run, what the nodes told in JSON, the ledger
-//!    the journal of the jobs, and what clients were told.
+//! 3. Where the nodes serve clients, `client/` sends requests to their etcd API, and writes down the answers; `replace.rs` has
+//!    voters replaced meanwhile.
+//! 4. When all is over, the judge (`judge/`) reads the files: the notes of the run, the JSON output of the nodes, the ledger,
+//!    the journal of the jobs, and the clients' requests and answers.
 //!
-//! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its
-//! lease and that the lock is free for a leader; for as long as supervisor and guardian were out of action together, or a
-//! processor ran nobody who was due, or the disk answered nobody, nobody could keep them. So much is excused, and counted;
-//! anything beyond is a violation.
+//! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its lease and that
+//! the lock is free for a leader; they cannot be kept for as long as supervisor and guardian were out of action together, or a processor
+//! did not run a process that was due, or the disk answered no request. So much is excused, and counted; anything beyond is a violation.
 //!
-//! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
-//! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its
-//! clock is not made. A fault counts when it took effect: the signal found a living process, packets were dropped, the
-//! operator was obeyed, a node met the full disk. One that this machine cannot make is NOT RUN, which is not passed, and one
-//! that means nothing in an arm is n/a. What a run must have met stands in `judge/coverage.rs`.
+//! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate within the drift
+//! bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its clock is not made. A fault
+//! counts when it took effect: the signal found a living process, packets were dropped, the operator was obeyed, a node met the full disk.
+//! A fault that this machine cannot make is NOT RUN, which is not passed, and a fault that means nothing in an arm is n/a. The coverage
+//! that a run must have is in `judge/coverage.rs`.
 
 mod arm;
 mod client;
@@ -72,14 +71,14 @@ Exit codes:
   77   NOT RUN: this user is not root, or the machine has no network namespaces, or it cannot
        make some of the faults; 1 if PRIMACY_REQUIRE_LIVE is set";
 
-/// What a run is told.
+/// The options of a run.
 #[derive(Clone, Debug, Args)]
 struct Options {
-    /// How long faults are made
+    /// Minutes of faults
     #[arg(long, default_value_t = 1.0, value_parser = minutes)]
     minutes: f64,
 
-    /// What the schedule is drawn from; another one each time where none is given
+    /// The seed of the schedule; another one each time where none is given
     #[arg(long)]
     seed: Option<u64>,
 

@@ -18,10 +18,10 @@ use crate::chaos::tail::Tail;
 use crate::chaos::unkillable;
 use primacy_testbed::trouble::Trouble;
 
-/// The folder of what the nodes tell: a file for each life.
+/// The folder of the nodes' output: a file for each incarnation.
 pub(crate) const TRACES: &str = "traces";
 
-/// What every start of a node needs.
+/// The parameters that every start of a node needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     /// The command `primacy`.
@@ -36,13 +36,13 @@ pub(crate) struct Start {
     pub(crate) address: Option<String>,
     /// Where it serves clients, if it does.
     pub(crate) door: Option<String>,
-    /// How many nodes were at its place before it.
+    /// The number of nodes that were at its place before it.
     pub(crate) generation: u32,
     /// Its state directory.
     pub(crate) state: PathBuf,
     /// The directory of the store.
     pub(crate) store: PathBuf,
-    /// What it finds in its environment beside the usual.
+    /// The variables of its environment beside the usual.
     pub(crate) env: Vec<(String, String)>,
     /// The mark of all its processes.
     pub(crate) mark: String,
@@ -53,11 +53,11 @@ pub(crate) struct Start {
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
-    /// How many supervisors it has had.
+    /// The number of supervisors that it has had.
     pub(crate) life: u32,
     /// When to start it again, where it has ended.
     pub(crate) restart_at: Option<Instant>,
-    /// How to start it.
+    /// The parameters of its start.
     pub(crate) start: Start,
     child: Option<Child>,
     tail: Tail,
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Starts its next life.
+    /// Starts its next incarnation.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -223,7 +223,7 @@ impl Sent {
     }
 }
 
-/// What a life of a node tells, in a file.
+/// The path of the output of one incarnation of a node.
 pub(crate) fn trace_path(dir: &Path, node: &str, life: u32) -> PathBuf {
     dir.join(TRACES).join(format!("{node}-{life}.jsonl"))
 }

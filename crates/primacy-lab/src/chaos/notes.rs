@@ -1,5 +1,5 @@
-//! What the run notes of itself, a JSON object a line: the faults, the lives of the supervisors, the clocks. The judge
-//! reads it beside what the nodes and the jobs tell.
+//! The notes of the run on itself, a JSON object a line: the faults, the incarnations of the supervisors, the clocks. The judge reads them
+//! beside the output of the nodes and the jobs.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::chaos::fault::{Kind, Part};
 use primacy_testbed::trouble::Trouble;
 
-/// What the run notes. Instants are nanoseconds of the machine's boot clock.
+/// A note of the run. Instants are nanoseconds of the machine's boot clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub(crate) enum Note {
@@ -21,7 +21,7 @@ pub(crate) enum Note {
         arm: String,
         /// The seed of the whole run.
         seed: u64,
-        /// Those that this machine cannot make, with the reasons.
+        /// The faults that this machine cannot make, with the reasons.
         not_run: Vec<(Kind, String)>,
         /// The node whose clock is faked, if one's is.
         faked: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) enum Note {
     Ended {
         /// Of which node.
         node: String,
-        /// Which life.
+        /// The number of the incarnation.
         life: u32,
         /// Its exit code; 128 and the number of the signal that killed it.
         code: i32,
@@ -53,22 +53,22 @@ pub(crate) enum Note {
         /// To whom, and everything else, for people.
         what: String,
     },
-    /// A fault took effect: a living process got the signal, packets were dropped, the node did what it was told.
+    /// A fault took effect: a living process got the signal, packets were dropped, the node obeyed.
     Took {
         /// The number of its step.
         step: u32,
         /// Which.
         kind: Kind,
     },
-    /// What of the step can be taken back was taken back.
+    /// The revocable effects of the step were taken back.
     Healed {
         /// The number of the step.
         step: u32,
-        /// How many packets were dropped meanwhile.
+        /// The number of packets that were dropped meanwhile.
         #[serde(default)]
         dropped: u64,
     },
-    /// A leader works again, and every node stands.
+    /// A leader works again, and every node is up.
     Well {
         /// After this step.
         step: u32,
@@ -77,21 +77,21 @@ pub(crate) enum Note {
     Stuck {
         /// After this step.
         step: u32,
-        /// What is missing.
+        /// The condition that is not met.
         what: String,
     },
     /// A command of the operator failed, and not because its node was gone or did not lead; or it did not end.
     Failed {
         /// Of this step.
         step: u32,
-        /// What it said.
+        /// Its output.
         what: String,
     },
     /// A living process was sent a signal, right after this time.
     Signal {
         /// To a process of this node.
         node: String,
-        /// In which of its supervisor's lives.
+        /// The number of its supervisor's incarnation.
         life: u32,
         /// To which.
         part: Part,
@@ -108,11 +108,11 @@ pub(crate) enum Note {
         /// Whether.
         full: bool,
     },
-    /// A clock was compared with the machine's, which stood at the note's own time.
+    /// A clock was compared with the machine's, which showed the note's own time.
     Clock {
-        /// What it showed, in nanoseconds.
+        /// Its reading, in nanoseconds.
         faked_ns: u64,
-        /// How far from the note's own time that may have been.
+        /// The uncertainty of the note's own time.
         within_ns: u64,
     },
     /// The run ends, and all that it has started is gone.
@@ -138,7 +138,7 @@ pub(crate) enum Sent {
 pub(crate) struct Noted {
     /// When, in nanoseconds of the boot clock.
     pub(crate) boot_ns: u64,
-    /// What.
+    /// The note.
     #[serde(flatten)]
     pub(crate) note: Note,
 }
@@ -184,7 +184,7 @@ impl Notebook {
 /// Adds a line to a file that is open for appending, in one piece.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub(crate) fn append(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');

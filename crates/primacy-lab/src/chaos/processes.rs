@@ -1,4 +1,4 @@
-//! The process table, as far as the run needs it: whoever carries the mark of a node, and signals to them.
+//! The process table, as far as the run needs it: the processes that carry the mark of a node, and signals to them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn mark_of(pid: Pid) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// Whether it is there, and is more than an entry that nobody has reaped yet.
+/// True if it is there, and more than an entry that has not been reaped yet.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
@@ -69,13 +69,13 @@ pub(crate) fn end_marked(mark: &str) -> usize {
             return left.len();
         }
         for pid in left {
-            // One that cannot be signalled is among those that are left at the end.
+            // A process that cannot be signalled is among those that are left at the end.
             let _ = signal(pid, Signal::KILL);
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
-/// How long between two looks at what can only be asked again.
+/// The interval between two looks at things that can only be polled.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 const END_MAX: Duration = Duration::from_secs(10);

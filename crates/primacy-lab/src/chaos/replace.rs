@@ -1,6 +1,6 @@
-//! The operator replaces a voter: a node with another name, an empty disk and an address of its own is started, and gets the place
-//! of a voter when it is up to date; the other one is told to end, and its disk is thrown away. All of that goes on beside the
-//! steps of the schedule, and the command is given again, at another node, where chaos has it fail.
+//! Replacement of a voter: a node with another name, an empty disk and an address of its own is started, and gets the place of a voter when
+//! it is up to date; the old node is terminated, and its disk is thrown away. All of that goes on beside the steps of the schedule, and the
+//! command is given again, at another node, where chaos has it fail.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -17,33 +17,33 @@ use crate::chaos::processes::{MARK, end_marked};
 use crate::chaos::run::{Stage, mark};
 use primacy_testbed::trouble::Trouble;
 
-/// How long the command waits by itself, before it is given at another node.
+/// The time that the command itself waits, before it is given at another node.
 const WAIT: &str = "10s";
-/// How long until it is given again.
+/// The pause until it is given again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// How many voters are replaced in a run, at most. Nodes remember the disks of all that ever voted with them, in a file whose room
-/// is enough for some hundred and fifty with names as short as these.
+/// The most voters that are replaced in a run. Nodes remember the disks of all that ever voted with them, in a file whose room is enough
+/// for some hundred and fifty with names as short as these.
 const REPLACED_MAX: u32 = 100;
 
 /// A voter that is being replaced.
 #[derive(Debug)]
 pub(crate) struct Replacing {
     step: u32,
-    /// Whose place it is.
+    /// The place of the old voter.
     pub(crate) place: usize,
-    /// Who gets it.
+    /// The node that gets it.
     pub(crate) new: Node,
     command: Option<Child>,
     /// The node that is asked, with the new one behind the others, and when the next one is.
     asked: usize,
     again_at: Instant,
-    /// What the command said last.
+    /// The last output of the command.
     said: String,
     is_done: bool,
 }
 
-/// A node that has been replaced, and was told to end.
+/// A node that has been replaced, and was terminated.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) node: Node,
@@ -51,7 +51,7 @@ pub(crate) struct Leaving {
 }
 
 impl Replacing {
-    /// How it stands, for people.
+    /// Its progress, for people.
     pub(crate) fn text(&self) -> String {
         format!("{} does not take its place: {}", self.new.name, self.said)
     }
@@ -148,8 +148,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Gives the command at a node that stays, or at the new one: of one voter, the old node may have ended before it heard that it has
-    /// been replaced, and nobody tells it later.
+    /// Gives the command at a node that stays, or at the new one: where there is one voter, the old node may have ended before it heard
+    /// that it has been replaced, and no node tells it later.
     fn ask_to_replace(&self, replacing: &mut Replacing) -> Result<Child, Trouble> {
         if replacing.asked == replacing.place && self.nodes.len() > 1 {
             replacing.asked += 1;
@@ -165,7 +165,7 @@ impl Stage {
         command.spawn().map_err(Trouble::file("start", &old.start.primacy))
     }
 
-    /// The voters are others now: the new node is one of the nodes, and the old one is told to end.
+    /// The voters have changed: the new node is one of the nodes, and the old one is terminated.
     fn leave_place(&mut self, replacing: Replacing) -> Result<(), Trouble> {
         let Replacing { step, place, new, .. } = replacing;
         let node = std::mem::replace(&mut self.nodes[place], new);
@@ -174,13 +174,13 @@ impl Stage {
         self.notes.note(Note::Took { step, kind: Kind::ReplaceVoter })
     }
 
-    /// Takes the ends of those that were replaced, and throws away their disks.
+    /// Takes the ends of nodes that were replaced, and throws away their disks.
     fn take_leaving(&mut self) -> Result<(), Trouble> {
         for mut leaving in std::mem::take(&mut self.leaving) {
             let Leaving { node, until } = &mut leaving;
             node.look(&mut self.notes)?;
             if !node.is_up() {
-                // Its machine is switched off, with whatever nobody was there to end.
+                // Its machine is switched off, with all processes that were left on it.
                 if end_marked(&node.start.mark) > 0 {
                     return Err(Trouble::NotWhole(format!("a process of {} could not be ended", node.name)));
                 }

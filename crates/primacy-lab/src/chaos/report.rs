@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::chaos::fault::{KINDS, Kind};
 use crate::chaos::judge::{ClientTally, Excused, Row, Stalled, Verdict};
 
-/// How many findings of an arm are printed; the files have them all.
+/// The number of findings of an arm that are printed; the files have them all.
 const FINDINGS_MAX: usize = 20;
 
-/// What programs are told.
+/// The report for programs.
 #[derive(Debug, Serialize)]
 struct Whole<'a> {
     seed: u64,
@@ -20,7 +20,7 @@ struct Whole<'a> {
     arms: &'a [Verdict],
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
     Broken,
 }
 
-/// What these came to together: the worst of them.
+/// The outcome of these together: the worst of them.
 pub(crate) fn outcome(verdicts: &[Verdict]) -> Outcome {
     if violations(verdicts) > 0 {
         Outcome::Broken
@@ -54,7 +54,7 @@ pub(crate) fn json(seed: u64, verdicts: &[Verdict]) -> String {
     serde_json::to_string(&Whole { seed, outcome, violations, arms: verdicts }).unwrap_or_default()
 }
 
-/// How much was broken, in all arms.
+/// The number of violations, in all arms.
 pub(crate) fn violations(verdicts: &[Verdict]) -> usize {
     verdicts.iter().map(|verdict| verdict.findings.len()).sum()
 }

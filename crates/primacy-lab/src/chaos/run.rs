@@ -26,22 +26,22 @@ use crate::chaos::unkillable;
 use primacy_testbed::network::Network;
 use primacy_testbed::trouble::Trouble;
 
-/// How old the last write may be where a leader is said to work.
+/// The greatest age of the last write of a leader that counts as working.
 const WORKS: Duration = Duration::from_millis(300);
-/// How long it may take until a leader works again when everything is healed, in leases; a guard against hanging, and no promise.
+/// The longest time until a leader works again when everything is healed, in leases; a guard against hanging, and no promise.
 const PATIENCE_LEASES: u32 = 30;
-/// How long a node that has ended stays away, at most: mostly shorter than a lease, sometimes for some leases.
+/// The longest time for which a node that has ended stays away: mostly shorter than a lease, sometimes some leases.
 const AWAY_MAX_MS: u64 = 500;
 const LONG_AWAY_MAX_MS: u64 = 4_000;
-/// How long the nodes may take to end in order.
+/// The time that the nodes have to end in order.
 const FAREWELL: Duration = Duration::from_secs(15);
-/// How often a faked clock is read.
+/// The interval between two readings of a faked clock.
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// The room of a disk that is to be filled; SQLite writes four MiB of its log before it puts them into the database, and
 /// needs more than twice that.
 const DISK_KIB: u32 = 16_384;
 
-/// What a run of an arm needs.
+/// The parameters of a run of an arm.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The arm.
@@ -52,17 +52,17 @@ pub(crate) struct Plan {
     pub(crate) dir: PathBuf,
     /// The command `primacy`.
     pub(crate) primacy: PathBuf,
-    /// What this machine cannot do, with the reasons.
+    /// The faults that this machine cannot make, with the reasons.
     pub(crate) not_run: Vec<(Kind, String)>,
     /// When to end.
     pub(crate) until: Instant,
     /// Set when it is to end at once.
     pub(crate) stop: Arc<AtomicBool>,
-    /// How far it has come, for people.
+    /// Its progress, for people.
     pub(crate) progress: Arc<Progress>,
 }
 
-/// How far an arm has come.
+/// The progress of an arm.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Steps that were made.
@@ -79,7 +79,7 @@ pub(crate) struct Stage {
     pub(crate) plan: Plan,
     pub(crate) notes: Notebook,
     pub(crate) nodes: Vec<Node>,
-    /// The voter that is being replaced, and those that were.
+    /// The voter that is being replaced, and the nodes that were.
     pub(crate) replacing: Option<Replacing>,
     pub(crate) leaving: Vec<Leaving>,
     /// The clients, where the nodes serve any.
@@ -98,7 +98,7 @@ pub(crate) struct Stage {
     faked: Option<FakedClock>,
     read_at: Instant,
     ledger: Tail,
-    /// Who wrote last, when, and with which token.
+    /// The node of the last write, its time, and its token.
     last: Option<(usize, u64, u64)>,
     rng: Rng,
 }
@@ -122,7 +122,7 @@ pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
     }
 }
 
-/// What the marks of all processes of an arm begin with.
+/// The start of the marks of all processes of an arm.
 pub(crate) fn mark(arm: &Arm) -> String {
     format!("{}/{}/", std::process::id(), arm.name)
 }
@@ -227,14 +227,14 @@ impl Stage {
         if self.clients.is_empty() {
             return Ok(());
         }
-        // Nothing is done to the nodes any more; what clients read now must explain what they were told.
+        // Nothing is done to the nodes any more; the clients' last reads must explain their earlier answers.
         if well && !self.plan.stop.load(Ordering::Relaxed) {
             self.settle(number)?;
         }
         self.finish_clients()
     }
 
-    /// Whether the time is over, or somebody wants the end.
+    /// True if the time is over, or the run is to stop.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.plan.until || self.plan.stop.load(Ordering::Relaxed)
     }
@@ -255,7 +255,7 @@ impl Stage {
         }
     }
 
-    /// Takes ends, starts again what is due, and reads what was told.
+    /// Takes ends, starts again what is due, and reads new output.
     pub(crate) fn turn(&mut self) -> Result<(), Trouble> {
         for index in 0..self.nodes.len() {
             if self.nodes[index].look(&mut self.notes)? {
@@ -360,7 +360,7 @@ impl Stage {
             for node in &mut self.nodes {
                 node.look(&mut self.notes)?;
             }
-            // A command whose node is gone has nobody to wait for.
+            // A command whose node is gone waits for no answer.
             self.take_verbs()?;
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -381,7 +381,7 @@ impl Stage {
     }
 }
 
-/// What every start of the first node at a place needs.
+/// The parameters of the start of the first node at a place.
 fn start(
     plan: &Plan,
     network: Option<&Network>,

@@ -1,7 +1,7 @@
-//! Which fault comes when, and whom it hits: all of it drawn from the seed, before anything is started.
+//! The schedule of faults, with their times and targets: all of it drawn from the seed, before anything is started.
 //!
-//! What depends on the run (which node leads, which process has which number) is filled in when the step comes, and no
-//! number is drawn for it. So two runs of one seed have the same steps; what becomes of them differs as processes do.
+//! Choices that depend on the run (which node leads, which process has which number) are made when the step comes, and no number is drawn
+//! for them. So two runs of one seed have the same steps; their effects differ as processes do.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::chaos::fault::{KINDS, Kind};
 /// A fault that is to come, or two at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// How long after the end of the one before.
+    /// The pause after the end of the step before.
     pub(crate) after: Duration,
-    /// What is done, in this order and without a wait.
+    /// The faults, made in this order and without a wait.
     pub(crate) faults: Vec<Fault>,
-    /// How long what can be taken back holds.
+    /// The time until revocable faults are taken back.
     pub(crate) lasts: Duration,
     /// Whether it is waited for that a leader works again, before the next one.
     pub(crate) settle: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Step {
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What.
+    /// The kind of fault.
     pub(crate) kind: Kind,
     /// To whom.
     pub(crate) target: Target,
@@ -37,7 +37,7 @@ pub(crate) struct Fault {
 /// Which node is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The one that leads then.
+    /// The node that leads then.
     Leader,
     /// This one, counted from 0.
     Node(usize),
@@ -49,17 +49,17 @@ pub(crate) struct Schedule {
     rng: Rng,
     arm: Arm,
     kinds: Vec<Kind>,
-    /// Those that have not come yet in this round.
+    /// The kinds that have not come yet in this round.
     deck: Vec<Kind>,
 }
 
 /// The pause between two steps, at most.
 const GAP_MAX_MS: u64 = 700;
-/// How long what is taken back holds: up to so many leases, so that some faults are shorter than a lease and some longer.
+/// The longest time until a fault is taken back, in leases: so that some faults are shorter than a lease and some longer.
 const LASTS_MAX_LEASES: u32 = 3;
 /// And not longer than this, so that a run with long leases still meets every kind.
 const LASTS_MAX: Duration = Duration::from_secs(15);
-/// How long a disk is full, at least: two leases.
+/// The shortest time for which a disk is full: two leases.
 const FULL_MIN: Duration = Duration::from_secs(2);
 
 impl Schedule {

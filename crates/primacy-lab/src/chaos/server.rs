@@ -1,5 +1,4 @@
-//! The servers of stores that are reached over a network, and what stands between them and the nodes: a proxy for each node,
-//! which loses what a network can lose.
+//! The servers of stores that are reached over a network, and a proxy between them and each node, which loses what a network can lose.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,9 +30,9 @@ pub(crate) enum Make {
     EtcdLease,
     /// Three servers of ZooKeeper, each node at one of them.
     ZooKeeper,
-    /// What stands in for Consul.
+    /// The fake of Consul.
     Consul,
-    /// What stands in for the API server of Kubernetes.
+    /// The fake of the API server of Kubernetes.
     Kubernetes,
     /// moto.
     S3,
@@ -86,7 +85,8 @@ pub(crate) struct Store {
     server: Running,
     /// Of each node. It passes on to the node's own member, where there are several.
     ways: Vec<Proxy>,
-    /// What is made and not healed: which fault, on whose way, and what its proxies had hindered before.
+    /// The faults that are made and not healed: the kind, the nodes whose way it affects, and the number of what their proxies had hindered
+    /// before.
     made: Vec<(Kind, Vec<usize>, u64)>,
     /// The member that was killed.
     killed: Option<usize>,
@@ -152,7 +152,7 @@ impl Store {
         self.made.push((kind, nodes, before));
     }
 
-    /// Takes back all that was made; the faults that somebody has met.
+    /// Takes back all faults; returns those that had an effect.
     pub(crate) fn heal(&mut self) -> Vec<Kind> {
         let mut met = Vec::new();
         for (kind, nodes, before) in std::mem::take(&mut self.made) {
@@ -160,7 +160,7 @@ impl Store {
                 met.push(kind);
             }
             if kind == Kind::StoreRepliesLost {
-                // Whoever waits for an answer learns that there will be none.
+                // A node that waits for an answer learns that there will be none.
                 nodes.iter().for_each(|&node| self.ways[node].cut());
             }
             nodes.iter().for_each(|&node| self.ways[node].pass());
@@ -219,7 +219,7 @@ impl Store {
     }
 }
 
-/// How many members those have that have several.
+/// The number of members of the stores that have several.
 const MEMBERS: usize = 3;
 
 impl Running {

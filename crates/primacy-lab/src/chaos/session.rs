@@ -21,7 +21,7 @@ use crate::chaos::{Options, report};
 use primacy_testbed::network::{self, PREFIX};
 use primacy_testbed::trouble::Trouble;
 
-/// How often is told how far it has come.
+/// The interval between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// Set where everything must be there that a run wants; then what is not run fails.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
@@ -136,7 +136,7 @@ fn start(
     Ok(running)
 }
 
-/// What this machine cannot make, of what not every machine can.
+/// Returns the faults that this machine cannot make, of those that not every machine can.
 fn cannot(dir: &Path) -> Vec<(Kind, String)> {
     let mut not_run = Vec::new();
     let full =

@@ -1,6 +1,6 @@
-//! When the machine keeps its processes from running: a small process on each processor, which wakes a hundred times a second
-//! and tells when it was late; and one that reads a block from the disk as often, and tells when that took long. What a
-//! machine does not run for so long, or cannot fetch from its disk, cannot keep a deadline.
+//! The watch for stalls of the machine: a small process on each processor, which wakes a hundred times a second and records when it was
+//! late; and one that reads a block from the disk as often, and records when that took long. A process that is not run for so long, or
+//! whose data is not fetched from the disk, cannot keep a deadline.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -25,12 +25,12 @@ pub(crate) const DISK_WATCH: &str = "disk-watch.jsonl";
 /// The file of which the block is read.
 const PROBE: &str = "disk-probe";
 
-/// How often each looks.
+/// The interval between two looks of each.
 const EVERY: Duration = Duration::from_millis(10);
 /// Shorter ones are not told: a kill margin is ten times as long. The judge grants one of them, where it matters.
 pub(crate) const STALL_MIN: Duration = Duration::from_millis(20);
 
-/// What can stand still.
+/// A part of the machine that can stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Part {
@@ -41,10 +41,10 @@ pub(crate) enum Part {
     Disk,
 }
 
-/// Something stood still for so long, until `boot_ns`.
+/// A stall of this length, until `boot_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stall {
-    /// What.
+    /// The part.
     #[serde(default)]
     pub(crate) of: Part,
     /// Its end.
@@ -118,7 +118,7 @@ impl Watch {
     /// Ends it.
     ///
     /// # Errors
-    /// [`Trouble`] if a process of it had ended before: then nobody has watched that processor, or the disk.
+    /// [`Trouble`] if a process of it had ended before: then that processor, or the disk, was not watched.
     pub(crate) fn end(mut self) -> Result<(), Trouble> {
         for child in &mut self.children {
             if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("a watch")))? {
@@ -141,7 +141,7 @@ impl Drop for Watch {
     }
 }
 
-/// How much is read: what O_DIRECT takes everywhere.
+/// The size of the block that is read: O_DIRECT takes it everywhere.
 const BLOCK: usize = 4096;
 
 /// Memory that O_DIRECT can read into.
@@ -176,7 +176,7 @@ pub(crate) fn watch(dir: &Path, disk: bool) -> Result<(), Trouble> {
     let path = dir.join(STALLS);
     let file =
         OpenOptions::new().create(true).append(true).open(&path).map_err(Trouble::file("open", &path))?;
-    // A disk that stands still must not hold up the watch where it writes.
+    // A disk that stalls must not hold up the watch where it writes.
     let (tell, told) = channel();
     let written = std::thread::spawn(move || write(file, &told));
     if disk {
@@ -193,7 +193,7 @@ fn write(mut file: File, told: &Receiver<Stall>) -> std::io::Result<()> {
     told.iter().try_for_each(|stall| append(&mut file, &stall))
 }
 
-/// Until nobody writes any more.
+/// Watches until the writer is gone.
 fn watch_processor(tell: &Sender<Stall>) {
     loop {
         let due = clock::now().after(EVERY.into());
@@ -204,8 +204,8 @@ fn watch_processor(tell: &Sender<Stall>) {
     }
 }
 
-/// Until nobody writes any more. Only the read is measured. Until this process has seen its end it must be run, so a stall of
-/// the disk has some of that of a processor in it where both meet.
+/// Watches until the writer is gone. Only the read is measured. Until this process has seen its end it must be run, so a stall of the disk
+/// has some of that of a processor in it where both meet.
 fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
     let mut probe = Probe::open(dir)?;
     loop {
@@ -218,7 +218,7 @@ fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
     }
 }
 
-/// Whether somebody still writes.
+/// Records a stall that is long enough. True if the writer is still there.
 fn tell_if_long(of: Part, (from, until): (Instant, Instant), tell: &Sender<Stall>) -> bool {
     let stall = until.since(from);
     if stall < STALL_MIN.into() {

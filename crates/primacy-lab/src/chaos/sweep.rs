@@ -1,5 +1,5 @@
-//! What earlier runs that were killed have left behind: processes, namespaces, mounts and directories. Only those whose
-//! process is gone are touched.
+//! Removal of what earlier runs that were killed have left behind: processes, namespaces, mounts and directories. Only
+//! those whose process is gone are touched.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, Trouble> {
     let mut swept = Vec::new();
     for (pid, mark) in all_marked() {
         if owner_is_gone(mark.split('/').next()) {
-            // One that is stopped is killed all the same.
+            // A process that is stopped is killed all the same.
             signal(pid, Signal::KILL)?;
             let left = end_marked(&mark);
             let how = if left == 0 { "" } else { ", which does not end" };

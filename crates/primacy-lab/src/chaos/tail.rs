@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A file that somebody else adds to.
+/// A file that another process adds to.
 #[derive(Debug)]
 pub(crate) struct Tail {
     path: PathBuf,

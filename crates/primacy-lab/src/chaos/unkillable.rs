@@ -11,11 +11,11 @@ use rustix::process::Signal;
 use crate::chaos::processes::{marked, signal};
 use primacy_testbed::trouble::Trouble;
 
-/// The user and the group of the nodes: nobody's.
+/// The user and the group of the nodes: those of `nobody`.
 const USER: u32 = 65_534;
 /// The program that is made set-uid.
 const SETPRIV: &str = "/usr/bin/setpriv";
-/// The longest life of a job: some leases, so that a lead that is not renewed until it ends is seen.
+/// The longest time that a job runs: some leases, so that a lead that is not renewed until it ends is seen.
 pub(crate) const LIVES_MS: u64 = 7_000;
 
 /// Makes the set-uid program, which the nodes' group alone may execute, and the directories that the nodes write to theirs.

@@ -21,7 +21,7 @@ struct ToldRow {
     scenario: &'static str,
     election: &'static str,
     fenced: bool,
-    /// How many were measured, and how many had no leader before anything happened.
+    /// The number of measured runs, and of runs that had no leader before anything happened.
     runs: usize,
     leaderless_runs: usize,
     leaderless_ns: Of,

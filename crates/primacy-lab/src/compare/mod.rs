@@ -24,10 +24,10 @@ use crate::sim::{listen, threads};
 /// Run every election through the same scenarios in the simulator, and compare them.
 ///
 /// A leader is killed, loses power, is cut off alone or with a minority, has one bad link, or all
-/// nodes are restarted in turn; and what is measured is for how long nobody leads, how many lead at
-/// once, how many changes of leader nothing called for, and how many messages are sent. The timers
+/// nodes are restarted in turn. Measured are the time without a leader, the number of leaders at
+/// once, the changes of leader that nothing called for, and the messages that are sent. The timers
 /// are those of `primacy run`. The same seeds give the same table on any machine.
-/// docs/guide/simulation.md says exactly what is measured:
+/// docs/guide/simulation.md defines the measurements:
 ///
 ///   primacy-lab compare --nodes 5 --delay 10ms --loss 1% --svg compare.svg
 ///   primacy-lab compare --election quorum,bully --scenario split
@@ -46,15 +46,15 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = nodes)]
     nodes: usize,
 
-    /// How long a packet takes, at most 50ms
+    /// Delay of a packet, at most 50ms
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = delay)]
     delay: Duration,
 
-    /// How many packets are lost by chance, as in 1%; at most 50%
+    /// Share of packets that are lost by chance, as in 1%; at most 50%
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = loss)]
     loss: u32,
 
-    /// How many runs of each election in each scenario, each from a seed of its own, from 1 to 1000
+    /// Number of runs of each election in each scenario, each from a seed of its own, from 1 to 1000
     #[arg(long, value_name = "N", default_value_t = SEEDS, value_parser = seeds)]
     seeds: u64,
 
@@ -136,7 +136,7 @@ fn tell(args: &Compare, setup: &Setup, rows: &[Row]) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// What is asked for, and all of it where nothing is, in the order in which it is told.
+/// The cells that are asked for, or all where none is, in the order of the table.
 fn cells(elections: &[Contender], scenarios: &[Scenario]) -> Vec<(Contender, Scenario)> {
     let wanted_scenario = |it: &&Scenario| scenarios.is_empty() || scenarios.contains(it);
     let wanted = |it: &&Contender| elections.is_empty() || elections.contains(it);
@@ -144,7 +144,7 @@ fn cells(elections: &[Contender], scenarios: &[Scenario]) -> Vec<(Contender, Sce
     all.flat_map(|&scenario| Contender::ALL.iter().filter(wanted).map(move |&it| (it, scenario))).collect()
 }
 
-/// What `primacy run` derives from the default lease.
+/// The timers that `primacy run` derives from the default lease.
 fn timers(venue: Venue) -> Of {
     let timers = Timers::new(venue, None);
     Of {

@@ -1,4 +1,4 @@
-//! The runs, on several threads; what comes of them is put into the order in which it is told, however many threads there are.
+//! The runs, on several threads; their results are put into the order of the table, however many threads there are.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroUsize;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use primacy_sim::compare::{Contender, Outcome, Row, Scenario, Setup, run};
 
-/// How often is shown how far it is.
+/// The interval at which the progress is shown.
 const SHOWN_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is to be run.
+/// The runs to make.
 #[derive(Debug)]
 pub(super) struct Runs {
     pub(super) setup: Setup,
@@ -20,7 +20,7 @@ pub(super) struct Runs {
     pub(super) cells: Vec<(Contender, Scenario)>,
     /// The first seed.
     pub(super) from: u64,
-    /// How many of each.
+    /// The number of runs of each.
     pub(super) seeds: u64,
     pub(super) jobs: NonZeroUsize,
 }
@@ -34,7 +34,7 @@ pub(super) enum Stopped {
     Interrupted,
 }
 
-/// What came of one run: nothing, where no leader was found; or why it is bad.
+/// The result of one run: `None`, where no leader was found; or why it is bad.
 type Came = Result<Option<Outcome>, String>;
 
 impl Runs {
@@ -57,7 +57,7 @@ impl Runs {
         Ok(rows)
     }
 
-    /// What came of each, by its number; `None` where a signal came first.
+    /// The result of each run, by its number; `None` where a signal came first.
     fn all(&self, interrupted: &AtomicUsize) -> Vec<Option<Came>> {
         let count = self.cells.len() * usize::try_from(self.seeds).unwrap_or(usize::MAX);
         let mut all: Vec<Option<Came>> = vec![None; count];
@@ -104,7 +104,7 @@ impl Runs {
     }
 }
 
-/// How far it is, on a terminal.
+/// The progress, on a terminal.
 #[derive(Debug)]
 struct Progress {
     done: usize,
@@ -122,7 +122,7 @@ impl Progress {
         self.done += 1;
         if self.terminal && self.shown_at.is_none_or(|at| at.elapsed() >= SHOWN_INTERVAL) {
             self.shown_at = Some(Instant::now());
-            // Whoever does not want to see it may close it.
+            // An error is no failure: the user may have closed standard error.
             let _ = write!(std::io::stderr(), "\r{} of {} runs\x1b[K", self.done, self.of);
         }
     }

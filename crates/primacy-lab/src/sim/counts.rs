@@ -1,5 +1,5 @@
-//! How many messages an election takes: counted in its machines, beside the formulas of its authors, as a table, as JSON and
-//! as a picture.
+//! The number of messages that an election takes: counted in its machines, beside the formulas of its authors, as a table, as JSON and as a
+//! picture.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure, print};
 /// Through how many points a formula is drawn until the number of nodes has doubled, or some more.
 const STEPS_PER_DOUBLING: u64 = 24;
 
-/// Who begins.
+/// The nodes that begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Who {
     /// All nodes, at the same moment
@@ -31,7 +31,7 @@ pub(super) fn nodes(text: &str) -> Result<usize, String> {
     if (2..=NODES_MAX).contains(&nodes) { Ok(nodes) } else { Err(wrong()) }
 }
 
-/// Counts, tells and draws. A picture on standard output stands there alone.
+/// Counts, prints and draws. A picture on standard output is printed alone.
 pub(super) fn tell(
     election: Counts,
     who: Who,

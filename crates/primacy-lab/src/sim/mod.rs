@@ -23,7 +23,7 @@ use self::search::{Bound, Search};
 use self::sums::Sums;
 use crate::exit::{self, Exit, Failure};
 
-/// How many worlds are run if nobody says how many.
+/// The default number of worlds.
 const SEEDS: u64 = 1_000;
 
 /// Run simulated worlds in which everything goes wrong that may, and judge them.
@@ -46,7 +46,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "ELECTION", default_value = "all", value_parser = worlds::elections)]
     election: Which,
 
-    /// How many seeds, of each election [default: 1000]
+    /// Number of seeds, of each election [default: 1000]
     #[arg(long, value_name = "N", conflicts_with_all = ["hours", "seed", "nodes"])]
     seeds: Option<NonZeroU64>,
 
@@ -79,7 +79,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "N", value_parser = counts::nodes)]
     nodes: Option<usize>,
 
-    /// Who starts that election
+    /// The nodes that start that election
     #[arg(long, value_enum, default_value_t = counts::Who::All, requires = "nodes")]
     initiators: counts::Who,
 
@@ -182,7 +182,7 @@ pub(super) fn listen() -> Result<Arc<AtomicUsize>, Failure> {
     Ok(interrupted)
 }
 
-/// How many threads are asked for.
+/// Parses the number of threads.
 pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "write a number of threads, at least 1".to_owned())
 }

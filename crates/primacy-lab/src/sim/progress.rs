@@ -1,5 +1,5 @@
-//! How far the search is: a bar on a terminal, and a line now and then elsewhere; on standard error, so that the sums can be
-//! kept apart.
+//! The progress of the search: a bar on a terminal, and a line now and then elsewhere; on standard error, so that the sums can be kept
+//! apart.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::search::Bound;
 use super::sums::{Sums, per_second, span};
 
-/// How often a bar moves.
+/// The interval between two moves of a bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often a line is written where there is no terminal.
+/// The interval between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many parts a bar has.
+/// The number of parts of a bar.
 const BAR: usize = 20;
 
 /// The bar.
@@ -42,7 +42,7 @@ impl Progress {
         }
         self.shown_at = passed;
         let text = self.text(sums, passed);
-        // Whoever does not want to see it may close it.
+        // An error is no failure: the user may have closed standard error.
         let mut stderr = std::io::stderr();
         let _ = if self.terminal { write!(stderr, "\r{text}\x1b[K") } else { writeln!(stderr, "{text}") };
         self.drawn = self.terminal;
@@ -72,7 +72,7 @@ impl Progress {
         )
     }
 
-    /// How much of it is done, from 0 to 1.
+    /// The share of it that is done, from 0 to 1.
     fn share(&self, sums: &Sums) -> Option<f64> {
         let share = match self.bound {
             Bound::Seeds(seeds) => sums.seeds() as f64 / (seeds as f64 * self.elections as f64),
@@ -83,7 +83,7 @@ impl Progress {
     }
 }
 
-/// How many of `parts` a share is.
+/// The number of `parts` that a share fills.
 fn part(share: f64, parts: usize) -> usize {
     (0..parts).filter(|&part| (part as f64 + 1.0) / parts as f64 <= share).count()
 }

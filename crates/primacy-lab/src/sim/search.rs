@@ -12,10 +12,11 @@ use primacy_sim::swarm::{Beyond, Election, Verdict};
 
 use super::worlds;
 
-/// How far the threads may be ahead of the seed whose outcome is missing. Bounds the memory of a search that never ends.
+/// The number of seeds by which the threads may be ahead of the seed whose outcome is missing. Bounds the memory of a search that never
+/// ends.
 const AHEAD_MAX: u64 = 4_096;
 
-/// How long a thread waits that is too far ahead.
+/// The pause of a thread that is too far ahead.
 const WAIT: Duration = Duration::from_millis(1);
 
 /// When a search ends.
@@ -29,7 +30,7 @@ pub(super) enum Bound {
     None,
 }
 
-/// What a world's run has come to: a verdict, or what it said when it panicked.
+/// The outcome of a world's run: a verdict, or the message of its panic.
 pub(super) type Outcome = Result<Verdict, String>;
 
 /// A search.
@@ -45,12 +46,12 @@ pub(super) struct Search {
     pub(super) jobs: NonZeroUsize,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug, Default)]
 struct Shared {
     /// The number of the next world.
     next: AtomicU64,
-    /// How many worlds have been handed over.
+    /// The number of worlds that have been handed over.
     done: AtomicU64,
     ended: AtomicBool,
 }
@@ -126,7 +127,7 @@ impl Search {
                 }
             }
         }
-        // A signal has come, and a world before these was not run any more. A failure is told all the same.
+        // A signal has come, and a world before these was not run any more. A failure is reported all the same.
         for (number, outcome) in early {
             let bad = !outcome.as_ref().is_ok_and(Verdict::is_good);
             if let Some(world) = self.world(number).filter(|_| bad) {

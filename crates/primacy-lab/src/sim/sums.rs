@@ -1,4 +1,4 @@
-//! What all worlds together have come to, for people and for programs.
+//! The sums over all worlds, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use super::search::Outcome;
 use super::worlds;
 use crate::exit::{self, Failure};
 
-/// How many failures are shown; of more, only the number is.
+/// The number of failures that are shown; of more, only their number is.
 const FAILURES_SHOWN: usize = 20;
 
 /// The sums.
@@ -43,7 +43,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// The first of those that needed the most stays.
+    /// Keeps the first of the worlds that needed the most.
     fn settled(&mut self, settled: Settled, seed: u64) {
         if self.slowest.is_none_or(|(slowest, _)| slowest.share_ppm() < settled.share_ppm()) {
             self.slowest = Some((settled, seed));
@@ -56,7 +56,7 @@ impl Sum {
 pub(super) struct Failed {
     election: &'static str,
     seed: u64,
-    /// What broke: an invariant's name, `alarm` or `panic`.
+    /// The broken rule: an invariant's name, `alarm` or `panic`.
     invariant: String,
     what: String,
     replay: String,
@@ -109,7 +109,7 @@ impl Sums {
         self.first_failure.and_then(worlds::shorter_script)
     }
 
-    /// How many seeds of all elections were run.
+    /// The number of seeds of all elections that were run.
     pub(super) fn seeds(&self) -> u64 {
         self.elections.values().map(|sum| sum.seeds).sum()
     }
@@ -123,7 +123,7 @@ impl Sums {
         self.elections.values().map(|sum| sum.handled).sum()
     }
 
-    /// What so many worlds must have met, and have not.
+    /// The counters that so many worlds must have met, and have not.
     pub(super) fn never_met(&self) -> Vec<String> {
         let enough = self.elections.iter().filter(|(_, sum)| self.must_meet && sum.seeds >= ENOUGH_SEEDS);
         let missing = enough.flat_map(|(election, sum)| {
@@ -241,9 +241,9 @@ struct Told {
 struct All<'a> {
     elections: Vec<One<'a>>,
     never_met: Vec<String>,
-    /// What breaks in the first world that is bad, made shorter.
+    /// The shortened script of the first world that is bad.
     script: Option<String>,
-    /// How long it took.
+    /// The duration.
     seconds: f64,
     threads: usize,
     times_real_time: f64,
@@ -280,7 +280,7 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// How often a second.
+/// The rate per second.
 pub(super) fn per_second(count: f64, took: Duration) -> f64 {
     count / took.as_secs_f64().max(1e-9)
 }

@@ -35,7 +35,7 @@ fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
 /// Runs a world without keeping what happens. A panic in it is among its breaches.
 ///
 /// # Errors
-/// What was said when it was not the world that panicked, but what draws it.
+/// The panic's message where not the world panicked, but what draws it.
 pub(super) fn run(world: Drawn) -> Result<Verdict, String> {
     let run = || world.election.run_beyond(world.seed, world.beyond, Trace::keeping(&[])).verdict;
     catch_unwind(run).map_err(said)

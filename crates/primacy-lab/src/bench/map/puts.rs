@@ -34,7 +34,7 @@ const FILLERS: usize = 64;
 enum Kind {
     /// A key is written.
     Put,
-    /// The same, if another key was not changed since a version: what a leader does who guards its writes.
+    /// The same, if another key was not changed since a version: the write of a leader that guards its writes.
     Guarded,
 }
 

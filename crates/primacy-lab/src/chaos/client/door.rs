@@ -1,4 +1,4 @@
-//! The doors of the nodes, and how a client asks at one: once, and with what became of it.
+//! The etcd API of the nodes, and a client's requests to it: each is sent once, and has an outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use tonic_prost::ProstCodec;
 
 use super::journal::{Entry, Found, Listed, Outcome, Swapped, Wrote};
 
-/// How long a connection may take.
+/// The longest time for a connection to open.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// How long an answer may take: longer than an election, and shorter than the node's own patience, so that some are given up
-/// whose request is done later.
+/// The longest time for an answer: longer than an election, and shorter than the node's own timeout, so that some requests are given up and
+/// done later.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// The longest answer that is read: all keys of an hour.
 const ANSWER_LENGTH_MAX: usize = 64 << 20;
-/// How long a value is. Long enough that the log of an hour is cut by snapshots many times.
+/// The length of a value, in bytes. Long enough that the log of an hour is cut by snapshots many times.
 const VALUE_LENGTH: usize = 4 << 10;
-/// What stands behind the number in a value.
+/// The filler after the number in a value.
 const FILLER: &str = ".";
 
-/// The doors of the nodes that are at one place after each other.
+/// The API endpoints of the nodes that are at one place after each other.
 #[derive(Debug)]
 pub(super) struct Door {
     addresses: Vec<String>,
-    /// The one that is tried next.
+    /// The address that is tried next.
     next: usize,
     channel: Option<Channel>,
 }
 
-/// What came of a request, before it is understood.
+/// The answer to a request, before it is decoded, or its outcome if none came.
 type Asked<A> = Result<A, Outcome<()>>;
 
 impl Door {
-    /// The door that is at one of these addresses.
+    /// Makes a client of the endpoint that is at one of these addresses.
     pub(super) fn new(addresses: &[String]) -> Self {
         Self { addresses: addresses.to_vec(), next: 0, channel: None }
     }
@@ -81,7 +81,7 @@ impl Door {
         self.took(answer.map(|answer| answer.map(tonic::Response::into_inner)).ok())
     }
 
-    /// What became of a request, as it came back if it did. A connection over which none came back is given up.
+    /// Returns the answer, or the outcome of a request without one. A connection over which none came back is given up.
     fn took<A>(&mut self, answer: Option<Result<A, Status>>) -> Asked<A> {
         let outcome = match answer {
             Some(Ok(answer)) => return Ok(answer),
@@ -171,7 +171,7 @@ impl Door {
         understood(answer, |answer| Ok(answer.ttl))
     }
 
-    /// How many seconds a session lives; -1 if it is over.
+    /// Returns the seconds that a session has left to live; -1 if it is over.
     pub(super) async fn look(&mut self, session: i64) -> Outcome<i64> {
         let question = api::LeaseTimeToLiveRequest { id: session, keys: false };
         let answer: Asked<api::LeaseTimeToLiveResponse> =
@@ -218,7 +218,8 @@ impl Outcome<()> {
     }
 }
 
-/// What an error says of whether the request may have its effect: etcd's clients know its words, and everything else is in doubt.
+/// The outcome of a request that ended with this error: etcd's clients know the codes of definite failures, and everything else is in
+/// doubt.
 fn of_status(status: &Status) -> Outcome<()> {
     let why = format!("{:?}: {}", status.code(), status.message());
     let failed = match status.code() {

@@ -1,14 +1,14 @@
-//! What clients ask and are told, a JSON object a line.
+//! The requests of clients and their outcomes, a JSON object a line.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What the file of each client begins with; then comes the name of the node beside which it runs.
+/// The prefix of each client's file name; the name of the node beside which it runs follows.
 pub(crate) const CALLS: &str = "calls-";
-/// What the keys begin with that clients write for the sake of what they say.
+/// The prefix of the keys that clients write for their values.
 pub(crate) const KEYS: &str = "k/";
-/// What the keys begin with that go with a session.
+/// The prefix of the keys that are attached to a session.
 pub(crate) const SESSIONS: &str = "s/";
 
 /// A request, and what became of it.
@@ -16,18 +16,18 @@ pub(crate) const SESSIONS: &str = "s/";
 pub(crate) struct Call {
     /// The number of the client.
     pub(crate) client: u64,
-    /// The place of the node whose door it was asked at.
+    /// The place of the node that it was sent to.
     pub(crate) door: usize,
-    /// Right before it was asked, on the machine's boot clock.
+    /// Right before it was sent, on the machine's boot clock.
     pub(crate) asked_ns: u64,
     /// Right after it was answered, or given up.
     pub(crate) answered_ns: u64,
-    /// What.
+    /// The request and its outcome.
     #[serde(flatten)]
     pub(crate) act: Act,
 }
 
-/// What was asked.
+/// A request and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(crate) enum Act {
@@ -35,23 +35,23 @@ pub(crate) enum Act {
     Read {
         /// Which.
         key: String,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Found>,
     },
-    /// To write a value, which nobody writes twice.
+    /// To write a value, which is written only once.
     Put {
         /// Under this key.
         key: String,
         /// Which.
         value: u64,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Wrote>,
     },
     /// To delete a key.
     Delete {
         /// Which.
         key: String,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Wrote>,
     },
     /// To write a value if the key was last written at this revision.
@@ -62,40 +62,40 @@ pub(crate) enum Act {
         expected: i64,
         /// Which.
         value: u64,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Swapped>,
     },
     /// To read all keys that begin with [`KEYS`].
     All {
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Listed>,
     },
     /// To begin a session of this number.
     Begin {
         /// Which.
         session: i64,
-        /// How long it lives unless it is kept alive, in seconds.
+        /// The seconds that it lives unless it is kept alive.
         outcome: Outcome<i64>,
     },
     /// To write the key that goes with a session, and has its number as value.
     Attach {
         /// Which.
         session: i64,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Wrote>,
     },
     /// To keep a session alive.
     KeepAlive {
         /// Which.
         session: i64,
-        /// How long it lives from then on, in seconds; 0 if it is over.
+        /// The seconds that it lives from then on; 0 if it is over.
         outcome: Outcome<i64>,
     },
-    /// How long a session lives.
+    /// To read the time that a session has left.
     Look {
         /// Which.
         session: i64,
-        /// How long, in seconds; -1 if it is over.
+        /// The seconds left; -1 if it is over.
         outcome: Outcome<i64>,
     },
     /// To end a session.
@@ -105,19 +105,19 @@ pub(crate) enum Act {
         /// Whether it was there.
         outcome: Outcome<bool>,
     },
-    /// Nothing: from now on nobody keeps this session alive.
+    /// No request: from now on the client does not keep this session alive.
     LetGo {
         /// Which.
         session: i64,
     },
     /// To read all keys that go with sessions.
     Sessions {
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome<Listed>,
     },
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome<T> {
@@ -125,13 +125,13 @@ pub(crate) enum Outcome<T> {
     Answered(T),
     /// It surely has no effect; why.
     Failed(String),
-    /// Nobody knows; why.
+    /// Its effect is unknown; why.
     InDoubt(String),
-    /// It was answered with what nobody can have written.
+    /// It was answered with data that no client can have written.
     Garbled(String),
 }
 
-/// What stands under a key.
+/// The value under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// The value.
@@ -140,32 +140,32 @@ pub(crate) struct Entry {
     pub(crate) revision: i64,
 }
 
-/// What a key was found to be.
+/// The answer to the read of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
     /// The revision of the whole map at which it was so.
     pub(crate) revision: i64,
-    /// What stands there.
+    /// The entry, if there is one.
     pub(crate) entry: Option<Entry>,
 }
 
-/// What came of a write or a deletion.
+/// The answer to a write or a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wrote {
     /// The revision of the whole map after it.
     pub(crate) revision: i64,
-    /// What stood there before.
+    /// The entry before it, if there was one.
     pub(crate) before: Option<Entry>,
 }
 
-/// What came of a write under a condition.
+/// The answer to a write under a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Swapped {
     /// The revision of the whole map after it.
     pub(crate) revision: i64,
     /// Whether the condition held, so that it was written.
     pub(crate) held: bool,
-    /// If it did not hold: what stands there.
+    /// If it did not hold: the entry, if there is one.
     pub(crate) found: Option<Entry>,
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct Swapped {
 pub(crate) struct Listed {
     /// The revision of the whole map.
     pub(crate) revision: i64,
-    /// What stands under each.
+    /// The entry of each key.
     pub(crate) entries: BTreeMap<String, Entry>,
 }
 

@@ -1,8 +1,8 @@
-//! A client of the nodes: a process of its own beside each node, that asks at the doors of all what any client of etcd may ask,
-//! and writes down what it asked and was told. It is told to finish with SIGTERM, when all is well again.
+//! A client of the nodes: a process of its own beside each node, that sends every kind of request of an etcd client to the API of all
+//! nodes, and writes down each request with its outcome. SIGTERM tells it to finish, when all is well again.
 //!
-//! Its callers read, write, swap and delete the keys of the minute, a third of the time at the door of their own node. Its
-//! sessions are kept alive for a while, and then let go or ended.
+//! Its callers read, write, swap and delete the keys of the minute, a third of the time at their own node. Its sessions are kept alive for
+//! a while, and then let go or ended.
 
 mod door;
 pub(crate) mod journal;
@@ -39,7 +39,7 @@ pub(crate) struct Client {
     #[arg(long)]
     place: usize,
 
-    /// What its requests are drawn from
+    /// The seed of its requests
     #[arg(long)]
     seed: u64,
 
@@ -48,33 +48,33 @@ pub(crate) struct Client {
     door: Vec<String>,
 }
 
-/// How many requests of a client are under way at a time, beside those about its session.
+/// The number of requests of a client that are under way at a time, beside those about its session.
 const CALLERS: u64 = 4;
-/// How long a caller waits before its next request, at most: so that a client asks some twenty times a second.
+/// The longest pause of a caller before its next request: so that a client sends some twenty requests a second.
 const PAUSE_MAX_MS: u64 = 250;
-/// How many keys there are at a time.
+/// The number of keys that are in use at a time.
 const KEYS_AT_A_TIME: u64 = 8;
-/// How long these are written, until others take their place: a history is judged for each key by itself.
+/// The time for which these are written, until others take their place: a history is judged for each key by itself.
 const KEYS_FOR: u64 = 60_000_000_000;
-/// How long a session lives unless it is kept alive.
+/// The time that a session lives unless it is kept alive.
 pub(crate) const TIME_TO_LIVE_SECONDS: i64 = 10;
-/// How often it is kept alive.
+/// The interval at which it is kept alive.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// How long it is, before it is let go or ended.
+/// The time for which it is kept alive, before it is let go or ended.
 const KEPT_MIN_MS: u64 = 5_000;
 const KEPT_MAX_MS: u64 = 40_000;
-/// How often is looked whether one that was let go is over.
+/// The interval between two checks whether a session that was let go is over.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often all sessions are looked at.
+/// The interval between two readings of all sessions.
 const LIST_EVERY: Duration = Duration::from_secs(2);
-/// How long a session is waited for that was let go. Beyond, the judge has seen enough.
+/// The longest wait for the end of a session that was let go. Beyond, the judge has seen enough.
 const OVER_MAX: Duration = Duration::from_secs(60);
-/// How long the last reading of all keys is tried.
+/// The time for which the last reading of all keys is tried.
 const READ_ALL_MAX: Duration = Duration::from_secs(30);
-/// By how many bits the number of a client stands before that of its values and sessions.
+/// The number of bits by which a client's number is shifted above that of its values and sessions.
 const CLIENT_SHIFT: u32 = 40;
 
-/// What the tasks of a client share.
+/// The state that the tasks of a client share.
 struct Shared {
     client: u64,
     place: usize,
@@ -87,7 +87,7 @@ struct Shared {
     finish: watch::Receiver<bool>,
 }
 
-/// What one task of a client asks with: connections and a generator of its own.
+/// The connections and the random generator of one task of a client.
 struct Asker {
     shared: Rc<Shared>,
     doors: Vec<Door>,
@@ -134,7 +134,7 @@ impl Client {
         tasks.spawn_local(asker(CALLERS + 1).list_sessions());
         tokio::select! {
             _ = told.recv() => {}
-            // None of them ends before it is told to, unless it fails.
+            // No task ends before it is told to, unless it fails.
             Some(ended) = tasks.join_next() => of_task(ended)?,
         }
         finish.send_replace(true);
@@ -181,7 +181,7 @@ fn now_ns() -> u64 {
 }
 
 impl Asker {
-    /// At whose door is asked next: a third of the time at that of the own node.
+    /// Draws the node of the next request: a third of the time the client's own.
     fn draw_door(&mut self) -> usize {
         if self.rng.up_to(2) == 0 {
             return self.shared.place;

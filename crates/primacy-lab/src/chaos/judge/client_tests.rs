@@ -1,4 +1,4 @@
-//! What clients were told, made by hand: a good story, and for each rule bad ones that it must see.
+//! Clients' histories, made by hand: a good story, and for each rule bad ones that it must see.
 
 use std::collections::BTreeMap;
 
@@ -301,7 +301,7 @@ fn a_session_that_is_over_before_its_time_is_seen_however_it_is_told() {
     assert_eq!(then(3_000, look(-1)), [EARLY], "what is told of it later says that it was not");
     assert_eq!(then(1_990, look(-1)), NOTHING, "it had not begun");
     assert_eq!(then(2_005, sessions(1, false)), NOTHING, "it had no key");
-    // Who finds it alive is told for how long.
+    // A client that finds it alive learns for how long.
     assert_eq!(begun.broken_with([(8_000, look(10)), (17_500, look(-1))]), [EARLY]);
 }
 
@@ -328,7 +328,7 @@ fn a_session_that_nobody_keeps_alive_is_over_in_time_once_all_is_well() {
         let talk = Talk { elected: elected.to_vec(), ..Talk::of_session() };
         talk.broken_with([(8_000, LET_GO), (at, sessions(3, true))])
     };
-    // Well at 40 s, ten to live, five more for whoever is busy.
+    // Well at 40 s, ten to live, five more for a busy machine.
     assert_eq!(of(&[1_000], 30_000), NOTHING);
     assert_eq!(of(&[1_000], 55_000), NOTHING);
     assert_eq!(of(&[1_000], 55_001), [LATE]);

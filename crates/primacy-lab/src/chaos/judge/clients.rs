@@ -1,4 +1,4 @@
-//! What the clients of an arm were told, as far as its nodes serve any.
+//! The judgement of the clients' histories of an arm, if its nodes serve any.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use super::record::Record;
 use super::{Finding, keys, sessions};
 use crate::chaos::client::journal::{Act, Call, Outcome};
 
-/// What was counted of it.
+/// The counts of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// What was asked, in all.
+    /// All requests.
     pub(crate) calls: usize,
     /// Writes and deletions that were answered.
     pub(crate) writes: usize,
@@ -19,30 +19,30 @@ pub(crate) struct Tally {
     pub(crate) reads: usize,
     /// Readings of all keys that were answered, when all was well at the end.
     pub(crate) last_readings: usize,
-    /// Requests that change something, of which nobody knows whether they did.
+    /// Requests that change something, with unknown effect.
     pub(crate) in_doubt: usize,
-    /// Places at whose door something was answered.
+    /// Places of which a node answered a request.
     pub(crate) doors: usize,
     /// Keys, each with a history of its own.
     pub(crate) keys: usize,
-    /// Of these, those of whose history it is not known whether it is ordered.
+    /// Of these, keys of whose history it is not known whether it is ordered.
     pub(crate) undecided: usize,
-    /// How many steps it took to say that of the others.
+    /// The number of steps that it took to decide the others.
     pub(crate) steps: u64,
     /// Sessions that were begun.
     pub(crate) sessions: usize,
-    /// Of these, those that were kept alive before and after somebody else began to lead.
+    /// Of these, sessions that were kept alive before and after a change of leader.
     pub(crate) sessions_over_changes: usize,
-    /// Of these, those that were let go, or ended.
+    /// Of these, sessions that were let go, or ended.
     pub(crate) sessions_let_go: usize,
-    /// Of the last, those that were found to be over.
+    /// Of the last, sessions that were found to be over.
     pub(crate) sessions_seen_over: usize,
 }
 
-/// What the histories of clients are judged by, for the table.
+/// The rules that judge the histories of clients, for the table.
 pub(crate) const RULES: [&str; 3] = ["histories of keys", "revisions", "sessions"];
 
-/// Judges what clients were told, if there were any.
+/// Judges the clients' histories, if there were any.
 pub(super) fn judge(record: &Record) -> (Option<Tally>, Vec<Finding>) {
     if !record.arm.serves_clients() {
         return (None, Vec::new());
@@ -54,7 +54,7 @@ pub(super) fn judge(record: &Record) -> (Option<Tally>, Vec<Finding>) {
     (Some(tally), findings)
 }
 
-/// What a call came to, whatever was asked.
+/// The kind of a call's outcome, whatever was asked.
 enum End<'a> {
     Answered,
     Failed,
@@ -71,7 +71,7 @@ fn end_of<T>(outcome: &Outcome<T>) -> End<'_> {
     }
 }
 
-/// How a call ended; nothing where nothing was asked.
+/// The kind of a call's outcome; `None` where nothing was asked.
 fn end(call: &Call) -> Option<End<'_>> {
     match &call.act {
         Act::Read { outcome, .. } => Some(end_of(outcome)),

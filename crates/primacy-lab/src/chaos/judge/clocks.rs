@@ -1,9 +1,9 @@
-//! What a faked clock showed, read back to the machine's own.
+//! Conversion of a faked clock's readings to the machine's own clock.
 
 use crate::chaos::faked::Reading;
 use primacy_testbed::trouble::Trouble;
 
-/// How far one reading may be off the line through the first and the last, beside its own uncertainty.
+/// The most that one reading may be off the line through the first and the last, beside its own uncertainty.
 const UNEVEN_MAX_NS: u64 = 2_000_000;
 
 /// A node's clock: the machine's, or a straight line beside it.
@@ -17,7 +17,7 @@ pub(crate) enum NodeClock {
         first: Reading,
         /// The last one.
         last: Reading,
-        /// How far it may be off.
+        /// The most that it may be off.
         within_ns: u64,
     },
 }
@@ -65,7 +65,7 @@ impl NodeClock {
         }
     }
 
-    /// How far that may be off, in nanoseconds.
+    /// The most that a time may be off, in nanoseconds.
     pub(crate) const fn within_ns(&self) -> u64 {
         match *self {
             Self::True => 0,

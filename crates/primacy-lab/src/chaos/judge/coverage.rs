@@ -1,4 +1,4 @@
-//! What a run must have met, so that it says something that nothing was broken in it.
+//! The coverage that a run must have, so that it means something that nothing was broken in it.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,20 @@ use crate::chaos::fault::{KINDS, Kind};
 /// A run of this length draws every fault some ten times, and must have met everything.
 const WHOLE_MILLIS: u64 = 30 * 60 * 1_000;
 
-/// A machine whose processors stood still for more than this share of the run, in parts per million, excuses so much that what
-/// is left says little.
+/// A machine whose processors were stalled for more than this share of the run, in parts per million, excuses so much that the rest proves
+/// little.
 const STALLED_PPM_MAX: u64 = 50_000;
 
-/// How many writes a second must be acknowledged to clients, and how many reads answered, over the whole run.
+/// The number of writes a second that must be acknowledged to clients, and of reads that must be answered, over the whole run.
 const ANSWERED_MIN: u64 = 5;
 const ANSWERED_ALONE_MIN: u64 = 1;
 
-/// What a run of an arm should have met, and has not.
+/// Returns what a run of an arm should have met, and has not.
 ///
-/// However short, it was on a machine that ran it; it has changed its leader, and of the kinds of faults that were drawn, at least half took effect. In half an
-/// hour or more, a stale write was tried, and every kind that the arm knows and this machine can make was drawn and took effect. A node
-/// alone answers only between its faults, and ends what it has left before it leads again.
+/// However short, its machine must have run it (see [`STALLED_PPM_MAX`]); its leader has changed, and of the kinds of faults that were
+/// drawn, at least half took effect. In half an hour or more, a stale write was tried, and every kind that the arm knows and this machine
+/// can make was drawn and took effect. A node alone answers only between its faults, and ends the work of its earlier incarnation before it
+/// leads again.
 pub(crate) fn missing(millis: u64, nodes: usize, tally: &Tally, faults: &BTreeMap<Kind, Row>) -> Vec<String> {
     let mut missing = Vec::new();
     // A node that is elected again has another token, and is the same leader.
@@ -67,9 +68,8 @@ pub(crate) fn missing(millis: u64, nodes: usize, tally: &Tally, faults: &BTreeMa
     missing
 }
 
-/// The same of what clients were told: some writes and reads a second, however much was down; a reading of all at the end;
-/// sessions that lived while the leader changed, and sessions that were seen to end; and not a key of which it is not known
-/// whether its history is ordered.
+/// The same of the clients: some writes and reads a second, however much was down; a reading of all at the end; sessions that lived while
+/// the leader changed, and sessions that were seen to end; and no key of which it is not known whether its history is ordered.
 fn missing_of_clients(millis: u64, nodes: usize, clients: &ClientTally) -> Vec<String> {
     let a_second =
         |count: usize| u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(1_000) / millis.max(1);

@@ -1,7 +1,6 @@
-//! What nobody can be blamed for: a supervisor and its guardian that were killed or stopped together, and a machine that
-//! ran nobody, or fetched nothing from its disk for whoever needs it. These are limits that the documents state. An excuse has
-//! a size: something may be late by no longer than these held in the time in question, each nanosecond counted once; what it
-//! excuses is counted, and shown in the report.
+//! The excuses for lateness: a supervisor and its guardian that were killed or stopped together, and a machine that did not run a process
+//! that was due, or fetched nothing from its disk. These are limits that the documents state. An excuse has a size: something may be late
+//! by no longer than these held in the time in question, each nanosecond counted once; what it excuses is counted, and shown in the report.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use crate::chaos::stalls::{self, STALL_MIN, Stall};
 /// From when until when, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
 
-/// How long the next life of a node may take from its start until it has ended what the one before has left. It waits up
-/// to a drain and a second for a guardian that still lives, and must be started before that.
+/// The longest time from the start of a node's next incarnation until it has ended what the earlier one has left. It waits up to a drain
+/// and a second for a guardian that still lives, and must be started before that.
 const TAKEOVER_MAX_NS: u64 = 2_000_000_000;
 
 /// The time that it takes to kill one of many processes, where there is no control group, on a machine that does much else: nodes that are
@@ -29,19 +28,19 @@ const KILL_NS: u64 = 1_000_000;
 pub(crate) enum Excuse {
     /// Supervisor and guardian were out of action together.
     Unguarded,
-    /// The run had stopped the one that was late itself.
+    /// The run itself had stopped the late process.
     Stopped,
-    /// A processor ran nobody who was due.
+    /// A processor did not run a process that was due.
     Stalled,
-    /// The disk answered nobody: whoever writes stands still, and a supervisor that stands in for its guardian, for a part of
-    /// its program may have to be read again. A guardian has in memory what it needs.
+    /// The disk answered no request: a process that writes is blocked, and so is a supervisor that acts for its guardian, for a part of its
+    /// program may have to be read again. A guardian has in memory what it needs.
     DiskStalled,
 }
 
-/// How much was excused by one reason.
+/// The lateness that was excused by one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Excused {
-    /// How often.
+    /// The number of times.
     pub(crate) count: usize,
     /// By how much in all; of the acts of one leadership, by how much the last one was late.
     pub(crate) total_ns: u64,
@@ -49,7 +48,7 @@ pub(crate) struct Excused {
     pub(crate) longest_ns: u64,
 }
 
-/// When each node could not watch over its job, and when the machine stood still.
+/// The times when each node could not watch over its job, and when the machine stalled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Excuses {
     unguarded: Vec<(String, Span)>,
@@ -97,10 +96,10 @@ impl Excuses {
         excuses
     }
 
-    /// Why a job of `node`, which had to be killed when `due`, may still act `at` a later time.
+    /// Returns why a job of `node`, which had to be killed when `due`, may still act `at` a later time.
     ///
-    /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been
-    /// done. But for one stall that is too short to be told: when the last of them is over, whoever kills still has to be run.
+    /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been done. But for
+    /// one stall that is too short to be recorded: when the last of them is over, the process that kills still has to be scheduled.
     pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Excuse> {
         let without_guardian = of(&self.without_guardian, node);
         let disk_stalls = self
@@ -133,7 +132,7 @@ impl Excuses {
         enough(reasons, wait, late_ns)
     }
 
-    /// How long any of these stood still, each nanosecond counted once.
+    /// The total time of these stalls, each nanosecond counted once.
     pub(crate) fn stalled_ns(&self, of: stalls::Part) -> u64 {
         let spans = match of {
             stalls::Part::Processor => &self.stalls,
@@ -250,8 +249,8 @@ fn stops(signals: &[(u64, Option<Sent>)]) -> Vec<Span> {
     stops
 }
 
-/// When a life had ended what the one before it had left: it says nothing before, and a life that is stopped meanwhile takes longer.
-/// None if it did not come to that.
+/// The time when an incarnation had ended what the one before it had left: it prints nothing before, and an incarnation that is stopped
+/// meanwhile takes longer. None if it did not come to that.
 fn takeover(life: &Life, stops: &[Span]) -> Option<u64> {
     let first = life.words.first().copied().unwrap_or(u64::MAX);
     let stopped = length(stops, (life.begun, first));

@@ -1,4 +1,4 @@
-//! How long nobody worked, by what was done: the longest time without an accepted write from a fault to the next step.
+//! The times without work, by fault: the longest time without an accepted write from a fault to the next step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use super::record::{Record, Said};
 use crate::chaos::fault::Kind;
 use crate::chaos::notes::Note;
 
-/// What the faults of one kind came to.
+/// The results of the faults of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Made {
-    /// How often it was to be made.
+    /// The number of times that it was to be made.
     pub(crate) planned: usize,
     /// Of each time that it took effect, the longest time without a leader at work, in nanoseconds.
     pub(crate) gaps: Vec<u64>,
@@ -65,12 +65,12 @@ fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
     took
 }
 
-/// When the last leader worked before the end, in which all are told to end.
+/// The time of the last accepted write before the end, at which all are told to end.
 fn last_well(record: &Record) -> u64 {
     record.ledger.last().map_or(0, |line| line.boot_ns)
 }
 
-/// The longest time without an accepted write, of those that reach into this span.
+/// The longest time without an accepted write, of the gaps that reach into this span.
 fn longest_silence(record: &Record, from: u64, until: u64) -> u64 {
     let first = record.ledger.partition_point(|line| line.boot_ns < from).saturating_sub(1);
     let mut longest = 0;

@@ -10,12 +10,12 @@ use primacy_sim::invariants::{Invariant, Meaning, Observation};
 use super::Finding;
 use super::record::{Life, Record, Said};
 
-/// What happened.
+/// An event of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happening {
-    /// All work of this life has ended.
+    /// All work of this incarnation has ended.
     WorkEnded(Identity),
-    /// This life has ended, and all its work.
+    /// This incarnation has ended, and all its work.
     Gone(Identity),
     /// A machine told its application something.
     Told(Identity, Event),
@@ -99,8 +99,8 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
     let who = life.who;
     let mut happenings = Vec::new();
     let mut token = None;
-    // A life that was killed may have been told more than it could tell; it is over when it was killed, or when its last
-    // work was done, whichever came later.
+    // A killed incarnation may have got more events than it could print; it is over when it was killed, or when its last work was done,
+    // whichever came later.
     let over = life.killed.or(life.ended.map(|(at, _)| at));
     let mut gone = over.unwrap_or(life.begun);
     for told in &life.told {
@@ -119,7 +119,7 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
             Said::Renewed { until } => Event::Renewed { valid_until: Instant::from_nanos(until) },
             Said::Resigning(reason) => Event::Resigning(reason),
             Said::Deposed(reason) => {
-                // Nobody has drained what was never begun.
+                // A job that never began has nothing to drain.
                 let taken = |said: &Said| token.is_some_and(|token| *said == Said::Taken { token });
                 let has_worked = life.told.iter().any(|told| taken(&told.said));
                 if !has_worked && token.is_some_and(|token| acts.last(token) == 0) {
@@ -165,15 +165,15 @@ fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>)
         };
         let valid_until = Instant::from_nanos(*last + 1);
         let mandate = Mandate::Fenced(FencingToken(token));
-        // Among peers the token is the term, and over a store nobody votes.
+        // Among peers the token is the term, and over a store there are no votes.
         let event = Event::Elected { term: Term(token), mandate, valid_until };
         happenings.push((*first, Happening::Told(life.who, event)));
     }
     (happenings, findings)
 }
 
-/// Whether a life was killed before it could tell of a leadership whose job acted at `first`. It tells things in order; so
-/// had it told anything later, it would have told that it leads.
+/// Whether an incarnation was killed before it could report a leadership whose job acted at `first`. It reports in order; so had it printed
+/// anything later, it would have reported that it leads.
 fn could_not_tell(life: &Life, first: u64) -> bool {
     life.killed.is_some() && life.words.iter().all(|&at| at <= first.saturating_add(life.within_ns))
 }
@@ -195,7 +195,7 @@ fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invarian
                 Observation::Ended { who: *who }
             }
             Happening::Told(who, event) => {
-                // How long its work goes on is told by the work.
+                // The work itself shows how long it goes on.
                 if let Err(what) = beliefs.told(now, &clock, *who, event, Moment::NEVER) {
                     findings.push(Finding::new(*at, "contract", what));
                 }

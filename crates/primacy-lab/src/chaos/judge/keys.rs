@@ -1,8 +1,8 @@
-//! What clients were told of keys: each key's history is ordered, and the revisions of the map grow with time.
+//! The judgement of keys: each key's history is ordered, and the revisions of the map grow with time.
 //!
-//! A write whose outcome nobody knows is looked for in what anybody was told. If its value was seen, it was done, at the revision
-//! that stands with the value, and before whoever saw it was answered. If nobody ever saw it, it is left out. That loses nothing:
-//! whoever writes or deletes is told what was there before, so an order in which it was done and never seen is one without it,
+//! A write with an unknown outcome is looked for in all clients' answers. If its value was seen, it was done, at the revision that comes
+//! with the value, and before the first client that saw it was answered. If no client saw it, it is left out. That loses nothing: the
+//! answer to a write or deletion has the entry before it, so an order in which the unknown write was done and never seen is one without it,
 //! too.
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use super::Finding;
 use super::clients::Tally;
 use crate::chaos::client::journal::{Act, Call, Entry, Found, Outcome, Swapped, Wrote};
 
-/// What is asked of one key.
+/// A request for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// To say what stands there.
+    /// To read its entry.
     Read,
     /// To write this value.
     Put(u64),
@@ -26,7 +26,7 @@ pub(super) enum Action {
     Swap(i64, u64),
 }
 
-/// What is answered.
+/// The answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// To [`Action::Read`].
@@ -35,7 +35,7 @@ pub(super) enum Reply {
     Wrote(Wrote),
     /// To [`Action::Swap`].
     Swapped(Swapped),
-    /// Nothing; but somebody has seen it, at this revision.
+    /// None; but a client has seen its value, at this revision.
     Seen(i64),
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Reply {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key;
 
-/// What stands under it, and the highest revision that is known of it.
+/// The entry of the key, and the highest revision that is known of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Cell {
     entry: Option<Entry>,
@@ -88,7 +88,7 @@ impl Model for Key {
                     if before.is_some() { revision > cell.revision } else { revision >= cell.revision };
                 (before == cell.entry && grows).then_some(after)
             }
-            // Nobody is told the revision of a deletion that was not answered.
+            // No client learns the revision of a deletion that was not answered.
             (Action::Delete, None) => Some(Cell { entry: None, ..*cell }),
             (Action::Swap(expected, value), Some(Reply::Swapped(Swapped { revision, held: true, .. }))) => {
                 cell.written(value, revision).filter(|_| cell.is_at(expected))
@@ -114,10 +114,10 @@ impl Model for Key {
     }
 }
 
-/// What anybody was told of values.
+/// The values that any client was answered.
 #[derive(Debug, Default)]
 struct Told {
-    /// At which revision each was written, and when whoever saw it first was answered.
+    /// The revision at which each was written, and the time when the first client that saw it was answered.
     values: BTreeMap<u64, (i64, u64)>,
     findings: Vec<Finding>,
 }
@@ -167,7 +167,7 @@ impl Told {
     }
 }
 
-/// Judges all that was told of keys.
+/// Judges the histories of all keys.
 pub(super) fn judge(calls: &[Call], tally: &mut Tally) -> Vec<Finding> {
     let Told { values, mut findings } = Told::by(calls);
     findings.extend(revisions(calls));
@@ -263,7 +263,7 @@ fn looked_for(
     }
 }
 
-/// A revision that somebody was told.
+/// A revision that a client was answered.
 struct Stated<'a> {
     call: &'a Call,
     revision: i64,
@@ -271,8 +271,8 @@ struct Stated<'a> {
     is_new: bool,
 }
 
-/// The revision of each write is higher than all that were told before it was asked for, and no two have the same; whoever reads is told
-/// none that is lower.
+/// Checks that the revision of each write is higher than all that were answered before it was asked for, and that no two have the same; and
+/// that no read is answered a lower one.
 fn revisions(calls: &[Call]) -> Vec<Finding> {
     let mut stated: Vec<Stated<'_>> = calls.iter().filter_map(stated).collect();
     let mut findings = Vec::new();

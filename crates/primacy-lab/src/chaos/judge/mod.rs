@@ -40,11 +40,11 @@ pub(crate) struct Finding {
     pub(crate) boot_ns: u64,
     /// Which rule was broken: an invariant of the simulator by its name, or a sentence.
     pub(crate) rule: String,
-    /// How.
+    /// The details.
     pub(crate) what: String,
 }
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     /// Times that a machine told its application that it leads.
@@ -61,38 +61,38 @@ pub(crate) struct Tally {
     pub(crate) stale_refused: usize,
     /// Jobs that found the lock taken.
     pub(crate) lock_waits: usize,
-    /// Of these, those that waited longer than the drain for a job whose supervisor and guardian were out of action together.
+    /// Of these, jobs that waited longer than the drain for a job whose supervisor and guardian were out of action together.
     pub(crate) locks_unguarded: Excused,
-    /// Of these, those that waited longer while they were stopped themselves.
+    /// Of these, jobs that waited longer while they were stopped themselves.
     pub(crate) locks_stopped: Excused,
-    /// Of these, those that waited longer while a processor ran nobody who was due.
+    /// Of these, jobs that waited longer while a processor did not run a process that was due.
     pub(crate) locks_stalled: Excused,
-    /// Of these, those that waited longer while the disk answered nobody.
+    /// Of these, jobs that waited longer while the disk answered no request.
     pub(crate) locks_disk_stalled: Excused,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
     pub(crate) acts_unguarded: Excused,
-    /// Acts past the lease of jobs that should have been killed while a processor ran nobody who was due.
+    /// Acts past the lease of jobs that should have been killed while a processor did not run a process that was due.
     pub(crate) acts_stalled: Excused,
-    /// Acts past the lease of jobs that a supervisor without its guardian should have killed while the disk answered nobody.
+    /// Acts past the lease of jobs that a supervisor without its guardian should have killed while the disk answered no request.
     pub(crate) acts_disk_stalled: Excused,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
     /// Lives of supervisors.
     pub(crate) lives: usize,
-    /// What clients asked and were told, where the nodes serve any.
+    /// The counts of clients' requests, where the nodes serve any.
     pub(crate) clients: Option<ClientTally>,
-    /// When a processor ran nobody who was due for 20 ms or more.
+    /// Stalls of a processor, which did not run a process that was due for 20 ms or more.
     pub(crate) stalls: Stalled,
-    /// When the disk answered nobody for 20 ms or more; none where it was not watched.
+    /// Stalls of the disk, which answered no request for 20 ms or more; none where it was not watched.
     pub(crate) disk_stalls: Option<Stalled>,
 }
 
-/// How much of a run something stood still.
+/// The stalls of one part of the machine in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Stalled {
-    /// How often.
+    /// The number of stalls.
     pub(crate) count: usize,
-    /// How long in all, each nanosecond counted once.
+    /// The total time, each nanosecond counted once.
     pub(crate) total_ns: u64,
     /// The share of the run that this is, in parts per million.
     pub(crate) ppm: u64,
@@ -100,15 +100,15 @@ pub(crate) struct Stalled {
     pub(crate) longest_ns: u64,
 }
 
-/// What one kind of fault came to.
+/// The result of one kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(crate) enum Row {
     /// It was made, or at least could have been.
     Made {
-        /// How often it was to be made.
+        /// The number of times that it was to be made.
         planned: usize,
-        /// How often it took effect.
+        /// The number of times that it took effect.
         took: usize,
         /// The median, over these times, of the longest time without a leader at work.
         median_ns: u64,
@@ -124,26 +124,26 @@ pub(crate) enum Row {
     NotApplicable,
 }
 
-/// What the judge says of a run of an arm.
+/// The judgement of a run of an arm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Verdict {
     /// The arm.
     pub(crate) arm: String,
     /// The seed of the run.
     pub(crate) seed: u64,
-    /// How long it took, in milliseconds.
+    /// The duration of the run, in milliseconds.
     pub(crate) millis: u64,
-    /// What was counted.
+    /// The counts.
     pub(crate) tally: Tally,
     /// Every kind of fault.
     pub(crate) faults: BTreeMap<Kind, Row>,
     /// The invariants of the simulator that it was judged by.
     pub(crate) judged: Vec<&'static str>,
-    /// Those that the election promises too, and that the files do not show; with the reasons.
+    /// The invariants that the election promises too, and that the files do not show; with the reasons.
     pub(crate) not_judged: Vec<(&'static str, &'static str)>,
-    /// What was broken, in the order of time.
+    /// The violations, in the order of time.
     pub(crate) findings: Vec<Finding>,
-    /// What should have been met, and was not.
+    /// The coverage that it should have, and has not.
     pub(crate) missing: Vec<String>,
     /// Why its disk was not watched, and none of its stalls excused anything.
     pub(crate) disk_not_watched: Option<String>,
@@ -254,7 +254,7 @@ fn rows(record: &Record) -> BTreeMap<Kind, Row> {
             Some(reason) => Row::NotRun { reason },
             None if kind == Kind::FakedClock => {
                 let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
-                // One for each life under the faked clock; there is no time before and after it.
+                // One for each incarnation under the faked clock; there is no time before and after it.
                 let lives = record.notes.iter().filter(of_node).count();
                 Row::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
             }

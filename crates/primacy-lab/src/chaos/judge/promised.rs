@@ -1,5 +1,5 @@
-//! Which invariants a run is judged by: those that the simulator judges the election of the arm by, as far as the files of a
-//! run can show them.
+//! The invariants that a run is judged by: those by which the simulator judges the election of the arm, as far as the files of a run can
+//! show them.
 
 use primacy_sim::algorithm::Algorithm;
 use primacy_sim::algorithm::lease::Lease;
@@ -10,7 +10,7 @@ use primacy_sim::invariants::Invariant;
 
 use crate::chaos::arm::{Arm, Held, Way};
 
-/// What no file of a run shows, and why.
+/// The invariants that no file of a run shows, and why.
 const NOT_SHOWN: &[(&str, &str)] = &[
     ("I4", "no node writes down whom it votes for; judged in worlds and spaces"),
     ("I5", "it asks for a calm, and the faults of a run come without an end; judged in worlds"),
@@ -24,7 +24,7 @@ const NOT_SHOWN: &[(&str, &str)] = &[
 /// The invariants of an election, sorted by what can be done with them.
 #[derive(Debug)]
 pub(crate) struct Promised {
-    /// Those that can be judged.
+    /// The invariants that can be judged.
     pub(crate) judged: Vec<Box<dyn Invariant>>,
     /// The names of the others, with the reasons.
     pub(crate) not_judged: Vec<(&'static str, &'static str)>,
@@ -36,7 +36,7 @@ impl Promised {
         self.judged.iter().any(|invariant| invariant.name() == "I3")
     }
 
-    /// What the election of an arm promises. One that is not known here is judged.
+    /// The promises of an arm's election. An invariant that is not known here is judged.
     pub(crate) fn by(arm: &Arm) -> Self {
         let mut promised = Self { judged: Vec::new(), not_judged: Vec::new() };
         for invariant in all(arm) {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::chaos::arm::ARMS;
 
-    /// What `history.rs` shows to the invariants is enough for these.
+    /// The invariants for which the events of `history.rs` are enough.
     const SHOWN: [&str; 4] = ["I1", "I2", "I3", "I8"];
 
     #[test]

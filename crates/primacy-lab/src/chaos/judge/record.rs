@@ -17,7 +17,7 @@ use crate::chaos::notes::{NOTES, Note, Noted, Sent, read_lines};
 use crate::chaos::stalls::{DISK_WATCH, DiskWatch, STALLS, Stall};
 use primacy_testbed::trouble::Trouble;
 
-/// How long after a process was started the note of that may be written: whoever notes it may be held up.
+/// The longest time after the start of a process until its note is written: the writer of notes may be held up.
 const NOTED_LATE_MAX_NS: u64 = 1_000_000_000;
 
 /// A run of an arm.
@@ -27,7 +27,7 @@ pub(crate) struct Record {
     pub(crate) arm: Arm,
     /// The seed of the run.
     pub(crate) seed: u64,
-    /// What the machine could not do.
+    /// The faults that the machine could not make, with the reasons.
     pub(crate) not_run: Vec<(Kind, String)>,
     /// The node with the faked clock.
     pub(crate) faked: Option<String>,
@@ -37,9 +37,9 @@ pub(crate) struct Record {
     pub(crate) lives: Vec<Life>,
     /// The accepted writes, in the order in which they were accepted.
     pub(crate) ledger: Vec<Line>,
-    /// What the jobs told beside.
+    /// The other reports of the jobs.
     pub(crate) journal: Vec<Entry>,
-    /// What clients asked and were told.
+    /// The requests of clients with their outcomes.
     pub(crate) calls: Vec<Call>,
     /// When a processor ran nothing, and when the disk answered nothing.
     pub(crate) stalls: Vec<Stall>,
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     pub(crate) disk: DiskWatch,
 }
 
-/// One life of a node.
+/// One incarnation of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     /// Which.
@@ -60,26 +60,26 @@ pub(crate) struct Life {
     pub(crate) told_to_end: bool,
     /// When its end was taken, and with which exit code.
     pub(crate) ended: Option<(u64, i32)>,
-    /// What it told, in that order.
+    /// Its reports, in order.
     pub(crate) told: Vec<Told>,
     /// When it told anything at all, in that order: it was alive then.
     pub(crate) words: Vec<u64>,
-    /// How far its instants may be off, where its clock is faked.
+    /// The uncertainty of its instants, where its clock is faked.
     pub(crate) within_ns: u64,
 }
 
 /// Something that a node told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// When it was so: the time that the machine was told, or else that of the line.
+    /// The time of the event: that which the machine was handed, or else that of the line.
     pub(crate) at: u64,
-    /// How far that may be off, where the clock is faked.
+    /// The uncertainty of it, where the clock is faked.
     pub(crate) within_ns: u64,
-    /// What.
+    /// The report.
     pub(crate) said: Said,
 }
 
-/// What a node told, as far as the judge asks for it.
+/// A report of a node, as far as the judge needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// The machine: it leads.
@@ -102,7 +102,7 @@ pub(crate) enum Said {
     Deposed(Reason),
     /// The machine: what must never be.
     Violation(String),
-    /// The supervisor: it has taken this leadership up. One that ends before that has had no work.
+    /// The supervisor: it has taken this leadership up. A leadership that ends before that has had no work.
     Taken {
         /// Which leadership.
         token: FencingToken,
@@ -140,7 +140,7 @@ impl Record {
             life.within_ns = clock.within_ns();
             let path = trace_path(dir, life.who.node.as_str(), count);
             let text = std::fs::read(&path).map_err(Trouble::file("read", &path))?;
-            // What else stands there is for people, such as the guardian's words when its supervisor is dead.
+            // All other lines are for people, such as the guardian's words when its supervisor is dead.
             for line in text.split(|&byte| byte == b'\n') {
                 let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
                 life.words.extend(line["boot_ns"].as_u64().map(|shown| clock.true_ns(shown)));
@@ -163,7 +163,7 @@ impl Record {
         Ok(record)
     }
 
-    /// What the notes alone tell.
+    /// Returns the record that the notes alone give.
     ///
     /// # Errors
     /// [`Trouble::NotWhole`]
@@ -184,8 +184,8 @@ impl Record {
         Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, calls, stalls, disk })
     }
 
-    /// That every life told what it told while it lived: a process that did not live by the clock that it was given would
-    /// be years off. So its first words may come a moment before the note of its life, which is written when it was started.
+    /// Checks that every incarnation printed its lines while it lived: a process that did not run by the clock that it was given would be
+    /// years off. Its first line may come a moment before the note of its start, which is written once it was started.
     ///
     /// # Errors
     /// [`Trouble::NotWhole`]
@@ -283,14 +283,14 @@ fn readings(notes: &[Noted]) -> Vec<Reading> {
 /// The words for a full disk: the system's, and SQLite's.
 const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
 
-/// What a line tells, if the judge asks for it.
+/// Reads the report in a line, if the judge needs it.
 pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trouble> {
     let number = |name: &str| {
         line[name].as_u64().ok_or_else(|| Trouble::NotWhole(format!("a line lacks {name}: {line}")))
     };
     let time = |name: &str| number(name).map(|shown| clock.true_ns(shown));
     let within_ns = clock.within_ns();
-    // An end counts as a little earlier where it is not known exactly, so that the judge blames nobody wrongly.
+    // An end counts as a little earlier where it is not known exactly, so that no node is blamed wrongly.
     let until = || time("until_ns").map(|until| until.saturating_sub(within_ns));
     let of_machine = line["target"] == "primacy::machine";
     let no_room =

@@ -1,5 +1,5 @@
-//! What clients were told of sessions: none is over before its time, whoever leads; and one that is let go is over in time, once all
-//! is well.
+//! The judgement of sessions: none is over before its time, whichever node leads; and a session that is let go is over in time, once all is
+//! well.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,23 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// By how much the clock of a leader may differ from the machine's where one of the clocks is faked: the drift that all nodes are
 /// told to expect, in parts per thousand. A session that a fast clock ends is ended so much early.
 const DRIFT_PER_MILLE: u64 = 10;
-/// How long after its time a session may be found that was let go, on a machine on which all is well.
+/// The longest time after its end at which a session that was let go may still be found, on a machine on which all is well.
 const SLACK_NS: u64 = 5 * SECOND_NS;
-/// How a node refuses to write a key with a session that is over.
+/// The error of a node for a write of a key with a session that is over.
 const NOT_FOUND: &str = "requested lease not found";
 
 /// A session, as its client knew it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Session {
-    /// When its client was told that it had begun.
+    /// The time when its client was answered that it had begun.
     begun_ns: Option<u64>,
-    /// When it was told that the key that goes with it was written.
+    /// The time when its client was answered that its key was written.
     attached_ns: Option<u64>,
-    /// Until when it lives, by what anybody was told, and in what a leader may have done since: not before, and not after.
+    /// The bounds of its end, by all clients' answers and by what a leader may have done since: not before the first, and not after the
+    /// second.
     lives_until_ns: u64,
     over_by_ns: u64,
-    /// When it was told of its life first and last.
+    /// The times of the first and the last answer that it lives.
     first_ns: u64,
     last_ns: u64,
     /// When its client asked for its end.
@@ -53,7 +54,7 @@ impl Drift {
         nanos(seconds) / 1_000 * (1_000 - self.0)
     }
 
-    /// By one that is slow.
+    /// So many seconds by a clock that is slow.
     fn most(self, seconds: i64) -> u64 {
         nanos(seconds) / 1_000 * (1_000 + self.0)
     }
@@ -63,7 +64,7 @@ fn nanos(seconds: i64) -> u64 {
     u64::try_from(seconds).unwrap_or(0).saturating_mul(SECOND_NS)
 }
 
-/// Judges all that was told of sessions.
+/// Judges all histories of sessions.
 pub(super) fn judge(record: &Record, tally: &mut Tally) -> Vec<Finding> {
     let calls = &record.calls;
     let mut sessions = gather(calls, Drift::of(record));
@@ -106,7 +107,7 @@ pub(super) fn judge(record: &Record, tally: &mut Tally) -> Vec<Finding> {
     findings
 }
 
-/// What a call tells of sessions that are over.
+/// The sessions that a call shows to be over.
 enum FoundOver<'a> {
     No,
     /// This one.
@@ -142,7 +143,7 @@ fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
             Act::KeepAlive { session, outcome } => {
                 let known = sessions.entry(*session).or_default();
                 known.told(call, outcome, drift);
-                // Nobody knows whether it was kept alive, and it may have been until it was given up.
+                // It is unknown whether it was kept alive, and it may have been until the request was given up.
                 if matches!(outcome, Outcome::InDoubt(_)) {
                     known.over_by_ns = known.over_by_ns.max(answered);
                 }
@@ -179,7 +180,7 @@ impl Session {
     }
 }
 
-/// When somebody began to lead.
+/// The times at which nodes were elected.
 fn elected(record: &Record) -> Vec<u64> {
     let told = record.lives.iter().flat_map(|life| &life.told);
     let mut times: Vec<u64> =
@@ -188,8 +189,8 @@ fn elected(record: &Record) -> Vec<u64> {
     times
 }
 
-/// Sessions that are there long after they were let go, and after all was well for the last time: whoever was elected since gave each
-/// its whole time again.
+/// Finds sessions that are there long after they were let go, and after all was well for the last time: a leader that was elected since
+/// gave each its whole time again.
 fn outlived(record: &Record, sessions: &BTreeMap<i64, Session>) -> Vec<Finding> {
     let well = record.notes.iter().rfind(|noted| matches!(noted.note, Note::Well { .. }));
     let Some(well) = well.map(|noted| noted.boot_ns) else { return Vec::new() };

@@ -237,7 +237,7 @@ fn a_write_of_a_leadership_that_nobody_told_of_is_seen() {
     let mut story = Story::new();
     story.writes(1_000, "a", 1);
     assert_eq!(story.broken(), ["trace"]);
-    // One that was killed could not tell; it is believed in while it wrote.
+    // A node that was killed could not report; it is believed in while it wrote.
     story.signal(1_001, "a", Part::Supervisor, Sent::Kill).ended(1_010, "a", 137);
     assert_eq!(story.broken(), [""; 0]);
     story.elected(999, "b", 2, 2_000);

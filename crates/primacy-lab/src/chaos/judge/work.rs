@@ -1,5 +1,5 @@
-//! What the simulator's invariants do not ask for, since its work is no process: no job acts past its lease, the lock is
-//! free for a rightful leader, every refused write was late, and no node, nor the guardian of one, ends for no reason.
+//! Rules beyond the simulator's invariants, whose work is no process: no job acts past its lease, the lock is free for a rightful leader,
+//! every refused write was late, and no node, nor the guardian of one, ends for no reason.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ pub(crate) fn judge(
     findings
 }
 
-/// By token. Ends as the machine told them: the last one that it knew. Of those that nobody told of, a lease after the first
-/// act: the machine counts it from before it was elected.
+/// By token. The end is the last one that the machine reported. Of a leadership that was not reported, a lease after the first act: the
+/// machine counts it from before it was elected.
 fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
     let mut all = told(record);
     let mut untold: BTreeMap<u64, Leadership> = BTreeMap::new();
@@ -128,8 +128,8 @@ fn acts_past_the_lease(
     findings.into_values().collect()
 }
 
-/// For whoever leads the lock is free within the drain time, for whoever had it must be gone by then. It counts from the first
-/// time to the last at which it was found taken: a job that is held up by its disk may try again much later.
+/// For a leader the lock is free within the drain time, for its earlier holder must be gone by then. It counts from the first time to the
+/// last at which it was found taken: a job that is held up by its disk may try again much later.
 fn lock(
     record: &Record,
     leaderships: &BTreeMap<u64, Leadership>,
@@ -180,7 +180,7 @@ fn lock(
     findings
 }
 
-/// What was refused must have been late: a higher token had been given by then.
+/// A refused write must have been late: a higher token had been given by then.
 fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mut Tally) -> Vec<Finding> {
     let mut findings = Vec::new();
     for entry in &record.journal {
@@ -206,9 +206,9 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
 /// 128 and the number of the signal.
 const BY_SIGKILL: i32 = 137;
 const BY_SIGTERM: i32 = 143;
-/// What `primacy run` ends with when its state or its store cannot be used, as on a full disk or without its server.
+/// The exit codes of `primacy run` when its state or its store cannot be used, as on a full disk or without its server.
 const NO_STORE: [i32; 2] = [74, 69];
-/// How long after it is free a full disk may still be the reason, and after it is back a store that was out of reach.
+/// The time after it is free for which a full disk may still be the reason, and after it is back a store that was out of reach.
 const STORE_REACH_NS: u64 = 2_000_000_000;
 
 fn ends(record: &Record) -> Vec<Finding> {
@@ -245,8 +245,8 @@ fn ends(record: &Record) -> Vec<Finding> {
 fn guardians(record: &Record) -> Vec<Finding> {
     let mut findings = Vec::new();
     if record.arm.unkillable || record.arm.crowd > 0 {
-        // One that cannot end its job does not answer in time either, nor may one that kills hundreds of processes, and its supervisor
-        // takes over.
+        // A guardian that cannot end its job does not answer in time either, nor may a guardian that kills hundreds of processes, and its
+        // supervisor takes over.
         return findings;
     }
     for life in &record.lives {
