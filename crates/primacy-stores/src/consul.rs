@@ -1,4 +1,4 @@
-//! Elections in Consul: a session, and a key that it locks, as `consul lock` has them, so that it stands in the same election.
+//! Elections in Consul: a session, and a key that it locks, as with `consul lock`, so that both take part in the same election.
 //!
 //! Promises  every answer that decides is linearizable; a token is higher than all before it, also where the key was deleted;
 //!           no more time is reported for a session than Consul waits; [`changed`](Sessions::changed) within a round trip, for
@@ -6,8 +6,8 @@
 //! Assumes   Consul 1.7 or later, whose clocks run at about the rate of this one, and which is not restored from a snapshot.
 //! Leaves    all keys but those of its elections as they are.
 //!
-//! There is no queue in Consul: the first is who holds the key, and the others are not in it. Who of them is next is decided by
-//! who is fastest. The client is the crate's own, over HTTP.
+//! There is no queue in Consul: the first is the holder of the key, and the other candidates have no entry. The fastest of them
+//! is next. The client is the crate's own, over HTTP.
 
 mod agent;
 mod api;
@@ -40,16 +40,16 @@ use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared::Share;
 
-/// How late [`changed`](Sessions::changed) is at most, while an agent answers.
+/// The longest time until [`changed`](Sessions::changed) resolves, while an agent answers.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
-/// How soon after a lock-delay it is tried again: Consul tells nobody when it is over.
+/// The interval of attempts after a lock-delay: Consul does not notify of its end.
 const DELAY_POLL: Duration = Duration::from_millis(500);
 
 /// The pause before what a dropped handle has left is tried again to be freed.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
-/// What elections of one process share.
+/// The state that elections of one process share.
 #[derive(Debug)]
 struct Connected {
     api: Arc<Api>,
@@ -155,7 +155,7 @@ impl Sessions for ConsulSessions {
             let waiting = background::run(async move {
                 queue.watch.start(&queue.api, &watches, &queue.user.key);
                 let mut latest = queue.watch.subscribe();
-                // What was told last may be told anew while this waits. Before anything was, whatever there is is news.
+                // The last answer may be renewed while this waits. Before the first answer, any state is news.
                 let is_news = |latest: &Seen| match queue.told() {
                     (Some(told), _) => latest.is_news_to(&told),
                     (None, _) => latest.index > 0,
@@ -196,10 +196,10 @@ impl Drop for ConsulSessions {
         if used.is_empty() {
             return;
         }
-        // Without the thread nothing can be asked, and all sessions end by themselves.
+        // Without the thread no request can be sent, and all sessions end by themselves.
         drop(background::detach(async move {
             for (session, ttl) in used {
-                // Consul ends one that nobody keeps alive within twice its time, whether it can be asked or not.
+                // Consul ends a session that is not kept alive within twice its time, whether it can be reached or not.
                 let gone_by = clock::now().after((2 * ttl).into());
                 tokio::time::sleep(ttl).await;
                 let may_last = || pool.is_used(&session) || clock::now() < gone_by;

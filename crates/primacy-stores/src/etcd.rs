@@ -1,5 +1,5 @@
 //! Elections in etcd: a queue of keys that go with their leases, in the layout of etcd's own clients, so that `etcdctl elect`
-//! and every other of them stands in the same election.
+//! and all other clients with that layout take part in the same election.
 //!
 //! Promises  every answer that decides is linearizable; a token, which is the key's create revision, is higher than all before
 //!           it; no more time is reported for a session than etcd waits; [`changed`](Sessions::changed) misses nothing.
@@ -9,9 +9,9 @@
 //! The client is the crate's own, over gRPC, with messages written by hand ([`api`]). Elections of one process that name the
 //! same URL share a connection, a stream of watches, and a session.
 //!
-//! What a lost answer leaves behind: an entry is put if its key is not there, and so only once, however often it is sent. But
-//! a write that is still on its way when its candidate has left the queue would put the entry back, and the session lives on
-//! with other elections. So after a write without an answer the key is watched, and the entry taken out again.
+//! The effect of a lost answer: an entry is put if its key is not there, and so only once, however often it is sent. But a write
+//! that is still on its way when its candidate has left the queue would put the entry back, and the session goes on with other
+//! elections. So after a write without an answer the key is watched, and the entry taken out again.
 
 pub mod api;
 mod client;
@@ -47,11 +47,11 @@ use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared::Share;
 
-/// How late [`changed`](crate::Register::changed) is at most, of the record with `?recipe=lease`, where the cluster has a leader
-/// and the member that is watched answers. It is as a rule a few milliseconds.
+/// The longest time until [`changed`](crate::Register::changed) resolves, of the record with `?recipe=lease`, where the cluster
+/// has a leader and the member that is watched answers. It is as a rule a few milliseconds.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
-/// What elections of one process share.
+/// The state that elections of one process share.
 #[derive(Clone, Debug)]
 struct Connected {
     client: Arc<Client>,
@@ -68,12 +68,12 @@ pub struct EtcdSessions {
     state: Arc<Mutex<State>>,
 }
 
-/// What a handle knows of its election.
+/// The state of a handle's election.
 #[derive(Debug, Default)]
 struct State {
     /// The entry that this handle has in the queue, or may have.
     own: Option<Own>,
-    /// What [`Sessions::changed`] waits for, and the revision that has been seen.
+    /// The keys that [`Sessions::changed`] watches, and the revision that has been seen.
     seen: Option<(Target, i64)>,
     watch: Option<Arc<Watch>>,
 }
@@ -84,7 +84,7 @@ struct Own {
     entry: u64,
     /// A write without an answer may yet land.
     in_doubt: bool,
-    /// The revision at which etcd made it, once that was told.
+    /// The revision at which etcd made it, if known.
     created: Option<i64>,
 }
 
@@ -186,7 +186,7 @@ impl Sessions for EtcdSessions {
                     (Target { key: self.queue.prefix(), range_end: self.queue.end(), only: Only::Any }, -1)
                 };
                 let (target, revision) = state.seen.clone().unwrap_or_else(whole);
-                // One that has fired for what has been seen since is spent.
+                // A watch that has fired for a revision that has been seen since is spent.
                 let is_of_use = |watch: &Arc<Watch>| {
                     watch.target == target && watch.has_fired().is_none_or(|fired| fired > revision)
                 };
@@ -305,8 +305,8 @@ impl Task {
     async fn first(&self) -> Result<Option<Entry>, SessionError> {
         let (first, revision) = self.queue.first(&self.connected.client).await?;
         let mut state = lock(&self.state);
-        // Where it stands itself, what matters is what is before it; but not by a session that is lost, and not after that
-        // has changed.
+        // With an entry of its own, the handle watches what is before that entry; but not where its session is lost, and not
+        // after that watch has fired.
         let stands = state.own.is_some_and(|own| self.connected.pool.find(own.lease).is_some());
         let has_changed = state.watch.as_ref().is_some_and(|watch| watch.has_fired().is_some());
         if !stands || has_changed {
@@ -319,7 +319,7 @@ impl Task {
     }
 }
 
-/// Sees to it, from `after` on, that this entry is not in the queue, for as long as the session lives.
+/// Makes sure, from `after` on, that this entry is not in the queue, for as long as the session lasts.
 fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue, own: Own, after: Duration) {
     let (client, watches) = (Arc::downgrade(&connected.client), Arc::downgrade(&connected.watches));
     let alive = Arc::downgrade(session);
@@ -351,7 +351,7 @@ fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue,
 /// The pause before an entry that could not be taken out is tried again.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a key is looked at that a late write may bring back, beside being watched.
+/// The interval of reading a key that a late write may bring back, beside watching it.
 const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 
 fn lease_of(session: &SessionId) -> Result<Lease, SessionError> {

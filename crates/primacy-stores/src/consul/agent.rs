@@ -2,7 +2,7 @@
 //!
 //! A connection whose request was given up is closed and not used again, so no answer is ever taken for another's. A
 //! request that fails on a connection that has been used before is tried once on a new one, and after that with the next
-//! agent: everything that is asked may be done twice, see [`api`](super::api).
+//! agent: every request may be carried out twice, see [`api`](super::api).
 
 use std::future::Future;
 use std::io;
@@ -27,27 +27,27 @@ use crate::background::{self, Aborted};
 use crate::location::Host;
 use crate::replaced_files::FromFiles;
 
-/// How long a connection may take, TLS included. An agent stands on the same machine, or near.
+/// The time for a connection, TLS included. An agent runs on the same machine, or near.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// The longest answer that is read, in bytes. The longest value of a key is half of that by default.
 const BODY_MAX: usize = 1 << 20;
 
-/// How many connections are kept for the next request.
+/// The number of connections kept for later requests.
 const IDLE_MAX: usize = 8;
 
-/// The agents, in the order of the URL, and what is said to each.
+/// The agents, in the order of the URL, and the token that is sent to each.
 pub(super) struct Agents {
     hosts: Vec<Host>,
     default_port: u16,
     tls: Option<Arc<ClientConfig>>,
     token: Token,
-    /// The agent that is asked first.
+    /// The agent to which requests go first.
     current: AtomicUsize,
     idle: Mutex<Vec<(usize, Connection)>>,
 }
 
-/// What an agent is asked.
+/// A request to an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) method: Method,
@@ -56,7 +56,7 @@ pub(super) struct Question {
     pub(super) body: Vec<u8>,
 }
 
-/// What it said.
+/// The answer of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -74,7 +74,7 @@ struct Connection {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// What agents are shown.
+/// The token that is sent to agents.
 #[derive(Debug)]
 pub(super) enum Token {
     /// As it was when the store was opened, if there is one.
@@ -114,7 +114,7 @@ impl Agents {
         let mut last = Err("no agent is named".to_owned());
         for _ in &self.hosts {
             last = self.ask_current(question, share).await;
-            // Of an agent that finds no server, or whose server has no leader, the next one may know better.
+            // Where an agent finds no server, or its server has no leader, the next agent may find one.
             match &last {
                 Ok(answer) if answer.status < 500 && answer.status != 429 => return last,
                 Ok(answer) => {
@@ -126,7 +126,7 @@ impl Agents {
         last
     }
 
-    /// Asks the agent whose turn it is. If it does not answer, it is the next one's turn.
+    /// Asks the current agent. If it does not answer, the next one becomes the current one.
     pub(super) async fn ask_current(
         &self,
         question: &Question,
@@ -191,7 +191,7 @@ impl Agents {
             }
         };
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        // How it ends is told to whoever has a request on it.
+        // A request on the connection learns how it ends.
         let serving = background::spawn(async move { drop(connection.await) }).map_err(io::Error::other)?;
         Ok(Connection { sender, _serving: serving })
     }
@@ -236,7 +236,7 @@ impl std::fmt::Debug for Agents {
     }
 }
 
-/// Waits for `work` on the stores' thread; what it could not do there is told as `lost` makes it.
+/// Waits for `work` on the stores' thread; `lost` makes the error of work that could not be done there.
 pub(super) async fn there<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
     lost: impl FnOnce(String) -> E,

@@ -1,11 +1,11 @@
-//! What is asked of Consul, and what its answers mean.
+//! Requests to Consul, and the meaning of its answers.
 //!
-//! Everything may be asked twice, and a late request does no harm: each write to a key names the index that the key must have,
-//! so it is done once or not at all; renewals and destroys are the same each time; and a session that is begun twice leaves one
-//! that nobody keeps alive.
+//! Every request may be repeated, and a late one does no harm: each write to a key names the index that the key must have, so
+//! it is done once or not at all; renewals and destroys are the same each time; and a session that is begun twice leaves one
+//! that is not kept alive.
 //!
 //! Writes to a key are transactions of `check-index` with `lock` or `unlock`, and never plain: a plain write would set
-//! `LockIndex` back, by which strangers may tell one leadership from another.
+//! `LockIndex` back, by which other programs may tell one leadership from another.
 
 use std::time::Duration;
 
@@ -20,16 +20,17 @@ use super::agent::{Agents, Answer, Question};
 use super::duration;
 use crate::sessions::SessionError;
 
-/// What `consul lock` marks its keys with, and refuses others that are without.
+/// The flags with which `consul lock` marks its keys; it refuses keys without them.
 pub(super) const LOCK_FLAG: u64 = 0x2ddc_cbc0_58a5_0c18;
 
-/// How long all agents together may take to answer. A cluster whose leader is gone has another one in a few seconds.
+/// The time for all agents together to answer. A cluster whose leader is gone has another one in a few seconds.
 const REQUEST_MAX: Duration = Duration::from_secs(6);
 
-/// How long Consul is asked to wait for a change of a key, at the most.
+/// The longest time that Consul is asked to wait for a change of a key.
 const WATCH: Duration = Duration::from_secs(30);
 
-/// How much longer it may take: Consul adds up to a sixteenth, so that not all who wait come back at once.
+/// The additional time that the answer may take: Consul adds up to a sixteenth, so that waiting clients do not all come back at
+/// once.
 const WATCH_SLACK: Duration = Duration::from_secs(7);
 
 /// The longest text of Consul's that an error shows, in characters.
@@ -39,14 +40,14 @@ const TEXT_SHOWN_MAX: usize = 300;
 #[derive(Debug)]
 pub(super) struct Api {
     pub(super) agents: Agents,
-    /// `dc` and `ns`, as they stand in every query.
+    /// `dc` and `ns`, as they are in every query.
     pub(super) place: Vec<(&'static str, String)>,
 }
 
-/// What was found under a key.
+/// The result of reading a key.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// What Consul counts for this key: that of its last change, or, where there is none, that of the last change of any.
+    /// Consul's index for this key: that of its last change, or, where there is no key, that of the last change of any.
     pub(super) index: u64,
     pub(super) entry: Option<Entry>,
 }
@@ -55,14 +56,14 @@ pub(super) struct Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) value: Vec<u8>,
-    /// Who holds the lock.
+    /// The session that holds the lock.
     pub(super) session: Option<String>,
     pub(super) flags: u64,
     /// The index of its last change.
     pub(super) modified: u64,
 }
 
-/// What became of a write to a key.
+/// The outcome of a write to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// It was done, and the key has this index now.
@@ -115,7 +116,7 @@ struct WireSession {
 }
 
 impl Api {
-    /// What is under the key now: a leader that is one no more does not answer.
+    /// Reads the key as it is now: a deposed leader of the servers does not answer.
     pub(super) async fn read(&self, key: &str) -> Result<Found, SessionError> {
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), "consistent", Vec::new());
         found(&self.ask(&question).await?)
@@ -140,8 +141,7 @@ impl Api {
         Ok(held.map(|entry| (entry.key, entry.modify_index)).collect())
     }
 
-    /// What is under the key when its index is another one than `known`, or some time has passed; from the agent whose
-    /// turn it is.
+    /// Reads the key when its index differs from `known`, or some time has passed; from the current agent.
     pub(super) async fn watch(&self, key: &str, known: u64) -> Result<Found, SessionError> {
         let query = format!("index={known}&wait={}s", WATCH.as_secs());
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), &query, Vec::new());
@@ -149,7 +149,7 @@ impl Api {
         found(&told.map_err(no_answer)?)
     }
 
-    /// Makes the key, which nobody holds then.
+    /// Makes the key, without a holder.
     pub(super) async fn make(&self, key: &str) -> Result<Written, SessionError> {
         let make = json!({ "Verb": "cas", "Key": key, "Index": 0, "Flags": LOCK_FLAG, "Value": "" });
         self.transact(vec![make]).await
@@ -171,7 +171,7 @@ impl Api {
         self.transact(vec![check(key, index), operation("unlock", key, session, b"")]).await
     }
 
-    /// Changes the index of a key that nobody holds, if it is this one.
+    /// Changes the index of a key without a holder, if it is this one.
     pub(super) async fn touch(&self, key: &str, index: u64, session: &str) -> Result<Written, SessionError> {
         let lock = operation("lock", key, session, b"");
         self.transact(vec![check(key, index), lock, operation("unlock", key, session, b"")]).await
@@ -227,7 +227,7 @@ impl Api {
         Ok(told.id)
     }
 
-    /// Keeps a session alive; how long it lives from now on, at the least.
+    /// Keeps a session alive; returns the least time that it lasts from now on.
     pub(super) async fn renew(&self, session: &str) -> Result<Duration, SessionError> {
         let path = format!("session/renew/{}", encode(session));
         let answer = self.ask(&self.question(Method::PUT, &path, "", Vec::new())).await?;
@@ -262,7 +262,7 @@ impl Api {
         parse(&expect_ok(self.ask(&question).await?)?)
     }
 
-    /// What its owner calls a session; empty if that may not be seen.
+    /// Returns the session's name, as its owner set it; empty if that may not be seen.
     pub(super) async fn name(&self, session: &str) -> Result<String, SessionError> {
         let path = format!("session/info/{}", encode(session));
         let answer = self.ask(&self.question(Method::GET, &path, "", Vec::new())).await?;
@@ -296,7 +296,7 @@ fn operation(verb: &str, key: &str, session: &str, value: &[u8]) -> serde_json::
     json!({ "Verb": verb, "Key": key, "Session": session, "Flags": LOCK_FLAG, "Value": value })
 }
 
-/// What the errors of a transaction mean, of which nothing was done.
+/// Interprets the errors of a transaction, of which nothing was done.
 fn refusal(errors: &[WireError]) -> Result<Written, SessionError> {
     let says = |text: &str| errors.iter().find(|error| error.what.contains(text));
     let told = |error: &WireError| shown(&error.what);
@@ -347,7 +347,7 @@ fn expect_ok(answer: Answer) -> Result<Answer, SessionError> {
     if answer.status == 200 { Ok(answer) } else { Err(meaning(&answer)) }
 }
 
-/// What an answer means that is none of those that were hoped for.
+/// Interprets an unexpected answer.
 fn meaning(answer: &Answer) -> SessionError {
     let said = text(answer);
     let why = format!("it answers {}: {said}", answer.status);
@@ -382,7 +382,7 @@ fn shown(text: &str) -> String {
     text.trim().chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN_MAX).collect()
 }
 
-/// Of a key, its slashes stay: Consul looks at what stands between them.
+/// Encodes a part of a URL. The slashes of a key stay: Consul interprets the parts between them.
 fn encode(text: &str) -> String {
     const ENCODED: &percent_encoding::AsciiSet =
         &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');

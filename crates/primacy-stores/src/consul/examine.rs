@@ -1,4 +1,4 @@
-//! What Consul tells of its servers.
+//! Checks of Consul's servers.
 
 use super::url;
 use crate::background;

@@ -1,15 +1,15 @@
-//! The election's key, which is all that Consul has of a queue: who holds it is the first, and nobody else is in it.
+//! The election's key, which is all that Consul has of a queue: its holder is the first, and no other candidate has an entry.
 //!
-//! The token is decided before the lock is taken, from what was read: one more than the index of the key's last change. It
-//! stands in the value that the same transaction writes which takes the lock, and which fails if the key has changed. So
+//! The token is decided before the lock is taken, from what was read: one more than the index of the key's last change. It is
+//! written as a part of the value by the same transaction that takes the lock, and that fails if the key has changed. So
 //!
 //! - it is there as soon as the lock is, and stays while the lock is held, whatever becomes of the index of the key;
 //! - it is higher than every token before it: the index of a change is higher than that of every earlier change of any key, also
-//!   of one that was deleted since, and a token is at most the index of the change that wrote it. A stranger's token is the
-//!   index of its key, and so in the same order.
+//!   of one that was deleted since, and a token is at most the index of the change that wrote it. The token of another program
+//!   is the index of its key, and so in the same order.
 //!
-//! Where the key is held and its value is not what was written there (somebody has written over it), it is not known what
-//! happened meanwhile, and the lock is taken once more with a new token: a new leadership.
+//! Where the key is held and its value is not the one written with the lock (another program has overwritten it), it is not
+//! known what happened meanwhile, and the lock is taken once more with a new token: a new leadership.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -24,10 +24,10 @@ use super::value::{Value, stranger};
 use super::watch::{Seen, Watch};
 use crate::sessions::SessionError;
 
-/// How often something is tried again that somebody else's write to the key has foiled. Each time, another one has won.
+/// The number of attempts of an operation that other clients' writes to the key have foiled. Each time, another client has won.
 const ROUNDS_MAX: usize = 8;
 
-/// The name of whoever's lock-delay it is, where the key does not tell.
+/// The name given to the last holder during a lock-delay, where the key does not name it.
 const DELAYED: &str = "lock-delay";
 
 /// One handle's view of one election.
@@ -39,20 +39,20 @@ pub(super) struct Queue {
     own: Mutex<Own>,
 }
 
-/// What a handle knows.
+/// The state of a handle.
 #[derive(Debug, Default)]
 struct Own {
-    /// What it has told of last.
+    /// The state of the key at the last answer.
     told: Option<Seen>,
     /// That was a lock-delay.
     is_delayed: bool,
     /// It holds the lock by this session, and this is the index of the key's last change.
     held: Option<(String, u64)>,
-    /// A lock was asked for at this index, and it is not known what became of it.
+    /// The index at which a lock was requested, while the outcome is not known.
     unanswered: Option<u64>,
-    /// The session by which it has asked for the lock, and may hold it still.
+    /// The session with which it has requested the lock, and may hold it still.
     stands_by: Option<String>,
-    /// The stranger that was seen last, and its session.
+    /// The session of the last holder that was another program, and its description.
     stranger: Option<(String, Holder)>,
 }
 
@@ -120,7 +120,7 @@ impl Queue {
                 Ok(Some(Place::First { token, asked_to_resign: false }))
             }
             Ok(Written::Stale) => {
-                // One that was sent before finds the same.
+                // An earlier request that is still under way will find the same.
                 self.own().unanswered = None;
                 Ok(None)
             }
@@ -134,8 +134,8 @@ impl Queue {
         }
     }
 
-    /// Consul gives the lock to nobody for a while, because its last holder's session has ended, and that one may not know
-    /// yet. So it still counts as the first.
+    /// Answers during a lock-delay: Consul gives the lock to no session for a while, because the last holder's session has
+    /// ended, and that holder may not know yet. So it still counts as the first.
     async fn delayed(&self) -> Result<Option<Place>, SessionError> {
         let found = self.read().await?;
         let Some(entry) = found.entry.filter(|entry| entry.session.is_none()) else { return Ok(None) };
@@ -148,7 +148,7 @@ impl Queue {
         Ok(Some(Place::Behind { first }))
     }
 
-    /// Whether the lock may be held by this session, as far as this handle has asked for it.
+    /// Returns whether this session may hold the lock, by what this handle has requested.
     pub(super) fn may_hold(&self, session: &str) -> bool {
         self.own().stands_by.as_deref() == Some(session)
     }
@@ -180,9 +180,9 @@ impl Queue {
                 guess = found.entry.as_ref().map(|entry| entry.modified);
                 continue;
             }
-            // There is nothing to take out; but an ended session is to be told as one.
+            // There is nothing to take out; but a session that has ended must be reported.
             self.api.renew(session).await?;
-            // A lock that may still be on its way finds the index that it names only if nobody has changed the key since.
+            // A lock request that may still be under way finds the index that it names only if the key has not changed since.
             let unanswered = self.own().unanswered;
             let index = found.entry.as_ref().filter(|_| holder.is_none()).map(|entry| entry.modified);
             match index.filter(|index| Some(*index) == unanswered) {
@@ -220,7 +220,8 @@ impl Queue {
         }
     }
 
-    /// Takes the lock from this life, by its own session, so that no lock-delay follows; the session that is to be destroyed.
+    /// Takes the lock from this incarnation, by its own session, so that no lock-delay follows; returns the session to be
+    /// destroyed.
     pub(super) async fn evict(&self, dead: &Identity) -> Result<Option<String>, SessionError> {
         for _ in 0..ROUNDS_MAX {
             let Some((entry, value)) = self.held_by_ours().await? else { return Ok(None) };
@@ -247,7 +248,7 @@ impl Queue {
                 break;
             }
             for (key, index) in held {
-                // One that has changed meanwhile is found again if it is held still.
+                // A key that has changed meanwhile is found again if it is still held.
                 self.api.unlock(&key, index, session).await?;
             }
         }
@@ -265,7 +266,7 @@ impl Queue {
             let session = value.session.clone();
             match self.api.lock(&self.user.key, entry.modified, &session, &value.encode()).await {
                 Ok(Written::Done(_)) => return Ok(true),
-                // That session ended just now: somebody else is first, or nobody.
+                // That session ended just now: another candidate is first, or none.
                 Ok(Written::Stale | Written::Delayed) | Err(SessionError::Ended { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -273,7 +274,7 @@ impl Queue {
         Err(no_answer("others changed the key each time that the request was to be written"))
     }
 
-    /// What has been told of last, and whether that was a lock-delay.
+    /// Returns the state of the key at the last answer, and whether that was a lock-delay.
     pub(super) fn told(&self) -> (Option<Seen>, bool) {
         let own = self.own();
         (own.told, own.is_delayed)
@@ -295,15 +296,14 @@ impl Queue {
         }
     }
 
-    /// The index of the key, if the last that was seen of it is that nobody holds it. Whether that is so still, the
-    /// transaction finds out.
+    /// Returns the index of the key, if it had no holder when last seen. Whether that is still so, the transaction finds out.
     fn guess_free(&self) -> Option<u64> {
         let (latest, told) = (self.watch.latest(), self.own().told);
         let is_later = told.is_none_or(|told| latest.index >= told.index && latest.resets == told.resets);
         latest.modified.filter(|_| latest.is_free && is_later)
     }
 
-    /// Who holds the key.
+    /// Describes the holder of the key.
     async fn describe(&self, entry: &Entry) -> Candidate {
         let session = entry.session.as_deref().unwrap_or_default();
         if let Some(value) = Value::decode(&entry.value).filter(|value| value.session == session) {

@@ -22,7 +22,7 @@ const TTL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(
 /// The sessions that elections of this process use.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// For how long Consul gives a key to nobody when its holder's session ended with it.
+    /// The time for which Consul gives a key to no session after its holder's session ended with it.
     pub(super) lock_delay: Duration,
     sessions: Mutex<Vec<Arc<Session>>>,
     /// So that of many that begin at once, the first one asks Consul.
@@ -32,11 +32,11 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct Session {
     id: String,
-    /// For how long it was asked for.
+    /// The requested time to live.
     asked: Duration,
     users: Users,
     keep_alives: Joint<Result<Duration, SessionError>>,
-    /// When the last keep-alive was asked for that was answered, or the session itself.
+    /// The time at which the last answered keep-alive was requested, or the session itself.
     kept_at: Mutex<Instant>,
 }
 
@@ -68,11 +68,11 @@ impl Pool {
                 session.join(user);
                 let begun = Begun { session: SessionId::new(&session.id), timeout: asked };
                 self.lock().push(Arc::new(session));
-                // It began after it was asked for.
+                // Its time began after the request.
                 return Ok(begun);
             };
             drop(beginning);
-            // It began long ago, so what it has from now on is to be asked.
+            // It began long ago, so its remaining time is asked for.
             match self.keep_alive(api, &session.id).await {
                 Ok(timeout) => return Ok(Begun { session: SessionId::new(&session.id), timeout }),
                 // It is in the pool no more.
@@ -101,8 +101,8 @@ impl Pool {
         !is_used
     }
 
-    /// This handle is gone: the sessions that it has used, and for how long each was asked for. Those that no other election
-    /// uses are shared no more.
+    /// Removes a dropped handle; returns the sessions that it has used, with the requested time to live of each. Sessions that no other
+    /// election uses are shared no more.
     pub(super) fn forget_user(&self, user: &User) -> Vec<(String, Duration)> {
         let mut used = Vec::new();
         self.lock().retain(|session| {
@@ -115,7 +115,7 @@ impl Pool {
         used
     }
 
-    /// Consul says that it has ended, or is told so.
+    /// Removes a session from the pool: it has ended, or is to be destroyed.
     pub(super) fn forget(&self, id: &str) {
         self.lock().retain(|session| session.id != id);
     }
@@ -167,7 +167,7 @@ impl Session {
     }
 }
 
-/// What Consul is asked for: no less than was asked for, if it gives that, and in the milliseconds that it understands.
+/// The time to live to request: at least `timeout`, if Consul gives that, and in the milliseconds that it understands.
 fn granted(timeout: Duration) -> Duration {
     let (least, most) = TTL;
     let milliseconds = timeout.as_nanos().div_ceil(1_000_000);

@@ -21,7 +21,7 @@ use crate::sessions::SessionError;
 use crate::shared::Shared;
 use crate::tls::Files;
 
-/// How the URL is written.
+/// The form of the URL.
 const FORM: &str = "consul://HOST[:PORT][,HOST...][/PREFIX]";
 
 /// Where agents are expected, without TLS and with it.
@@ -31,18 +31,18 @@ pub(super) const TLS_PORT: u16 = 8501;
 /// The environment variable in which Consul's own programs look for a token.
 const TOKEN_VARIABLE: &str = "CONSUL_HTTP_TOKEN";
 
-/// How long an open may take, whatever the agents do.
+/// The time limit of an open, whatever the agents do.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
 /// The longest lock-delay that Consul keeps to.
 const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// What ends the name of every key that is a lock, as with `consul lock`.
+/// The end of the name of every key that is a lock, as with `consul lock`.
 const LOCK: &str = ".lock";
 
 static CONNECTIONS: Shared<Connected> = Shared::new();
 
-/// What a URL says.
+/// The parsed URL.
 #[derive(Debug)]
 struct Place {
     api: Api,
@@ -119,7 +119,7 @@ fn key(prefix: &str, election: &str) -> String {
     key
 }
 
-/// What agents are shown. No text of an error shows it.
+/// Returns the token for the agents. No text of an error shows it.
 fn token(file: Option<&str>) -> Result<Token, OpenError> {
     match file {
         Some(path) => {
@@ -193,7 +193,7 @@ pub(super) fn of_opening(error: SessionError) -> OpenError {
     }
 }
 
-/// What asks the agents of this URL.
+/// Returns the client for the agents of this URL.
 pub(super) fn api(rest: &str) -> Result<Api, OpenError> {
     Ok(parse(rest)?.api)
 }
@@ -255,7 +255,7 @@ mod tests {
         let shown = token(Some(name)).unwrap();
         let found = shown.current().unwrap();
         assert_eq!(found.to_str().unwrap(), "s3cret");
-        // Another one is shown from the next request on, and one that cannot be used changes nothing.
+        // A new token is sent from the next request on, and one that cannot be used changes nothing.
         for text in ["another s3cret", "\n"] {
             std::fs::write(&path, text.replace(' ', "-")).unwrap();
             assert_eq!(shown.current().unwrap().to_str().unwrap(), "another-s3cret", "{text:?}");

@@ -1,12 +1,13 @@
-//! What stands under the key while a node of ours holds it: JSON, so that an operator reads it with `consul kv get`.
+//! The value of the key while a node of ours holds it: JSON, so that an operator reads it with `consul kv get`.
 //!
 //! ```json
 //! {"primacy":1,"holder":{"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000"},
 //!  "token":117,"session":"adf4238a-882b-9ddc-4a9d-5b6758e4159e","resign_request":{"token":117,"by":"operator"}}
 //! ```
 //!
-//! `holder` and `resign_request` mean what they mean in a [record](crate::record), and `session` is the one that wrote it: of
-//! another one it says nothing. Whatever else stands there is a stranger's: `consul lock` writes nothing, or what it is told.
+//! `holder` and `resign_request` mean what they mean in a [record](crate::record), and `session` is the one that wrote it:
+//! the value says nothing of any other session. All other content is another program's: `consul lock` writes nothing, or the
+//! value that it is given.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
@@ -15,10 +16,10 @@ use serde::{Deserialize, Serialize};
 /// The version of the format.
 const FORMAT: u64 = 1;
 
-/// The longest value that is looked at, in bytes. What is longer is a stranger's.
+/// The longest value that is parsed, in bytes. A longer one is another program's.
 const LENGTH_MAX: usize = 64 * 1024;
 
-/// The longest name that a stranger gets, in bytes.
+/// The longest name given to a holder that is another program, in bytes.
 const SHOWN_MAX: usize = 40;
 
 /// The value of a node of ours.
@@ -27,7 +28,7 @@ pub(super) struct Value {
     pub(super) holder: Holder,
     pub(super) token: FencingToken,
     pub(super) session: String,
-    /// Who has asked it to end this leadership.
+    /// The name of the requester of a resignation, if any.
     pub(super) asked_by: Option<String>,
 }
 
@@ -75,7 +76,7 @@ impl Value {
         serde_json::to_vec(&wire).expect("texts and numbers are JSON")
     }
 
-    /// `None` for a stranger's.
+    /// Decodes a value; `None` for another program's.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = Some(bytes).filter(|bytes| bytes.len() <= LENGTH_MAX)?;
         let wire: Wire = serde_json::from_slice(bytes).ok().filter(|wire: &Wire| wire.primacy == FORMAT)?;
@@ -94,7 +95,7 @@ impl Value {
     }
 }
 
-/// A stranger, by what can be seen of it: its value or else the name of its session, and its session.
+/// Describes a holder that is another program, by its value or else the name of its session, and by its session.
 pub(super) fn stranger(texts: &[&str], session: &str) -> Holder {
     let is_named = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let named = |text: &&str| -> String { text.chars().filter(is_named).take(SHOWN_MAX).collect() };

@@ -1,4 +1,4 @@
-//! What tells an election that its key has changed: a question that Consul answers when it has.
+//! The watch of an election's key: a query that Consul answers when the key has changed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,11 +9,12 @@ use super::api::{Api, Entry, LOCK_FLAG};
 use super::session::lock;
 use crate::background::{self, Aborted};
 
-/// How many elections of a process may have such a question open: each takes a connection, and an agent allows 200 from one
-/// address (`http_max_conns_per_client`), of which others want some. The elections above it look now and then.
+/// The number of elections of a process that may have such a query open: each takes a connection, and an agent allows 200
+/// from one address (`http_max_conns_per_client`), of which other clients need some. The elections above it look now and
+/// then.
 const WATCHES_MAX: usize = 100;
 
-/// How long nothing is asked after there was no answer.
+/// The pause after a query without an answer.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Before the next question. Where there is no key, any other that is written may be the answer.
@@ -23,16 +24,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Watches(Arc<Semaphore>);
 
-/// What a key was when somebody looked.
+/// The state of a key at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// What Consul counted.
+    /// Consul's index.
     pub(super) index: u64,
     /// Of its last change; `None` where there was no key.
     pub(super) modified: Option<u64>,
-    /// A lock that nobody holds.
+    /// True if the key is a lock without a holder.
     pub(super) is_free: bool,
-    /// How often Consul had been seen counting backwards, as it does when it was restored.
+    /// The number of times that Consul was seen counting backwards, as it does when it was restored.
     pub(super) resets: u64,
 }
 
@@ -55,7 +56,7 @@ impl Seen {
         Self { index, modified: entry.map(|entry| entry.modified), is_free, resets }
     }
 
-    /// Whether this is later than `told`, and another thing.
+    /// Returns whether this is later than `told`, and different.
     pub(super) fn is_news_to(&self, told: &Self) -> bool {
         self.resets > told.resets || (self.index > told.index && self.modified != told.modified)
     }
@@ -66,12 +67,12 @@ impl Watch {
         Self { latest: watch::Sender::new(Seen::default()), asking: Mutex::new(None) }
     }
 
-    /// What was seen last.
+    /// Returns the state seen last.
     pub(super) fn latest(&self) -> Seen {
         *self.latest.borrow()
     }
 
-    /// What is seen from now on, too.
+    /// Returns a receiver of the states seen from now on, and of the last one.
     pub(super) fn subscribe(&self) -> watch::Receiver<Seen> {
         self.latest.subscribe()
     }
@@ -96,7 +97,7 @@ async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<S
             tokio::time::sleep(RETRY).await;
             continue;
         };
-        // As Consul's documentation wants it: an index that goes backwards is that of another life, so all begins anew.
+        // As Consul's documentation requires: after an index that goes backwards, all begins anew.
         let is_reset = found.index < index;
         resets += u64::from(is_reset);
         index = if is_reset { 0 } else { found.index };

@@ -1,12 +1,12 @@
-//! What is said between a client of etcd and its server: the parts of etcd's public API that Primacy uses, written by hand.
+//! Messages between a client of etcd and its server: the parts of etcd's public API that Primacy uses, written by hand.
 //!
-//! The numbers behind `tag` are those of etcd's `rpc.proto` and `kv.proto` (packages `etcdserverpb` and `mvccpb`), and so
-//! never change. What is not here is skipped when it is read. Primacy's own nodes answer with the same messages.
+//! The numbers after `tag` are those of etcd's `rpc.proto` and `kv.proto` (packages `etcdserverpb` and `mvccpb`), and so never
+//! change. Fields that are not here are skipped when they are read. Primacy's own nodes answer with the same messages.
 
 pub mod recipes;
 
-/// What the version of a node of Primacy says behind a `+`, where versions say what nobody compares: what mends an etcd does nothing
-/// there, so whoever wants to mend it must know.
+/// The build metadata in the version of a node of Primacy, after a `+`, where comparisons of versions ignore it. By it a client
+/// knows that remedies for etcd do not apply.
 pub const PRIMACY: &str = "primacy";
 
 /// The methods, as gRPC names them.
@@ -35,19 +35,19 @@ pub mod method {
     pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
     /// From a password to a token.
     pub const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
-    /// How a member is.
+    /// Returns the status of a member.
     pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
-    /// What is wrong with the members.
+    /// Lists, raises and ends alarms of the members.
     pub const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
-    /// Who the members are.
+    /// Lists the members.
     pub const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
-    /// Stands in an election, until it is won.
+    /// Campaigns in an election, until it is won.
     pub const CAMPAIGN: &str = "/v3electionpb.Election/Campaign";
     /// Changes what a leader says.
     pub const PROCLAIM: &str = "/v3electionpb.Election/Proclaim";
-    /// Who leads.
+    /// Returns the leader.
     pub const LEADER: &str = "/v3electionpb.Election/Leader";
-    /// Tells who leads, again and again; the server streams.
+    /// Streams the leaders, one after the other.
     pub const OBSERVE: &str = "/v3electionpb.Election/Observe";
     /// Gives up the lead.
     pub const RESIGN: &str = "/v3electionpb.Election/Resign";
@@ -57,7 +57,7 @@ pub mod method {
     pub const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 }
 
-/// What stands at the top of every answer.
+/// The header of every response.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ResponseHeader {
     /// The cluster.
@@ -66,7 +66,7 @@ pub struct ResponseHeader {
     /// The member that answers.
     #[prost(uint64, tag = "2")]
     pub member_id: u64,
-    /// How many writes the store had seen.
+    /// The revision of the store.
     #[prost(int64, tag = "3")]
     pub revision: i64,
     /// The term of the cluster's own election, as this member knows it.
@@ -86,7 +86,7 @@ pub struct KeyValue {
     /// The revision at which it was last written.
     #[prost(int64, tag = "3")]
     pub mod_revision: i64,
-    /// How often it has been written since it was made.
+    /// The number of writes since it was made.
     #[prost(int64, tag = "4")]
     pub version: i64,
     /// The value.
@@ -97,7 +97,7 @@ pub struct KeyValue {
     pub lease: i64,
 }
 
-/// What happened to a key.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {
@@ -110,13 +110,13 @@ pub enum EventType {
 /// Something that happened to a key.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct Event {
-    /// What.
+    /// The kind.
     #[prost(enumeration = "EventType", tag = "1")]
     pub kind: i32,
     /// The key as it is now; of a deleted one, only its name and when.
     #[prost(message, optional, tag = "2")]
     pub kv: Option<KeyValue>,
-    /// The key as it was, where that was asked for.
+    /// The key as it was before, if the watch asked for it.
     #[prost(message, optional, tag = "3")]
     pub prev_kv: Option<KeyValue>,
 }
@@ -139,7 +139,7 @@ pub enum SortOrder {
 pub enum SortTarget {
     /// The key.
     Key = 0,
-    /// How often it was written.
+    /// The number of writes since it was made.
     Version = 1,
     /// When it was made.
     Create = 2,
@@ -155,10 +155,10 @@ pub struct RangeRequest {
     /// The first key.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// The first one that is none of them; empty for one key.
+    /// The end of the range, exclusive; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
-    /// How many at most; 0 for all.
+    /// The most keys to return; 0 for all.
     #[prost(int64, tag = "3")]
     pub limit: i64,
     /// As they were at this revision; 0 for now.
@@ -196,7 +196,7 @@ pub struct RangeRequest {
 /// The keys.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct RangeResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The keys.
@@ -205,7 +205,7 @@ pub struct RangeResponse {
     /// There are more.
     #[prost(bool, tag = "3")]
     pub more: bool,
-    /// How many there are, whatever the limit.
+    /// The number of keys in the range, whatever the limit.
     #[prost(int64, tag = "4")]
     pub count: i64,
 }
@@ -236,10 +236,10 @@ pub struct PutRequest {
 /// It was written.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct PutResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// What was there.
+    /// The key as it was before.
     #[prost(message, optional, tag = "2")]
     pub prev_kv: Option<KeyValue>,
 }
@@ -250,7 +250,7 @@ pub struct DeleteRangeRequest {
     /// The first key.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// The first one that is none of them; empty for one key.
+    /// The end of the range, exclusive; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
     /// Return what was there.
@@ -261,13 +261,13 @@ pub struct DeleteRangeRequest {
 /// They were deleted.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct DeleteRangeResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// How many.
+    /// The number of deleted keys.
     #[prost(int64, tag = "2")]
     pub deleted: i64,
-    /// What was there.
+    /// The keys as they were before.
     #[prost(message, repeated, tag = "3")]
     pub prev_kvs: Vec<KeyValue>,
 }
@@ -292,15 +292,15 @@ pub enum Request {
 /// One thing that a transaction does.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct RequestOp {
-    /// What.
+    /// The operation.
     #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
     pub request: Option<Request>,
 }
 
-/// What became of one thing.
+/// The response to one operation.
 #[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
 pub enum Response {
-    /// What was read.
+    /// The keys that were read.
     #[prost(message, tag = "1")]
     Range(RangeResponse),
     /// It was written.
@@ -309,38 +309,38 @@ pub enum Response {
     /// It was deleted.
     #[prost(message, tag = "3")]
     DeleteRange(DeleteRangeResponse),
-    /// What became of a transaction within.
+    /// The response to a nested transaction.
     #[prost(message, tag = "4")]
     Txn(TxnResponse),
 }
 
-/// What became of one thing.
+/// The response to one operation.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ResponseOp {
-    /// What.
+    /// The response.
     #[prost(oneof = "Response", tags = "1, 2, 3, 4")]
     pub response: Option<Response>,
 }
 
-/// How two values are compared.
+/// The relation that a comparison requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareResult {
     /// They are equal.
     Equal = 0,
-    /// What is there is greater than what is given.
+    /// The key's value is greater than the given one.
     Greater = 1,
-    /// What is there is less than what is given.
+    /// The key's value is less than the given one.
     Less = 2,
     /// They differ.
     NotEqual = 3,
 }
 
-/// What of a key is compared.
+/// The property of a key that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareTarget {
-    /// How often it has been written.
+    /// The number of writes since it was made.
     Version = 0,
     /// When it was made; 0 if it is not there.
     Create = 1,
@@ -352,10 +352,10 @@ pub enum CompareTarget {
     Lease = 4,
 }
 
-/// What it is compared with.
+/// The value to compare with.
 #[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
 pub enum TargetUnion {
-    /// How often it has been written.
+    /// The number of writes since it was made.
     #[prost(int64, tag = "4")]
     Version(i64),
     /// When it was made.
@@ -375,10 +375,10 @@ pub enum TargetUnion {
 /// A comparison.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct Compare {
-    /// How.
+    /// The required relation.
     #[prost(enumeration = "CompareResult", tag = "1")]
     pub result: i32,
-    /// What.
+    /// The compared property.
     #[prost(enumeration = "CompareTarget", tag = "2")]
     pub target: i32,
     /// The key.
@@ -406,16 +406,16 @@ pub struct TxnRequest {
     pub failure: Vec<RequestOp>,
 }
 
-/// What became of it.
+/// The outcome of a transaction.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct TxnResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// All held.
     #[prost(bool, tag = "2")]
     pub succeeded: bool,
-    /// What became of each thing, in order.
+    /// The responses to the operations, in order.
     #[prost(message, repeated, tag = "3")]
     pub responses: Vec<ResponseOp>,
 }
@@ -434,7 +434,7 @@ pub struct CompactionRequest {
 /// It was forgotten.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct CompactionResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
 }
@@ -442,7 +442,7 @@ pub struct CompactionResponse {
 /// Begins a session.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseGrantRequest {
-    /// How long it shall live without being kept alive, in seconds.
+    /// The time that it lasts without a keep-alive, in seconds.
     #[prost(int64, tag = "1")]
     pub ttl: i64,
     /// Its number; 0 lets the server draw one.
@@ -453,13 +453,13 @@ pub struct LeaseGrantRequest {
 /// It has begun.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseGrantResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Its number.
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// How long it lives, in seconds.
+    /// The time that it lasts, in seconds.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
     /// Why not.
@@ -478,7 +478,7 @@ pub struct LeaseRevokeRequest {
 /// It has ended.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseRevokeResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
 }
@@ -491,16 +491,16 @@ pub struct LeaseKeepAliveRequest {
     pub id: i64,
 }
 
-/// It lives, or not.
+/// The answer to a keep-alive.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseKeepAliveResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Its number.
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// How long it lives from now on, in seconds; 0 or less if there is none.
+    /// The time that it lasts from now on, in seconds; 0 or less if there is none.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
 }
@@ -516,19 +516,19 @@ pub struct LeaseTimeToLiveRequest {
     pub keys: bool,
 }
 
-/// How long it has.
+/// The remaining time of a session.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseTimeToLiveResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Its number.
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// How long it still has, in seconds; -1 if there is none.
+    /// The remaining time, in seconds; -1 if there is none.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
-    /// How long it had at first.
+    /// The time that it was granted.
     #[prost(int64, tag = "4")]
     pub granted_ttl: i64,
     /// Its keys.
@@ -551,7 +551,7 @@ pub struct LeaseStatus {
 /// The sessions.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseLeasesResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The sessions.
@@ -559,7 +559,7 @@ pub struct LeaseLeasesResponse {
     pub leases: Vec<LeaseStatus>,
 }
 
-/// What a watch does not tell.
+/// The events that a watch leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum WatchFilter {
@@ -569,7 +569,7 @@ pub enum WatchFilter {
     NoDelete = 1,
 }
 
-/// What is asked of a stream of watches.
+/// A request to a stream of watches.
 #[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
 pub enum WatchUnion {
     /// A new watch.
@@ -578,15 +578,15 @@ pub enum WatchUnion {
     /// The end of one.
     #[prost(message, tag = "2")]
     Cancel(WatchCancelRequest),
-    /// The revision up to which all has been told.
+    /// A request for the revision up to which all events have been sent.
     #[prost(message, tag = "3")]
     Progress(WatchProgressRequest),
 }
 
-/// What is asked of a stream of watches.
+/// A request to a stream of watches.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct WatchRequest {
-    /// What.
+    /// The request.
     #[prost(oneof = "WatchUnion", tags = "1, 2, 3")]
     pub request: Option<WatchUnion>,
 }
@@ -597,7 +597,7 @@ pub struct WatchCreateRequest {
     /// The first key.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// The first one that is none of them; empty for one key.
+    /// The end of the range, exclusive; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
     /// From this revision on; 0 for from now on.
@@ -606,7 +606,7 @@ pub struct WatchCreateRequest {
     /// Tell now and then how far it is.
     #[prost(bool, tag = "4")]
     pub progress_notify: bool,
-    /// What it does not tell.
+    /// The events that it leaves out.
     #[prost(enumeration = "WatchFilter", repeated, tag = "5")]
     pub filters: Vec<i32>,
     /// Tell what was there.
@@ -628,14 +628,14 @@ pub struct WatchCancelRequest {
     pub watch_id: i64,
 }
 
-/// Asks for the revision up to which all has been told.
+/// Asks for the revision up to which all events have been sent.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct WatchProgressRequest {}
 
-/// What a watch tells.
+/// An answer on a stream of watches.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct WatchResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Its number.
@@ -656,7 +656,7 @@ pub struct WatchResponse {
     /// More of this answer follows.
     #[prost(bool, tag = "7")]
     pub fragment: bool,
-    /// What happened.
+    /// The events.
     #[prost(message, repeated, tag = "11")]
     pub events: Vec<Event>,
 }
@@ -676,7 +676,7 @@ pub struct AuthenticateRequest {
 /// The token.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct AuthenticateResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The token, for the metadata `token` of each request.
@@ -684,14 +684,14 @@ pub struct AuthenticateResponse {
     pub token: String,
 }
 
-/// How is this member?
+/// Asks for the status of this member.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct StatusRequest {}
 
-/// How it is.
+/// The status of a member.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct StatusResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The version of its program.
@@ -712,7 +712,7 @@ pub struct StatusResponse {
     /// The last entry that took effect.
     #[prost(uint64, tag = "7")]
     pub raft_applied_index: u64,
-    /// What is wrong with it.
+    /// The errors of the member.
     #[prost(string, repeated, tag = "8")]
     pub errors: Vec<String>,
     /// Bytes on disk that are in use.
@@ -723,7 +723,7 @@ pub struct StatusResponse {
     pub is_learner: bool,
 }
 
-/// What to do about what is wrong.
+/// The action of a request about alarms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum AlarmAction {
@@ -738,7 +738,7 @@ pub enum AlarmAction {
 /// Asks what is wrong with the members.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct AlarmRequest {
-    /// What to do.
+    /// The action.
     #[prost(enumeration = "AlarmAction", tag = "1")]
     pub action: i32,
     /// Of which member; 0 for all.
@@ -755,15 +755,15 @@ pub struct AlarmMember {
     /// With which member.
     #[prost(uint64, tag = "1")]
     pub member_id: u64,
-    /// What: 1 for no space, 2 for a damaged store.
+    /// The alarm: 1 for no space, 2 for a damaged store.
     #[prost(int32, tag = "2")]
     pub alarm: i32,
 }
 
-/// What is wrong.
+/// The alarms.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct AlarmResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// All of it.
@@ -771,7 +771,7 @@ pub struct AlarmResponse {
     pub alarms: Vec<AlarmMember>,
 }
 
-/// Who are the members?
+/// Asks for the members.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct MemberListRequest {
     /// Not from the past (since 3.5).
@@ -799,10 +799,10 @@ pub struct Member {
     pub is_learner: bool,
 }
 
-/// Who they are.
+/// The members of the cluster.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct MemberListResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The members.

@@ -20,12 +20,12 @@ use super::connect::{Member, Refusal};
 use crate::attempts;
 use crate::error_text::shortened;
 
-/// How long one member may take to answer the first try of a request. Far longer than a healthy cluster takes, and short
-/// enough that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is
-/// slow everywhere.
+/// The time for one member to answer the first try of a request. Far longer than a healthy cluster takes, and short enough
+/// that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is slow
+/// everywhere.
 const TRY_FIRST: Duration = Duration::from_secs(1);
 
-/// How long a connection may take.
+/// The time for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// The pause before the next member is tried.
@@ -44,13 +44,13 @@ pub enum RequestError {
     /// Nothing was sent: no member could be connected to.
     #[error("no member of etcd was reached: {}", shortened(.why))]
     NotSent {
-        /// What went wrong at the last one.
+        /// The error of the last member.
         why: String,
     },
-    /// There was no answer that tells. What was asked for may have been done, or may yet be.
+    /// There was no conclusive answer. The request may have been carried out, or may yet be.
     #[error("etcd did not answer: {}", shortened(.why))]
     NoAnswer {
-        /// What went wrong at the last try.
+        /// The error of the last try.
         why: String,
     },
     /// There is no such session, or no more; nothing was done.
@@ -59,7 +59,7 @@ pub enum RequestError {
     /// etcd answered that this is not to be; nothing was done. Trying again does not help by itself.
     #[error("etcd refuses: {}", shortened(.why))]
     Refused {
-        /// What etcd said.
+        /// The answer of etcd.
         why: String,
     },
 }
@@ -70,7 +70,7 @@ pub(super) struct Told<A> {
     pub(super) in_doubt: bool,
 }
 
-/// How often a request may be sent.
+/// The number of times that a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tries {
     /// Once: a second one would mean something else.
@@ -87,7 +87,7 @@ pub(super) struct Client {
     /// The member to be tried next.
     next: AtomicUsize,
     connection: tokio::sync::Mutex<Option<Connection>>,
-    /// The number of the latest connection: who follows it learns that there is a new one.
+    /// The number of the latest connection; its receivers learn that there is a new one.
     latest: watch::Sender<u64>,
 }
 
@@ -123,7 +123,7 @@ impl Client {
     /// Resolves when there is a newer connection than this one.
     pub(super) async fn newer_than(&self, number: u64) {
         let mut latest = self.latest.subscribe();
-        // The sender lives as long as `self`.
+        // The sender exists as long as `self`.
         let _ = latest.wait_for(|latest| *latest > number).await;
     }
 
@@ -163,12 +163,12 @@ impl Client {
         }
     }
 
-    /// Goes on with another member than the one that is asked now.
+    /// Moves from the present member to the next one.
     pub(super) async fn move_on(&self) {
         *self.connection.lock().await = None;
     }
 
-    /// The token of the login, which is asked for where there is none.
+    /// Gets the token of the login, where there is none yet.
     async fn log_in(&self, channel: &Channel) -> Result<(), Status> {
         let Some(login) = &self.login else { return Ok(()) };
         if self.token.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
@@ -232,7 +232,7 @@ impl Client {
         self.repeat(Tries::Many, patience, ask).await.result
     }
 
-    /// A stream of watches: what is asked of it, and its answers.
+    /// Opens a stream of watches, with the requests `questions`.
     pub(super) async fn watch(
         &self,
         channel: &Channel,

@@ -24,10 +24,10 @@ use crate::location::Host;
 /// Where etcd's clients are expected.
 const DEFAULT_PORT: u16 = 2379;
 
-/// How often a connection is tried with a ping while something waits on it. etcd takes it ill more often than every 5 s.
+/// The interval between pings on a connection while a request waits on it. etcd objects to more than one in 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long the answer to a ping may take.
+/// The time for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A member, and how it is reached.
@@ -37,8 +37,8 @@ pub(super) struct Member {
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// What the server said when it refused the connection after it had been made: with TLS 1.3, a client learns only then that its
-/// certificate is not accepted, and whoever waits for an answer learns no more than that the connection has ended.
+/// The server's reason for refusing a connection after it had been made: with TLS 1.3, a client learns only then that its
+/// certificate is not accepted, and a pending request learns only that the connection has ended.
 pub(super) type Refusal = Arc<OnceLock<String>>;
 
 /// A connection with TLS.
@@ -132,7 +132,7 @@ impl Member {
     }
 }
 
-/// The innermost error, which is the one that tells something; and whether trying again is of no use.
+/// Returns the innermost error, which is the informative one; and whether trying again is of no use.
 fn causes(error: &(dyn Error + 'static)) -> (String, bool) {
     let mut innermost = error;
     let mut is_final = false;
@@ -154,7 +154,7 @@ fn causes(error: &(dyn Error + 'static)) -> (String, bool) {
     }
 }
 
-/// What tonic connects with.
+/// The connector for tonic.
 struct Connector(Member, Refusal);
 
 impl tower_service::Service<Uri> for Connector {

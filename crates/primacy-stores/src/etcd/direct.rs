@@ -12,10 +12,10 @@ use super::url;
 use crate::background;
 use crate::open::OpenError;
 
-/// How long a request may take.
+/// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// How long one member may take to tell what each is asked for itself.
+/// The time for one member to answer a request that is sent to each.
 const EACH_MAX: Duration = Duration::from_secs(2);
 
 /// A client of an etcd, for requests of one's own.
@@ -36,7 +36,7 @@ impl EtcdClient {
         url::clients(url).map(|(client, members, prefix)| Self { client, members, prefix })
     }
 
-    /// What the keys of all candidates of this election begin with.
+    /// Returns the prefix of the keys of all candidates of this election.
     #[must_use]
     pub fn queue(&self, election: &str) -> String {
         String::from_utf8_lossy(&Queue::new(&self.prefix, election).prefix()).into_owned()
@@ -54,7 +54,8 @@ impl EtcdClient {
         background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
     }
 
-    /// Reads keys; what was written before it was asked is seen, unless `range` says otherwise.
+    /// Reads keys; all writes that were done before the request are seen, unless `range` says
+    /// otherwise.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -64,7 +65,7 @@ impl EtcdClient {
         background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
     }
 
-    /// Who the members of the cluster are, also those that the URL does not name.
+    /// Returns the members of the cluster, also those that the URL does not name.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -85,7 +86,7 @@ impl EtcdClient {
             .collect()
     }
 
-    /// How each member of the URL is, by its own account.
+    /// Returns the status of each member of the URL, by its own account.
     pub async fn status(&self) -> Vec<(String, Result<api::StatusResponse, RequestError>)> {
         self.ask_each(method::STATUS, api::StatusRequest {}).await
     }

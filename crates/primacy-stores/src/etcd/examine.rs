@@ -1,4 +1,4 @@
-//! What a cluster tells of itself: who its members are, and how those that the URL names are.
+//! Checks of a cluster: its members, and the status of those that the URL names.
 
 use super::client::RequestError;
 use super::direct::EtcdClient;
@@ -6,13 +6,13 @@ use super::{api, url};
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::open::Address;
 
-/// How a member of the URL is, and its address.
+/// The address of a member of the URL, and its status.
 type Status = (String, Result<api::StatusResponse, RequestError>);
 
-/// Who the members are, by the account of one of the URL, and its address.
+/// The address of a member of the URL, and the cluster's members by its account.
 type Account = (String, Result<Vec<api::Member>, RequestError>);
 
-/// Whose servers answer. What mends the one does nothing at the other.
+/// The software of the servers. A remedy for the one does nothing for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
     Etcd,
@@ -20,7 +20,7 @@ enum Maker {
     Primacy,
 }
 
-/// What is told.
+/// The answers of the cluster.
 struct Told {
     maker: Maker,
     members: Result<Vec<api::Member>, RequestError>,
@@ -29,7 +29,7 @@ struct Told {
     accounts: Vec<Account>,
 }
 
-/// Asks the cluster who its members are, and each that the URL names how it is.
+/// Asks the cluster for its members, and each member that the URL names for its status.
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
         let client = EtcdClient::new(&format!("etcd:{}", address.rest))?;
@@ -130,14 +130,15 @@ fn all_vote(members: &[api::Member]) -> Check {
     Check::not(Verdict::Warn, NAME, format!("learners: {learners}"), why, fix)
 }
 
-/// Which of those that answer are members of another etcd.
+/// Returns the addresses of answering servers that are members of another etcd.
 fn of_others<'a>(members: &[api::Member], statuses: &'a [Status]) -> Vec<&'a str> {
     let is_one = |status: &api::StatusResponse| members.iter().any(|member| Some(member.id) == id(status));
     answers(statuses).filter(|(_, status)| !is_one(status)).map(|(address, _)| address).collect()
 }
 
-/// The same of nodes of Primacy. Their numbers are made of their names, which those of another cluster may have too; so these are
-/// known by whom they have beside them, and where. Of one cluster they have most in common, also while voters come and go.
+/// The same for nodes of Primacy. Their numbers are made of their names, which nodes of another cluster may have too; so these
+/// are compared by the names and addresses of their peers. Nodes of one cluster have most of them in common, also while voters
+/// come and go.
 fn of_other_nodes<'a>(members: &[api::Member], accounts: &'a [Account]) -> Vec<&'a str> {
     let is_one = |other: &api::Member| {
         members.iter().any(|member| member.id == other.id && member.peer_urls == other.peer_urls)
@@ -146,7 +147,7 @@ fn of_other_nodes<'a>(members: &[api::Member], accounts: &'a [Account]) -> Vec<&
     told.filter(|(_, list)| !list.iter().any(is_one)).map(|(address, _)| address).collect()
 }
 
-/// Whether those that the URL names are members of one cluster. Of two, each would elect a leader.
+/// Checks that the members that the URL names are of one cluster. Of two clusters, each would elect a leader.
 fn is_one_cluster(strangers: &[&str], statuses: &[Status]) -> Check {
     const NAME: &str = "all addresses of the URL are of one cluster";
     if answers(statuses).next().is_none() {
@@ -231,7 +232,7 @@ fn id(status: &api::StatusResponse) -> Option<u64> {
     status.header.as_ref().map(|header| header.member_id)
 }
 
-/// What a server says, on one line.
+/// A text of a server, on one line.
 fn shown(text: &str) -> String {
     text.trim().chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN_MAX).collect()
 }
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(is_one_cluster(&[], &[]).verdict, Verdict::Unknown);
     }
 
-    /// A node of Primacy, and whom it has beside it at these ports.
+    /// A node of Primacy, with peers at these ports.
     fn node(id: u64, ports: &[u16]) -> (Status, Account) {
         let (address, mut status) = well(id);
         if let Ok(status) = &mut status {

@@ -12,10 +12,11 @@ use super::client::{Client, RequestError, Told, Tries};
 use super::session::{self, Lease};
 use super::value::{self, Value};
 
-/// How long a request may take: a cluster without a leader elects one in a second or two.
+/// The time limit of a request: a cluster without a leader elects one in a second or two.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// How often something is looked at anew that others change meanwhile, before it is left to the caller.
+/// The number of times that an operation is begun anew because others have changed the queue, before it is left to the
+/// caller.
 const ROUNDS_MAX: u32 = 16;
 
 /// The entries that are read at once where all are looked at.
@@ -28,13 +29,13 @@ pub(super) struct Queue {
     prefix: String,
 }
 
-/// Where an entry was found to stand.
+/// The position at which an entry was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) created: i64,
     pub(super) asked_to_resign: bool,
     pub(super) standing: Standing,
-    /// What was found was so at this revision.
+    /// The revision at which it was found.
     pub(super) revision: i64,
 }
 
@@ -88,8 +89,8 @@ impl Queue {
         }
     }
 
-    /// Sees to it that the session has exactly this entry, and finds out where it stands. An entry that was seen before
-    /// (`is_seen`) is only looked for, which is no write, unless it has gone. The second answer is whether a write may yet
+    /// Makes sure that the session has exactly this entry, and finds its position. An entry that was seen before
+    /// (`is_seen`) is only looked for, which is no write, unless it has gone. The second value is whether a write may yet
     /// land.
     pub(super) async fn stand(
         &self,
@@ -144,7 +145,7 @@ impl Queue {
         client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await
     }
 
-    /// What the answer says; `None` if it has to be asked for again.
+    /// Interprets the answer; `None` if the request has to be repeated.
     async fn place(
         &self,
         client: &Client,
@@ -189,8 +190,8 @@ impl Queue {
         }))
     }
 
-    /// Takes this entry out of the queue, if it is there. One whose create revision is known need not be read before: no
-    /// later one has that.
+    /// Takes this entry out of the queue, if it is there. An entry whose create revision is known need not be read before:
+    /// no later entry has the same.
     pub(super) async fn leave(
         &self,
         client: &Client,
@@ -212,7 +213,7 @@ impl Queue {
             if value::decode(&kv.value).is_none_or(|value| value.entry != entry) {
                 return Ok(());
             }
-            // Somebody may ask it to resign in between, which makes it another version.
+            // A request to resign may come in between, which changes its version.
             if delete_if(client, kv).await? {
                 return Ok(());
             }
@@ -228,7 +229,7 @@ impl Queue {
         Ok((answer.kvs.into_iter().next(), revision))
     }
 
-    /// Ends the sessions of all entries of this process life.
+    /// Ends the sessions of all entries of this incarnation.
     pub(super) async fn evict(&self, client: &Client, dead: &Identity) -> Result<bool, RequestError> {
         let (mut key, mut found) = (self.prefix(), false);
         loop {
@@ -239,7 +240,7 @@ impl Queue {
                 if value::decode(&kv.value).is_some_and(|value| value.holder.identity == *dead) {
                     found = true;
                     session::revoke(client, Lease(kv.lease)).await?;
-                    // Somebody may have written it anew without a session, with which it would go.
+                    // Another client may have written it anew without a session, with which it would go.
                     delete_if(client, kv).await?;
                 }
             }
@@ -339,7 +340,7 @@ pub(super) fn ops<const N: usize>(requests: [Request; N]) -> Vec<api::RequestOp>
     requests.into_iter().map(|request| api::RequestOp { request: Some(request) }).collect()
 }
 
-/// What was read by the thing in this place of a transaction.
+/// Returns the keys read by the operation at this place of a transaction.
 pub(super) fn keys(answer: &api::TxnResponse, place: usize) -> Result<&[api::KeyValue], RequestError> {
     match answer.responses.get(place).and_then(|op| op.response.as_ref()) {
         Some(Response::Range(range)) => Ok(&range.kvs),

@@ -1,5 +1,5 @@
-//! `?recipe=lease`: a record under the key `PREFIX/ELECTION`, whose version is the revision of its last write. For those who
-//! want the election `lease` in etcd, and for what needs a record.
+//! `?recipe=lease`: a record under the key `PREFIX/ELECTION`, whose version is the revision of its last write. For users who
+//! want the election `lease` in etcd, and for features that need a record.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::Share;
 
-/// How long a request may take.
+/// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// A handle on the record of one election in one etcd.
@@ -113,7 +113,7 @@ async fn set(client: &Client, key: Vec<u8>, expect: i64, value: Vec<u8>) -> Resu
         success: ops([Request::Put(put)]),
         failure: vec![],
     };
-    // Once: after a lost answer, a second try would be told that its own first one came between.
+    // Once: after a lost answer, a second try would find its own first one, and report a conflict.
     let told = client.call(method::TXN, question, Tries::Once, REQUEST_MAX).await;
     let answer: api::TxnResponse = told.result.map_err(|error| {
         let why = error.to_string();

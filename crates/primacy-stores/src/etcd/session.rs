@@ -18,11 +18,12 @@ use crate::background::Aborted;
 use crate::sessions::{Begun, SessionError};
 use crate::users::Users;
 
-/// How long the first election that asks for a keep-alive waits for others to join it, where a session has several: so
-/// there are at most twenty a second, however many elections there are. It is short beside the shortest session, a second.
+/// The time for which the first election that asks for a keep-alive waits for others to join it, where a session has several:
+/// so there are at most twenty a second, however many elections there are. It is short compared with the shortest session, a
+/// second.
 const JOIN_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a session may take to begin or to end: a cluster without a leader elects one in a second or two.
+/// The time for a session to begin or to end: a cluster without a leader elects one in a second or two.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// The number of a session in etcd.
@@ -41,19 +42,19 @@ pub(super) struct Pool {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) lease: Lease,
-    /// For how long it was asked for, in whole seconds.
+    /// The requested time to live, in whole seconds.
     asked: i64,
     /// For how long it was granted.
     pub(super) granted: Duration,
     users: Users,
-    /// Those who wait for the next keep-alive.
+    /// The elections that wait for the next keep-alive.
     waiting: Mutex<Vec<Waiting>>,
     ended: AtomicBool,
-    /// What still has to be tidied up while it lives.
+    /// Work that has to be done while it lasts.
     pub(super) chores: Mutex<Vec<Aborted<()>>>,
 }
 
-/// One who waits for a keep-alive, and something that it may read.
+/// An election that waits for a keep-alive: a key that it may read, and the reply.
 type Waiting = (Vec<u8>, oneshot::Sender<Result<Duration, SessionError>>);
 
 /// One election's use of sessions.
@@ -84,7 +85,7 @@ impl Pool {
                     }
                 }
             };
-            // It began long ago, so what it has from now on is to be asked.
+            // It began long ago, so its remaining time is asked for.
             match self.keep_alive(client, session.lease, user).await {
                 Ok(timeout) => return Ok(Begun { session: session.lease.id(), timeout }),
                 // It is shared no more.
@@ -98,7 +99,7 @@ impl Pool {
         let session = Arc::new(grant(client, asked).await?);
         session.join(user);
         self.lock().push(Arc::clone(&session));
-        // It began after it was asked for.
+        // Its time began after the request.
         Ok(Begun { session: session.lease.id(), timeout: session.granted })
     }
 
@@ -111,7 +112,7 @@ impl Pool {
         self.lock().iter().find(|session| session.lease == lease).cloned()
     }
 
-    /// Keeps it alive: how long it lives from now on, at the least.
+    /// Keeps it alive; returns the least time that it lasts from now on.
     pub(super) async fn keep_alive(
         &self,
         client: &Arc<Client>,
@@ -184,7 +185,7 @@ impl Pool {
 }
 
 impl Session {
-    /// One keep-alive for all who have asked before it is sent.
+    /// Sends one keep-alive for all callers that arrived before it is sent.
     async fn keep_alive_with_others(
         self: Arc<Self>,
         client: &Arc<Client>,
@@ -212,12 +213,12 @@ impl Session {
             .unwrap_or_else(|_| Err(SessionError::NoAnswer { why: "the keep-alive was given up".to_owned() }))
     }
 
-    /// Sends a keep-alive, which answers all who wait. Where the first one of them lacks a right, that says nothing of the
+    /// Sends a keep-alive, which answers all waiting elections. Where the first of them lacks a right, that says nothing of the
     /// others, and the next one's is sent.
     async fn answer(&self, client: &Client, waiting: Vec<Waiting>) {
         let mut waiting = waiting.into_iter();
         while let Some((key, reply)) = waiting.next() {
-            // What comes after half of its time is of no use to anybody.
+            // An answer that comes after half of its time is of no use.
             let result = renew(client, self.lease, &key, self.granted / 2).await.map_err(SessionError::from);
             let _ = reply.send(result.clone());
             if !matches!(result, Err(SessionError::Refused { .. })) {
@@ -248,7 +249,7 @@ impl Session {
 }
 
 impl Lease {
-    /// As `etcdctl` shows it, and as it stands in the key of a candidate.
+    /// The number as `etcdctl` shows it, and as it is in the key of a candidate.
     pub(super) fn hex(self) -> String {
         format!("{:x}", self.0)
     }
@@ -264,7 +265,7 @@ impl Lease {
     }
 }
 
-/// etcd counts whole seconds: rounded up, so that nobody is given up sooner than was asked for.
+/// etcd counts whole seconds: rounded up, so that no session ends sooner than was asked for.
 fn seconds(timeout: Duration) -> i64 {
     let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
     i64::try_from(whole.max(1)).unwrap_or(i64::MAX)
@@ -276,7 +277,7 @@ fn granted(ttl: i64) -> Option<Duration> {
 
 async fn grant(client: &Client, asked: i64) -> Result<Session, RequestError> {
     let question = api::LeaseGrantRequest { ttl: asked, id: 0 };
-    // Where an answer is lost, a session is left that nobody keeps alive.
+    // Where an answer is lost, a session is left that is not kept alive.
     let told = client.call(method::LEASE_GRANT, question, Tries::Many, REQUEST_MAX).await;
     let answer: api::LeaseGrantResponse = told.result?;
     let refused = |why: String| RequestError::Refused { why };
@@ -305,8 +306,8 @@ pub(super) async fn revoke(client: &Client, lease: Lease) -> Result<(), RequestE
     }
 }
 
-/// Whether an entry below this prefix goes with the session, and so whether the session is there, by a majority's word. An
-/// election without an entry loses nothing if it begins anew.
+/// Returns whether an entry below this prefix goes with the session, and so whether the session is there, by a majority's word.
+/// An election without an entry loses nothing if it begins anew.
 async fn has_entry(client: &Client, lease: Lease, prefix: &[u8]) -> Result<bool, RequestError> {
     let key = [prefix, lease.hex().as_bytes()].concat();
     let question = api::RangeRequest { key, keys_only: true, ..Default::default() };

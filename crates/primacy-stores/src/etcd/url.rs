@@ -15,15 +15,15 @@ use crate::open::{Address, OpenError, Opened, Opening};
 use crate::shared::{Share, Shared};
 use crate::tls::Files;
 
-/// How the URL is written.
+/// The form of the URL.
 pub(super) const FORM: &str = "etcd://HOST[:PORT][,HOST...][/PREFIX]";
 
-/// How long an open may take, whatever the members do.
+/// The time limit of an open, whatever the members do.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
 static CONNECTIONS: Shared<Connected> = Shared::new();
 
-/// What a URL says.
+/// The parsed URL.
 struct Place {
     members: Vec<Member>,
     login: Option<Login>,
@@ -64,7 +64,7 @@ fn parse(rest: &str) -> Result<Place, OpenError> {
     };
     let tls = if tls {
         let mut config = files.client()?;
-        // etcd speaks nothing else, and some things in front of it want to be told.
+        // etcd speaks nothing else, and some proxies in front of it require the negotiation.
         config.alpn_protocols = vec![b"h2".to_vec()];
         Some(Arc::new(config))
     } else {
@@ -104,7 +104,8 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let queue = Queue::new(&prefix, &address.election);
         let is_lease = matches!(place.recipe, Recipe::Lease);
         let share = join(&address.rest, &address.election, place)?;
-        // So that a wrong name, password or right is told now, and not by an election that nobody wins.
+        // So that a wrong name, password or right fails now, and not in an election that no candidate
+        // wins.
         let (client, asked) = (Arc::clone(&share.client), queue.clone());
         let look = async move { tokio::time::timeout(OPEN_MAX, asked.first(&client)).await };
         let looked = background::run(look).await.map_err(|why| OpenError::Unavailable { why })?;

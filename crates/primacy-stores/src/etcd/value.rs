@@ -1,12 +1,12 @@
-//! What stands under the key of a candidate: JSON, so that an operator reads it with `etcdctl get`.
+//! The value of a candidate's key: JSON, so that an operator reads it with `etcdctl get`.
 //!
 //! ```json
 //! {"primacy":1,"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000","entry":"00000000000000ef"}
 //! ```
 //!
-//! `entry` is drawn for each entry, so that a late write of an earlier one is known. `resign` is there when somebody has asked
-//! the candidate to resign, and says who. Fields that this version does not know are not kept, since only their writer reads
-//! them. Anything else is the proposal of a stranger: `etcdctl elect NAME PROPOSAL` puts its own there.
+//! `entry` is drawn for each entry, so that a late write of an earlier one is recognised. `resign` is there when the candidate
+//! has been asked to resign, and names the requester. Fields that this version does not know are not kept, since only their
+//! writer reads them. All other content is the proposal of another program: `etcdctl elect NAME PROPOSAL` puts its own there.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{Identity, Incarnation, NodeId};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this format.
 const FORMAT: u64 = 1;
 
-/// The longest name that a stranger gets, in bytes of its proposal.
+/// The longest name given to a candidate that is another program, in bytes of its proposal.
 const PROPOSAL_SHOWN_MAX: usize = 40;
 
 /// A candidate's own value.
@@ -23,7 +23,7 @@ const PROPOSAL_SHOWN_MAX: usize = 40;
 pub(super) struct Value {
     pub(super) holder: Holder,
     pub(super) entry: u64,
-    /// Who has asked it to resign.
+    /// The name of the requester of a resignation, if any.
     pub(super) resign: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn encode(value: &Value) -> Vec<u8> {
     serde_json::to_vec(&wire).expect("texts and numbers are JSON")
 }
 
-/// `None` for a stranger's.
+/// Decodes a value; `None` for another program's.
 pub(super) fn decode(bytes: &[u8]) -> Option<Value> {
     let wire: Wire = serde_json::from_slice(bytes).ok()?;
     let number = |text: &str| {
@@ -69,7 +69,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Value> {
     Some(Value { holder, entry: number(&wire.entry)?, resign: wire.resign })
 }
 
-/// A stranger, by what can be seen of it: its proposal, and its session.
+/// Describes a candidate that is another program, by its proposal and its session.
 pub(super) fn stranger(proposal: &[u8], lease: i64) -> Holder {
     let text = String::from_utf8_lossy(proposal);
     let is_named = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

@@ -12,17 +12,17 @@ use super::api::{self, WatchFilter, WatchUnion};
 use super::client::{Client, Connection};
 use crate::background::{self, Aborted};
 
-/// The pause before a stream that broke is begun anew, and before one who watches is told that etcd will not have it:
-/// else somebody without the right would ask as fast as etcd answers.
+/// The pause before a stream that broke is begun anew, and before a watcher learns that etcd refuses its watch: else a
+/// client without the right would ask as fast as etcd answers.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a stream is kept with nothing to watch: after each change somebody looks, and then watches again.
+/// The time for which a stream without watches is kept: after each change its client reads, and then watches again.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How long a member may take to begin a stream.
+/// The time for a member to begin a stream.
 const BEGIN_MAX: Duration = Duration::from_secs(2);
 
-/// What is watched.
+/// The watched keys and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) key: Vec<u8>,
@@ -72,7 +72,7 @@ enum Command {
 #[derive(Debug)]
 struct Wanted {
     target: Target,
-    /// The first revision that counts; 0 for whatever comes.
+    /// The first revision that counts; 0 for all events from now on.
     from: i64,
     /// This stream watches for it.
     is_confirmed: bool,
@@ -86,7 +86,7 @@ impl Watches {
         Self { client, commands, received, task: OnceLock::new(), ids: AtomicI64::new(1) }
     }
 
-    /// Watches for what happens from the revision `from` on; 0 for whatever comes.
+    /// Watches for events from the revision `from` on; 0 for all events from now on.
     pub(super) fn watch(&self, target: Target, from: i64) -> Watch {
         let start = || {
             let received = self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
@@ -97,7 +97,7 @@ impl Watches {
         let _ = self.task.get_or_init(start);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (fire, fired) = watch::channel(None);
-        // Without the task nobody receives it, and the sender in it is dropped: the watch has fired.
+        // Without the task the command is not received, and the sender in it is dropped: the watch has fired.
         let _ = self
             .commands
             .send(Command::Add(id, Wanted { target: target.clone(), from, is_confirmed: false, fire }));
@@ -130,7 +130,7 @@ impl Drop for Watch {
     }
 }
 
-/// All that is watched, until nobody can watch any more.
+/// Serves the watches, until no handle is left that could add one.
 async fn serve(client: Weak<Client>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let mut wanted = BTreeMap::new();
     loop {
@@ -155,7 +155,7 @@ async fn serve(client: Weak<Client>, mut commands: mpsc::UnboundedReceiver<Comma
     }
 }
 
-/// What is to be asked of a stream because of this.
+/// Applies the command; returns the request to be sent on the stream, if any.
 fn apply(command: Command, wanted: &mut BTreeMap<i64, Wanted>) -> Option<api::WatchRequest> {
     let request = match command {
         Command::Add(id, watch) => {
@@ -228,7 +228,7 @@ async fn follow(
             Ok(answer) => match heard(&answer, wanted) {
                 Heard::Nothing => {}
                 Heard::Event(id) => {
-                    // It would be told of all that comes after, too.
+                    // Otherwise etcd would go on sending all later events.
                     let request = Some(WatchUnion::Cancel(api::WatchCancelRequest { watch_id: id }));
                     let _ = questions.send(api::WatchRequest { request });
                 }
@@ -261,7 +261,7 @@ async fn broken(client: &Client, connection: &Connection, status: Option<tonic::
     }
 }
 
-/// What an answer asks for.
+/// The meaning of an answer.
 enum Heard {
     Nothing,
     /// The watch has fired, and etcd still watches.
@@ -274,8 +274,8 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Hea
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     let id = answer.watch_id;
     if answer.canceled {
-        // Of one that it would not begin, etcd does not always say which it is: then of all that it has not confirmed,
-        // one is. They look again, and ask again.
+        // Where etcd refuses to begin a watch, it does not always say which: then it is one of those that are not
+        // confirmed. All of them fire; their callers look again, and ask again.
         let ended = match wanted.remove(&id) {
             Some(watch) => vec![watch],
             None if answer.created => {

@@ -2,16 +2,16 @@
 
 use super::{KeyValue, ResponseHeader};
 
-/// Stands in an election.
+/// Campaigns in an election.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct CampaignRequest {
     /// The election.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
-    /// The session with which the candidate goes; 0 lets the server begin one, which nobody keeps alive.
+    /// The session with which the candidate goes; 0 lets the server begin one, which is not kept alive.
     #[prost(int64, tag = "2")]
     pub lease: i64,
-    /// What the leader says.
+    /// The value that the leader proclaims.
     #[prost(bytes = "vec", tag = "3")]
     pub value: Vec<u8>,
 }
@@ -19,15 +19,15 @@ pub struct CampaignRequest {
 /// It is won.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct CampaignResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// What shows that one leads.
+    /// The proof of the leadership.
     #[prost(message, optional, tag = "2")]
     pub leader: Option<LeaderKey>,
 }
 
-/// What shows that one leads.
+/// The proof of a leadership.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaderKey {
     /// The election.
@@ -44,7 +44,7 @@ pub struct LeaderKey {
     pub lease: i64,
 }
 
-/// Who leads?
+/// Asks for the leader.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaderRequest {
     /// The election.
@@ -52,13 +52,13 @@ pub struct LeaderRequest {
     pub name: Vec<u8>,
 }
 
-/// Who leads.
+/// The leader.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaderResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The leader's key, and what it says.
+    /// The leader's key, and its value.
     #[prost(message, optional, tag = "2")]
     pub kv: Option<KeyValue>,
 }
@@ -66,7 +66,7 @@ pub struct LeaderResponse {
 /// Gives up the lead.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ResignRequest {
-    /// What shows that one leads.
+    /// The proof of the leadership.
     #[prost(message, optional, tag = "1")]
     pub leader: Option<LeaderKey>,
 }
@@ -74,18 +74,18 @@ pub struct ResignRequest {
 /// It is given up.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ResignResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
 }
 
-/// Changes what a leader says.
+/// Changes the value that a leader proclaims.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ProclaimRequest {
-    /// What shows that one leads.
+    /// The proof of the leadership.
     #[prost(message, optional, tag = "1")]
     pub leader: Option<LeaderKey>,
-    /// What it says from now on.
+    /// The new value.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
@@ -93,7 +93,7 @@ pub struct ProclaimRequest {
 /// It is changed.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ProclaimResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
 }
@@ -104,7 +104,7 @@ pub struct LockRequest {
     /// Its name.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
-    /// The session with which it goes; 0 lets the server begin one, which nobody keeps alive.
+    /// The session with which it goes; 0 lets the server begin one, which is not kept alive.
     #[prost(int64, tag = "2")]
     pub lease: i64,
 }
@@ -112,7 +112,7 @@ pub struct LockRequest {
 /// It is taken.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LockResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The key that exists for as long as it is held.
@@ -123,7 +123,7 @@ pub struct LockResponse {
 /// Gives a lock back.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct UnlockRequest {
-    /// The key of who holds it.
+    /// The key of the holder.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
 }
@@ -131,7 +131,7 @@ pub struct UnlockRequest {
 /// It is given back.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct UnlockResponse {
-    /// Who answers, and when.
+    /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
 }

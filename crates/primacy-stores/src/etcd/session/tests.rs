@@ -15,22 +15,22 @@ use crate::etcd::connect::Member;
 use crate::etcd::url::FORM;
 use crate::location::Location;
 
-/// What gRPC calls a right that is missing.
+/// The code of gRPC for a missing right.
 const PERMISSION_DENIED: u32 = 7;
 
-/// What stands before each message of gRPC: whether it is compressed, and its length.
+/// The length of the prefix of each message of gRPC: whether it is compressed, and its length.
 const PREFIX_LENGTH: usize = 5;
 
 /// The only session of such a member.
 const LEASE: Lease = Lease(0xab);
 
-/// How long it lasts.
+/// Its time to live.
 const TTL: Duration = Duration::from_secs(10);
 
 /// A message, or a code of gRPC and a text.
 type Told = Result<Vec<u8>, (u32, &'static str)>;
 
-/// What a request is answered with, by its method and its message.
+/// The answer to a request, by its method and its message.
 type Answers = Arc<dyn Fn(&str, &[u8]) -> Told + Send + Sync>;
 
 /// A client of a member that answers so.

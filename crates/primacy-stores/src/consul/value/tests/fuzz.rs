@@ -1,4 +1,4 @@
-//! Whatever stands under the key: a value of ours comes back as it was, and everything else is a stranger.
+//! Values of the key: one of ours comes back as it was, and all others are another program's.
 
 use super::*;
 
