@@ -124,7 +124,7 @@ struct Source {
 }
 
 impl Source {
-    /// The figures, of this moment unless they are asked for too often.
+    /// Returns the metrics, of this moment unless they are asked for too often.
     fn text(&self) -> Bytes {
         let (pace, text) = &mut *self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
         if pace.try_turn() {
@@ -198,7 +198,8 @@ async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<
     if path == "/healthz" {
         return Ok(plain(StatusCode::OK, "the election answers\n".to_owned()));
     }
-    // Where nobody has asked for more than one member, a leader that was confirmed may lead outside a cluster.
+    // Where no operator has set a minimum of more than one member, a leader that was confirmed may lead
+    // outside a cluster.
     let is_enough = |too_few: &TooFewMembers| too_few.minimum <= 1 && is_fenced(&status);
     if let Err(too_few) = elector.check_members()
         && !is_enough(&too_few)

@@ -1,4 +1,4 @@
-//! What `run` and `node` do alike: enter the election, look after the node there, and see it to its end.
+//! The common part of `run` and `node`: enter the election, supervise the node there, and see it to its end.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ use crate::stop_record::StopRecord;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
 use crate::{delegated_work, health, memory, metrics_http, notify, orphans, quota, scheduling_delay};
 
-/// What a node does while it leads, and how long it stands.
+/// The work of a node while it leads, and the time for which it campaigns.
 #[derive(Debug)]
 pub(crate) struct Work {
     /// The command to run; without one the node just holds the lead.
@@ -43,7 +43,7 @@ pub(crate) struct Work {
     pub(crate) restart: bool,
 }
 
-/// How long a guardian that an earlier run left may go on draining its job.
+/// The time for which a guardian that an earlier run left may go on draining its job.
 const LEFTOVERS_DRAIN: Duration = Duration::from_millis(2_500);
 const LEFTOVERS_MARGIN: Duration = Duration::from_secs(1);
 
@@ -296,11 +296,11 @@ const NETWORK_LIBRARIES: [&str; 9] = [
     "zookeeper_client",
 ];
 
-/// Libraries of stores whose errors are a line for each request, too, and may have what a server has sent in them. Primacy's own
-/// errors say the same.
+/// Libraries of stores whose errors are a line for each request, too, and may have a server's text in them.
+/// Primacy's own errors say the same.
 const SILENT_LIBRARIES: &str = "async_nats=off,";
 
-/// The part of the log that is shown: what is asked for, or warnings and worse.
+/// Returns the part of the log that is shown: the requested one, or warnings and worse.
 fn log_filter(asked: &str) -> Result<Targets, ParseError> {
     let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
     let asked = if asked.is_empty() { "warn" } else { asked };
@@ -319,7 +319,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
 
 /// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
 pub(crate) fn log_to(reporter: &Reporter) {
-    // One that is set to nothing counts as not set.
+    // An empty variable counts as not set.
     let asked = std::env::var("PRIMACY_LOG").unwrap_or_default();
     let filter = log_filter(&asked).unwrap_or_else(|error| {
         let message =

@@ -1,4 +1,4 @@
-//! What systemd is told of this process, where it is there to hear it (`NOTIFY_SOCKET`).
+//! Notifications to systemd, where `NOTIFY_SOCKET` is set.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,11 +11,12 @@ use sd_notify::NotifyState;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter};
 
-/// What must not reach the processes that this one starts: they would speak for it.
+/// The variables that must not reach the processes that this one starts: they would speak for it.
 pub(crate) const VARIABLES: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// This node takes part now. From now on systemd is told who leads, and, if it asked for that (`WatchdogSec=`), that
-/// the election is alive: not by a bare timer, but whenever the election has answered a question.
+/// Reports that this node takes part now. From now on systemd is told the leader, and, if it asked for that
+/// (`WatchdogSec=`), that the election is alive: not by a bare timer, but whenever the election has answered a
+/// question.
 pub(crate) fn ready(elector: &Elector) {
     if !starts_writer() {
         return;
@@ -33,7 +34,7 @@ pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Gives systemd a moment to hear what it was told, at the end of the process.
+/// Gives systemd a moment to read the notifications, at the end of the process.
 pub(crate) fn finish() {
     if let Some(Some(writer)) = WRITER.get() {
         writer.finish(LAST_LINES_TIME);
@@ -107,8 +108,8 @@ async fn tell_status(elector: Elector) {
     }
 }
 
-/// Twice in each interval the election is asked how it stands. Where it does not answer, systemd is not told, and
-/// ends this process when its interval has passed; the guardian then ends the job.
+/// Asks the election for its status twice in each interval. Where it does not answer, systemd is not notified,
+/// and ends this process when its interval has passed; the guardian then ends the job.
 async fn keep_watchdog(elector: Elector, interval: Duration) {
     let half = interval / 2;
     loop {

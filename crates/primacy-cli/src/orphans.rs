@@ -1,5 +1,5 @@
-//! Children of a node that it must take the ends of, or kill: the orphans that a dead guardian leaves, and, where the node is
-//! the first process of a container, everybody's.
+//! Children that a node must reap or kill: the orphans that a dead guardian leaves, and, where the node is
+//! the first process of a container, all orphans there.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,9 +21,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The looks after which the end of a child is taken here.
 const LOOKS: u32 = 3;
 
-/// Takes the ends of children that nobody else takes, for ever. A part of this process that waits for a child of its own, such as the
-/// program that a kubeconfig names, takes its end at once, and would miss one that was taken here. What waits for a child by a
-/// descriptor of it leaves its end to this.
+/// Reaps children that no other part of this process waits for, without end. A part of this process that
+/// waits for a child of its own, such as the program that a kubeconfig names, reaps it at once, and would
+/// miss one that was reaped here. Code that waits for a child by a descriptor of it leaves the reaping to
+/// this.
 ///
 /// # Errors
 /// If the system does not let this process listen to `SIGCHLD`.
@@ -51,8 +52,8 @@ pub(crate) fn reap_for_ever() -> io::Result<()> {
     Ok(())
 }
 
-/// A thread that kills or ends all descendants when it is told to. It is there before it is needed: where the system has no
-/// process left, it has no thread either.
+/// A thread that kills or ends all descendants when ordered to. It is there before it is needed: where the
+/// system has no process left, it has no thread either.
 #[derive(Debug)]
 pub(crate) struct Ender {
     orders: Sender<(Order, oneshot::Sender<()>)>,
@@ -77,7 +78,8 @@ impl Ender {
         Ok(Self { orders })
     }
 
-    /// Sends SIGKILL to all descendants and to all in the job's control group. Those that are started meanwhile are not met.
+    /// Sends SIGKILL to all descendants and to all in the job's control group. Processes that are started
+    /// meanwhile are not met.
     pub(crate) async fn kill_all(&self, cgroup: Option<PathBuf>) {
         self.order(Order::Kill(cgroup)).await;
     }
@@ -106,7 +108,7 @@ fn obey(orders: &Receiver<(Order, oneshot::Sender<()>)>) {
             }
             Order::End(cgroup) => end_descendants(None, opened(cgroup).as_ref(), |_, _| {}),
         }
-        // Whoever ordered it may not wait any more.
+        // The caller may not wait any more.
         let _ = done.send(());
     }
 }

@@ -37,7 +37,8 @@ pub(crate) fn indented(text: &str) -> String {
     })
 }
 
-/// A line of JSON in which the same letters are written as JSON's escapes, and whose texts are without logins.
+/// Returns a line of JSON in which the same letters are written as JSON's escapes, and whose texts are without
+/// logins.
 pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
     if !line.contains(['@', '/']) && !line.contains(is_obeyed) {
         return Cow::Borrowed(line);

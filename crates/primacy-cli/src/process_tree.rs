@@ -2,7 +2,7 @@
 //!
 //! A child subreaper is handed every descendant whose own parent has ended, so a process that left its group,
 //! its session or its parent is still below it. "No child to wait for" is therefore the proof that nothing is
-//! left, and the only one that is trusted here; the process table merely says whom to signal.
+//! left, and the only one that is trusted here; the process table merely lists the processes to signal.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ended {
@@ -48,14 +48,16 @@ struct Descendant {
     parent: Pid,
 }
 
-/// How long to wait for one of the processes that were told to end before looking for new ones.
+/// The time to wait for one of the processes that were asked to end before looking for new ones.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-/// How long the process table is searched at first, before children that have come meanwhile are killed.
+/// The time for which the process table is searched at first, before children that have come meanwhile are
+/// killed.
 const FIRST_SEARCH: Duration = Duration::from_millis(1);
-/// How many of them are waited for: each takes a descriptor, and to wait for a thousand takes as long as to kill them.
+/// The most processes that are waited for: each takes a descriptor, and to wait for a thousand takes as long as to
+/// kill them.
 const WATCHED_MAX: usize = 32;
 
-/// How many of the processes that cannot be killed are named.
+/// The most unkillable processes that are named.
 const SURVIVORS_SHOWN_MAX: usize = 8;
 
 impl Ended {
@@ -88,7 +90,7 @@ pub(crate) fn reap(mut on_end: impl FnMut(Pid, Ended)) {
     }
 }
 
-/// The children that have ended, and whose end nobody has taken.
+/// Returns the children that have ended and were not reaped.
 pub(crate) fn ended_children() -> HashSet<Pid> {
     // Not by the process table, which may hide the processes of other users.
     let has_ended = |child| {
@@ -167,8 +169,8 @@ pub(crate) fn kill_descendants(deadline: Instant) {
     walk(own, kill, |_| go_on_until(deadline));
 }
 
-/// How many descendants there are, and how long it takes to find them and to make sure of each, as killing them does.
-/// Stops at `deadline`.
+/// Returns the number of descendants, and the time that it takes to find them and to make sure of each, as killing
+/// them does. Stops at `deadline`.
 pub(crate) fn time_to_find_descendants(deadline: Instant) -> (usize, Duration) {
     let (began, own, mut count) = (clock::now(), getpid(), 0);
     let make_sure = |descendant: &Descendant| {
@@ -197,8 +199,8 @@ pub(crate) fn signal_descendants(signals: &[Signal], deadline: Instant, wanted: 
     let signal = |descendant: &Descendant| {
         if wanted(descendant.pid) {
             for &signal in signals {
-                // One that has ended meanwhile needs no signal; one that may not be signalled has changed its user,
-                // and whoever waits for the last child goes on waiting, which is the truth.
+                // A process that has ended meanwhile needs no signal; one that may not be signalled has changed its
+                // user, and the wait for the last child goes on, which is the truth.
                 let _ = descendant.signal(own, signal);
             }
         }
@@ -211,14 +213,15 @@ fn go_on_until(deadline: Instant) -> ControlFlow<()> {
     if clock::now() < deadline { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-/// What this process has started, and they in turn.
+/// Returns the children of a process, and their descendants.
 pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
     let mut found = Vec::new();
     walk(root, |descendant| found.push(descendant.pid), |_| ControlFlow::Continue(()));
     found.into_iter()
 }
 
-/// What is left below this process after all of it was told to end by SIGKILL, for people; nothing if nothing is.
+/// Describes the processes that are left below this one after all were killed, for people; `None` if there are
+/// none.
 pub(crate) fn survivors(root: Pid) -> Option<String> {
     let state = |pid: Pid| match state(pid) {
         // The mount option `hidepid` hides the processes of other users, which may not be signalled either.
@@ -248,7 +251,8 @@ impl Descendant {
 
     fn open(&self, own: Pid) -> rustix::io::Result<Option<OwnedFd>> {
         let pidfd = pidfd_open(self.pid, PidfdFlags::empty())?;
-        // Its parent may have ended meanwhile; then it is our own child, and so is whoever has got its number since.
+        // Its parent may have ended meanwhile; then it is our own child, and so is any process that has got its
+        // number since.
         let is_it = parent_of(self.pid).is_some_and(|parent| parent == self.parent || parent == own);
         Ok(is_it.then_some(pidfd))
     }
@@ -341,11 +345,11 @@ pub(crate) fn variable(pid: Pid, name: &str) -> Option<String> {
             variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
         String::from_utf8(value.to_owned()).ok()
     };
-    // All threads have the same, and one that has ended has none.
+    // All threads have the same, and a thread that has ended has none.
     value(&process(pid)).or_else(|| threads(pid).find_map(|thread| value(&thread)))
 }
 
-/// Whether a process that was told to stop has done so, or is none any more.
+/// Returns whether a process that was stopped by a signal has done so, or is none any more.
 pub(crate) fn stands(pid: Pid) -> bool {
     state(pid).is_none_or(|state| matches!(state.as_str(), "T" | "t") || is_over(&state))
 }

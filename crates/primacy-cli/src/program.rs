@@ -12,10 +12,10 @@ use rustix::fs::{Access, access};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
 
-/// How much of a script's first line the kernel reads (`execve(2)`).
+/// The number of bytes that the kernel reads of a script's first line (`execve(2)`).
 const FIRST_LINE_MAX: u64 = 256;
 
-/// Finds the program now, so that a command that cannot run is not found out by the one who is elected.
+/// Finds the program now, so that a command that cannot run is noticed before an election is won.
 pub(crate) fn find_program(command: &[OsString]) -> Result<Program, Failure> {
     let Some(name) = command.first() else {
         return Err(Failure::new(Exit::Usage, "no command is given"));

@@ -8,7 +8,7 @@ use primacy_core::metadata::command::{Command, Limits, Outcome};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info};
 
-/// How often a node looks whether it leads where another quota is in force.
+/// The interval at which a node checks whether it leads and another quota is in force.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Sets this quota, in bytes, whenever the node `me` leads and another one is in force, until the node has ended.

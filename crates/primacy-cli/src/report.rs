@@ -1,5 +1,5 @@
-//! What `primacy run` and `primacy node` tell while they run: lines for people, or JSON objects for programs, on standard error,
-//! for standard output is the job's.
+//! Events that `primacy run` and `primacy node` report while they run: lines for people, or JSON objects for
+//! programs, on standard error, for standard output is the job's.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
@@ -15,10 +15,10 @@ use crate::line_writer::{LAST_LINES_TIME, LineWriter, write_to_stderr};
 use crate::printable::{indented, one_line, printable_json};
 use crate::process_tree::Ended;
 
-/// The number of a leadership, as it is told.
+/// The number of a leadership, as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Lead {
-    /// What resources check; nothing in an advisory election.
+    /// The fencing token, which resources check; nothing in an advisory election.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
     /// The number of the leadership.
@@ -48,7 +48,7 @@ impl std::fmt::Display for Lead {
     }
 }
 
-/// What happens.
+/// An event of a node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -72,7 +72,7 @@ pub(crate) enum Event {
         /// Nothing where it has no end of itself.
         #[serde(skip_serializing_if = "Option::is_none")]
         valid_for_ms: Option<f64>,
-        /// What made it stand, among peers.
+        /// The evidence for which it campaigned, among peers.
         #[serde(skip_serializing_if = "Option::is_none")]
         evidence: Option<&'static str>,
     },
@@ -88,7 +88,7 @@ pub(crate) enum Event {
         lead: Lead,
         reason: String,
     },
-    /// The job was told to end.
+    /// The job was asked to end.
     Stopping {
         #[serde(flatten)]
         lead: Lead,
@@ -125,8 +125,8 @@ pub(crate) enum Event {
         failures: u32,
         retry_ms: u64,
     },
-    /// The stop command has not succeeded and is not run again, as a second signal asked for: the lead is kept for so long at the
-    /// most, as if this node had died in silence.
+    /// The stop command has not succeeded and is not run again, because a second signal came: the lead is
+    /// kept for so long at the most, as if this node had died in silence.
     StopGivenUp {
         #[serde(flatten)]
         lead: Lead,
@@ -149,13 +149,13 @@ pub(crate) enum Event {
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
-    /// An operator asks for something, over the control socket. Told before it is looked at whether it can be done.
+    /// An operator sent a request over the control socket. Reported before it is checked whether it can be done.
     Asked {
         what: &'static str,
         /// Which node, where it is about one.
         #[serde(skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-        /// The number of the user who asks.
+        /// The number of the operator's user.
         by: u32,
     },
     /// Something that must never be was seen.
@@ -179,20 +179,20 @@ pub(crate) enum Event {
     /// The end of this process.
     Ended {
         exit_code: u8,
-        /// What is wrong, and what to do.
+        /// The error, and its remedy.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
 }
 
-/// Writes events, in order. It never waits for whoever reads them: a terminal that was stopped must not cost the lead.
+/// Writes events, in order. It never waits for their reader: a terminal that was stopped must not cost the lead.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     form: Form,
     writer: LineWriter,
 }
 
-/// How events become lines.
+/// The form of lines that events become.
 #[derive(Clone, Debug)]
 struct Form {
     json: bool,
@@ -244,7 +244,7 @@ impl Reporter {
         self.form.json_line(&Log { event: "log", log })
     }
 
-    /// Whether everything is told in JSON.
+    /// Returns true if everything is written in JSON.
     pub(crate) const fn is_json(&self) -> bool {
         self.form.json
     }
@@ -272,14 +272,14 @@ impl Reporter {
         self.finish();
     }
 
-    /// Gives what was told a moment to be read, at the end of the program.
+    /// Gives the reader of the last events a moment, at the end of the program.
     pub(crate) fn finish(&self) {
         self.writer.finish(LAST_LINES_TIME);
     }
 }
 
 impl Form {
-    /// The line, if the event is of interest to whoever reads.
+    /// Returns the line, if the event is of interest to its reader.
     fn line(&self, event: &Event) -> Option<String> {
         if self.json {
             return Some(self.json_line(event));

@@ -1,4 +1,4 @@
-//! The signals that ask `primacy` to end, and those that it passes on.
+//! The signals that end `primacy`, and those that it passes on.
 
 use std::fs;
 use std::future::poll_fn;
@@ -70,8 +70,9 @@ impl PassedOn {
     }
 }
 
-/// Makes the signals harmless that are meant to end processes: `killall primacy` asks the node to end in order, and for that
-/// those must be there who look after its processes. Handlers, other than ignored signals, are not passed on to these.
+/// Makes the signals harmless that are meant to end processes: `killall primacy` asks the node to end in order, and
+/// for that the helpers that supervise its processes must go on. Handlers, other than ignored signals, are not passed
+/// on to these.
 pub(crate) fn outlive() -> io::Result<()> {
     let unread = Arc::new(AtomicBool::new(false));
     for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {

@@ -1,8 +1,9 @@
 //! The time that the hook `--on-elected` may take.
 //!
-//! While the hook runs, its node leads, the command is not started, and no other node can start it. So a hook that hangs is told after
-//! one lease, and again each time that it has run twice as long; and the lead is given up when the hook has not ended within 90 s, as
-//! long as systemd lets a unit start, or ten leases where these are longer.
+//! While the hook runs, its node leads, the command is not started, and no other node can start it. So a hook
+//! that hangs is reported after one lease, and again each time that it has run twice as long; and the lead is
+//! given up when the hook has not ended within 90 s, as long as systemd lets a unit start, or ten leases
+//! where these are longer.
 
 use primacy::core::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use primacy::core::{Duration, Instant};
 const TIME_MAX: Duration = Duration::from_secs(90);
 const LEASES_MAX: u64 = 10;
 
-/// A hook that runs, and what was told of it.
+/// A hook that runs, and the reports of it.
 #[derive(Debug)]
 pub(crate) struct SlowHook {
     began: Instant,
     time_max: Duration,
-    /// The time that it has run when it is told next.
+    /// The running time at which it is reported next.
     told_after: Duration,
 }
 
@@ -74,7 +75,8 @@ fn time_max(lease: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// When something is told of a hook that does not end, and whether that is the end of its time.
+    /// Returns the times at which a hook that does not end is reported, each with whether that is the end of
+    /// its time.
     fn told(lease: Duration) -> Vec<(u64, bool)> {
         let began = Instant::from_nanos(7);
         let mut hook = SlowHook::begins(began, lease);

@@ -1,4 +1,4 @@
-//! Errors of starting a process: which of them pass by themselves, and which stay until somebody acts.
+//! Errors of starting a process: the passing ones, and those that stay until an operator acts.
 
 use rustix::io::Errno;
 
@@ -19,7 +19,7 @@ const LASTING: &[Errno] = &[
     Errno::NOSYS,       // The kernel lacks what is asked.
 ];
 
-/// Returns whether it may go away without anybody's doing: the same start may succeed later.
+/// Returns whether it may go away by itself: the same start may succeed later.
 pub(crate) fn passes(errno: i32) -> bool {
     // Without a number it comes from the standard library, which refuses a NUL within a word, for example.
     errno > 0 && !LASTING.iter().any(|lasting| lasting.raw_os_error() == errno)

@@ -1,4 +1,4 @@
-//! Standard output of the verbs, whose text is what they were asked for.
+//! Standard output of the verbs, whose text is their result.
 
 use std::io::{self, Write as _};
 

@@ -32,7 +32,8 @@ impl StopRecord {
     /// # Errors
     /// [`Exit::State`] if it cannot be read: what is to be ended may go on.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
-        // It is run: so nobody else may have written it, also where root uses the directory of another user.
+        // It is run: so no other user may have written it, also where root uses the directory of another
+        // user.
         let record = match read_in_state_dir(path, 0o022) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // There is no directory that this user may use. Where the node needs it, it is refused for that.
