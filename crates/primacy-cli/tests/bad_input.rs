@@ -1,4 +1,4 @@
-//! What `primacy run` says to bad input: a message that tells what to do, its exit code, and nothing lost. The
+//! Bad input to `primacy run`: the message names the remedy, the exit code is right, and nothing is lost. The
 //! command is not run in any of these cases.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -229,7 +229,7 @@ fn a_second_process_that_cannot_see_the_first_meets_its_lock() {
     let place = Place::new("bad-locked");
     let (peers, dir) = (peers(&["a"]), place.text("a"));
     let file = made_state(&place, &peers, &dir);
-    // The first one might be in another container, whose processes are not to be seen here.
+    // The first node might be in another container, whose processes cannot be seen from here.
     let lock = |file: &PathBuf| {
         let lock = fs::File::open(file).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();

@@ -16,7 +16,7 @@ use primacy_testbed::{Choices, Node, PATIENCE, Place, peers, strings, wait_until
 use rustix::process::{Pid, Signal};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// A leader writes every few milliseconds; one that has not for so long is not there.
+/// A leader writes every few milliseconds; after so long a silence it is taken for gone.
 const SILENCE: Duration = Duration::from_millis(200);
 
 /// Three nodes whose jobs write to one ledger.
@@ -33,7 +33,7 @@ struct Troupe {
     tally: BTreeMap<String, usize>,
 }
 
-/// What is done to a process.
+/// A fault of a process.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
@@ -161,7 +161,8 @@ impl Troupe {
             Fault::Pause(time) => {
                 table::signal(pid, Signal::STOP);
                 std::thread::sleep(time);
-                // It may have been killed meanwhile, and then nobody has its number yet: at most its own parent.
+                // It may have been killed meanwhile, and then it has not been reaped yet: at most by its own
+                // parent.
                 table::signal(pid, Signal::CONT);
             }
         }

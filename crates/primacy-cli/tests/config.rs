@@ -1,4 +1,4 @@
-//! Settings from files, the environment and the command line: which of them holds, and what is said of wrong ones.
+//! Settings from files, the environment and the command line: their precedence, and the messages about wrong ones.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -234,8 +234,8 @@ fn a_secret_in_a_policy_or_a_confirmation_is_not_printed() {
     }
 }
 
-/// A variable that has the whole policy has its URL, too, and nobody can read that; what stands where people can read it is
-/// refused with what may stand there.
+/// A variable that has the whole policy has its URL, too, and other users cannot read that; a URL with a
+/// password where users can read it is refused with the form that is allowed there.
 #[test]
 fn a_password_in_a_policy_may_be_in_the_environment_only() {
     let place = Place::new("config-policy");
@@ -262,7 +262,7 @@ fn a_password_in_a_policy_may_be_in_the_environment_only() {
     );
 }
 
-/// What the page shows first is a file that a node starts with, where the files are that it names.
+/// The first example of the page is a file that a node starts with, where the files are that it names.
 #[test]
 fn the_example_of_the_page_is_right() {
     let place = Place::new("config-example");
@@ -326,7 +326,7 @@ fn the_page_on_configuration_has_every_setting() {
             key = option.split([' ', '[']).next().map(str::to_owned);
         }
         if let (Some(variable), Some(key)) = (line.strip_prefix("[env: "), &key) {
-            // Of those that may have a secret the value is not shown.
+            // The value of a setting that may have a secret is not shown.
             let variable = variable.split(['=', ']']).next().unwrap().to_owned();
             defined.push((key.clone(), variable));
         }

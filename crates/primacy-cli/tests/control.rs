@@ -1,5 +1,5 @@
-//! The control socket and the operator's verbs, where things are not as they should be: who may ask, what is asked,
-//! and which exit code says what.
+//! The control socket and the operator's verbs in abnormal situations: the rights of other users, wrong requests,
+//! and the exit code of each failure.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -66,7 +66,7 @@ fn say(place: &Place, bytes: &[u8]) -> String {
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        // One that had more to say than is read is told so, after the answer.
+        // A client that had more to send than is read gets a reset, after the answer.
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
         read => drop(read.unwrap()),
     }
@@ -121,8 +121,8 @@ fn a_node_of_another_user_is_not_believed() {
     let place = Place::new("control-user");
     let output = place.output(&["status", "--election", "e", "--state-dir", "/"]);
     assert_eq!(output.status.code(), Some(69), "root's directories are trusted: {}", stderr(&output));
-    // Only root can become two other users. For anybody else root itself is another one, if it is looked at from a
-    // namespace in which it has no number; that needs no privileges where users may have namespaces.
+    // Only root can become two other users. For any other user root itself is another one, if it is looked at from
+    // a namespace in which it has no number; that needs no privileges where users may have namespaces.
     if !rustix::process::geteuid().is_root() {
         let mut command = Command::new("unshare");
         place.prepare(&mut command);
@@ -170,7 +170,7 @@ fn what_is_no_request_is_refused_and_costs_nothing() {
     assert_eq!(other["kind"], "version", "{other}");
     assert_eq!(say(&place, b""), "");
 
-    // More of them than there is room for, who say nothing; the election has nothing to do with it.
+    // More connections than there is room for, which send nothing; the election has nothing to do with it.
     let silent: Vec<UnixStream> =
         (0..80).map(|_| UnixStream::connect(place.path("a/e@a.control")).unwrap()).collect();
     let dir = place.text("a");
@@ -213,7 +213,7 @@ fn a_watch_sees_the_end_of_its_node_and_follows_the_next_life() {
     assert!(watch.wait().code().is_none(), "it is ended by the signal");
 }
 
-/// Another user of the same directory, as of one whose owner root asks.
+/// Another user of the same directory, as of a directory whose owner root asks.
 #[test]
 fn a_socket_whose_name_is_no_nodes_is_not_asked() {
     let place = Place::new("control-name");
@@ -229,13 +229,13 @@ fn sockets_of_the_dead_are_replaced_and_of_the_living_are_not() {
     let place = Place::new("control-living");
     fs::create_dir(place.path("a")).unwrap();
     mode(&place, "a", 0o700);
-    // A process that this test cannot be told apart from: somebody answers there.
+    // A process that this test cannot be told apart from: a process answers there.
     let living = UnixListener::bind(place.path("a/e@a.control")).unwrap();
     mode(&place, "a/e@a.control", 0o600);
     let (dir, peers) = (place.text("a"), peers(&["a"]));
     let run = ["run", "--election", "e", "--node", "a", "--peers", &peers, "--state-dir", &dir, "--", "true"];
     ends(&place, &run, 73, &["runs here already", "e@a.control"]);
-    // It does not answer, and nobody waits for ever.
+    // It does not answer, and no verb waits without end.
     ends(&place, &["status", "--election", "e", "--state-dir", &dir], 69, &["does not answer"]);
     drop(living);
     fs::remove_file(place.path("a/e@a.control")).unwrap();
@@ -303,7 +303,7 @@ fn refusals_have_their_exit_codes() {
     ends(&place, &["status", "--election", "e", "--state-dir", "/no/such"], 69, &["/no/such"]);
     ends(&place, &["status", "--election", "e", "--verify"], 64, &["--store"]);
 
-    // The variables stand for the options, and one that is set to nothing does not.
+    // The variables set the options, and an empty one does not.
     let with = |variables: &[(&str, &str)], args: &[&str]| {
         let mut command = place.command(args);
         command.envs(variables.iter().copied()).output().unwrap()
@@ -332,7 +332,7 @@ fn refusals_have_their_exit_codes() {
         place.output(&["status", "--election", "e", "--state-dir", &dir]).status.success()
     });
     verb(&["resign", "--json"], 0, &[r#""result":"resigned","node":"a""#]);
-    // It is told before anything is done, and not where somebody only looks.
+    // The event comes before anything is done, and not for verbs that only read.
     node.told.wait_for_another("released", 1);
     let told = |event: &str| node.told.last(event).unwrap()["boot_ns"].as_u64().unwrap();
     assert!(told("asked") < told("released"), "{}", node.history());
@@ -341,11 +341,11 @@ fn refusals_have_their_exit_codes() {
     assert!(asked.clone().all(|what| what != "status" && what != "watch"), "{}", node.history());
     assert_eq!(asked.filter(|what| what == "resign").count(), 2, "{}", node.history());
 
-    // One that is paused is said to be so, and not to be dead.
+    // A paused node is reported as paused, and not as dead.
     node.signal(Signal::STOP);
     let paused = &["does not answer; is its process paused?"];
     verb(&["status"], 69, paused);
-    // Nobody waits for ever, not even one who said how long the lead may take to be given up.
+    // No verb waits without end, not even with an option for how long the lead may take to be given up.
     verb(&["resign", "--wait", "1h"], 69, paused);
     verb(&["transfer", "--to", "a", "--no-wait"], 69, paused);
     node.signal(Signal::CONT);
@@ -459,7 +459,7 @@ fn a_watch_over_a_store_begins_with_who_leads_and_says_when_the_store_fails_and_
     watch.told.wait_for("a line", |_| Some(()));
     let first = watch.told.events()[0].clone();
     assert_eq!((first["event"].as_str(), first["leader"]["node"].as_str()), (Some("leader"), Some("a")));
-    // One that has told of a change has opened the store for good.
+    // A verb that has reported a change has opened the store for good.
     ends(&place, &["resign", "--election", "e", "--store", url], 0, &["a has given up the lead"]);
     watch.told.wait_for("its next lead", |told| {
         (told["leader"]["node"] == "a" && told["leader"]["token"] != first["leader"]["token"]).then_some(())
@@ -529,7 +529,7 @@ fn an_election_over_a_store_is_asked_through_the_store() {
     assert_eq!(asked.status.code(), Some(64), "{}", stderr(&asked));
     assert!(stderr(&asked).contains("over a store"), "{}", stderr(&asked));
 
-    // Supervisor and guardian die together, so nobody releases the record: only time can tell.
+    // Supervisor and guardian die together, so the record is not released: it has to run out.
     rustix::process::kill_process(a.guardian().unwrap(), Signal::STOP).unwrap();
     a.signal(Signal::KILL);
     rustix::process::kill_process(a.guardian().unwrap(), Signal::KILL).unwrap();

@@ -12,10 +12,10 @@ use primacy_testbed::keepers::{Keepers, value};
 use primacy_testbed::small_disk::SmallDisk;
 use primacy_testbed::{Place, peers, primacy, stderr, wait_until};
 
-/// How much room there is, in KiB. A log takes a mebibyte at a time in advance.
+/// The size of the disk, in KiB. A log takes a mebibyte at a time in advance.
 const DISK: u32 = 4 << 10;
 
-/// How much of that a filler takes, so that the log becomes longer than two of them only without it.
+/// The part of that which a filler takes, so that the log becomes longer than two of them only without it.
 const FILLER: u32 = 1536;
 
 /// No disk of that size takes so many writes.

@@ -1,5 +1,5 @@
-//! What `primacy doctor` says of a machine, of stores without a server, and of HTTP services. What it says of real servers is
-//! tried in `live/doctor.rs`.
+//! `primacy doctor` on a machine, on stores without a server, and on HTTP services. Real servers are tried in
+//! `live/doctor.rs`.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -20,7 +20,7 @@ const PAUSES: &str = "the lease is ten times the worst pause";
 const RESOURCE: &str = "the resource refuses a stale write";
 const SURVIVES: &str = "survives the loss of a machine";
 
-/// The lease of the one that is paused, and for how long it is.
+/// The lease of the node that is paused, and the length of the pause.
 const SHORT_LEASE: &str = "1s";
 const PAUSE: Duration = Duration::from_millis(1500);
 
@@ -43,7 +43,8 @@ fn a_lease_that_is_too_short_for_the_machines_pauses_is_found() {
     found.ends(1);
 }
 
-/// How often a thread has slept that has begun to measure: it does so again and again, and before that not at all.
+/// The sleeps after which a thread has surely begun to measure: it sleeps again and again, and before that not at
+/// all.
 const SLEEPS: u64 = 5;
 
 /// Whether it has the thread that measures pauses, and that has begun to.
@@ -74,7 +75,7 @@ fn a_store_of_one_machine_is_to_be_mended_and_does_not_fail() {
     }
 }
 
-/// What a service says that does whatever it is asked, and one that has seen a leader.
+/// The answers of a service that does every request, and of a service that has seen a leader.
 const DONE: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
 const STALE: &str =
     "HTTP/1.1 409 Conflict\r\nFencing-Token-Highest: 8\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -108,7 +109,7 @@ impl Service {
         Self { address, requests }
     }
 
-    /// What reached it next. It tells of a request after it has answered it, so that one has to wait for it.
+    /// Returns the next request to it. It records a request after it has answered it, so this waits for it.
     fn reached(&self) -> String {
         self.requests.recv_timeout(PATIENCE).expect("a request reaches the service").to_ascii_lowercase()
     }
@@ -215,7 +216,8 @@ while highest=$(highest); [ "${highest:-0}" -le "$PRIMACY_TOKEN" ]; do write; sl
 write
 "#;
 
-/// What the drill finds of a job with these functions `show` and `write`, and the tokens in the order in which they were written.
+/// Returns the drill's findings for a job with these functions `show` and `write`, and the tokens in the
+/// order in which they were written.
 fn drill(place: &Place, functions: &str, more: &[&str]) -> (Found, Vec<u64>) {
     let job = place.text("job.sh");
     std::fs::write(&job, [functions, JOB].concat()).unwrap();
@@ -243,7 +245,7 @@ fn a_drill_passes_where_the_late_write_was_refused_for_its_token() {
     assert!(tokens.is_sorted(), "{tokens:?}");
 }
 
-/// The late write is done, and the command ends in order: nobody but the resource could have known.
+/// The late write is done, and the command ends in order: only the resource could have known.
 #[test]
 fn a_drill_never_passes_because_the_command_has_ended() {
     let mut place = Place::new("drill-open");

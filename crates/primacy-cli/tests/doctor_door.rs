@@ -1,4 +1,4 @@
-//! What `primacy doctor` says of nodes of Primacy that answer in etcd's place, and that what it says mends them does.
+//! `primacy doctor` on nodes of Primacy that answer in etcd's place: its findings, and that its remedies work.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -15,7 +15,7 @@ const REACHED: &str = "the URL names more than one member";
 const WELL: &str = "the members answer, and raise no alarm";
 const TAKES_WRITES: &str = "the store does what is asked";
 
-/// What the map may take, for one that is to be full soon.
+/// The quota of a map that is to be full soon.
 const SMALL: &str = "128KiB";
 
 /// More than fit into it.
@@ -30,7 +30,7 @@ fn ask(keepers: &mut Keepers, doors: &[String]) -> Found {
     found
 }
 
-/// The same about the doors of these nodes, once all of them are open.
+/// Examines the etcd APIs of these nodes, once all of them are open.
 async fn examine(keepers: &mut Keepers, names: &[&str]) -> Found {
     let mut doors = Vec::new();
     for name in names {
@@ -40,7 +40,7 @@ async fn examine(keepers: &mut Keepers, names: &[&str]) -> Found {
     ask(keepers, &doors)
 }
 
-/// What helps against what was found.
+/// Returns the remedy for a finding.
 fn fix(found: &Found, check: &str) -> String {
     found.check(check)["fix"].as_str().unwrap().to_owned()
 }
@@ -118,7 +118,7 @@ async fn one_node_fails_and_becomes_three_by_what_the_doctor_says() {
     examine(&mut keepers, &names[..3]).await.expect(SURVIVES, "pass", "members that vote: 3");
 }
 
-/// The numbers that the doors have for the nodes are made of their names.
+/// The etcd APIs derive the numbers of the nodes from their names.
 #[tokio::test]
 async fn two_clusters_of_the_same_name_whose_nodes_have_the_same_names_are_not_taken_for_one() {
     let mut keepers = Keepers::start("doctor-door-ours", &["a", "b"]);
@@ -154,7 +154,7 @@ async fn fill(asked: &Asked) {
     }
 }
 
-/// Whatever else is wrong passes: at first nobody leads, or the quota is not in force yet.
+/// Any other error passes: at first there is no leader, or the quota is not in force yet.
 fn is_full((code, _): (Code, String)) -> bool {
     code == Code::ResourceExhausted
 }

@@ -1,4 +1,4 @@
-//! What `primacy doctor` says of a table of an SQLite database.
+//! `primacy doctor` on a table of an SQLite database.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -103,7 +103,7 @@ fn no_trigger_runs_that_another_user_could_have_put_there_and_none_without_end()
         primacy_conformance::not_run("files of another user take root");
     }
 
-    // That of a user who is trusted is ended, and what was shown before it is taken back.
+    // The trial as a trusted user is ended, and the token that was shown before it is taken back.
     finds("the trial was ended after 5s");
     let connection = Connection::open(&database).unwrap();
     let highest = "SELECT highest FROM primacy_fence";

@@ -1,4 +1,4 @@
-//! What the door of a node shows and tells of itself: its certificate, which may be replaced, and where it is.
+//! The etcd API of a node: its certificate, which may be replaced, and its address.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -18,10 +18,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
 
-/// What a client of HTTP/2 says first, with settings that set nothing.
+/// The preface of an HTTP/2 client, with empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// What stands before the eight bytes of a ping; the answer has the same eight.
+/// The frame header of a ping, before its eight bytes; the answer has the same eight.
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0";
 
 fn start(place: &Place, peers: &str, more: &[String]) -> Node {
@@ -40,7 +40,8 @@ fn address(node: &Node) -> String {
 struct Client(StreamOwned<ClientConnection, TcpStream>);
 
 impl Client {
-    /// Shows the certificate of `FILE.pem`, trusts who has signed that, and waits until the server speaks HTTP/2.
+    /// Connects with the certificate of `FILE.pem`, trusts the signer of `trusted`, and waits until the server
+    /// speaks HTTP/2.
     fn connect(address: &str, place: &Place, file: &str, trusted: &str) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
@@ -81,7 +82,7 @@ impl Client {
     }
 }
 
-/// The value of a figure whose labels have this in them.
+/// Returns the value of a metric whose labels contain this.
 fn figure(metrics: &str, name: &str, label: &str) -> f64 {
     let text = get(metrics, "GET", "/metrics").1;
     let is_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
@@ -108,7 +109,7 @@ fn certificates_are_replaced_without_a_restart_and_a_broken_file_changes_nothing
 
     let whole = fs::read_to_string(place.path("door.pem")).unwrap();
     replace(&place, "door.pem", &whole[..whole.len() / 2]);
-    // That is told also when no client comes.
+    // That is reported also when no client comes.
     let why = node.told.wait_for("a line of the log", |line| {
         let message = line["message"].as_str()?;
         message.contains("that clients are shown was not replaced").then(|| message.to_owned())
@@ -122,7 +123,7 @@ fn certificates_are_replaced_without_a_restart_and_a_broken_file_changes_nothing
     assert_eq!(second[..], *CertificateDer::from_pem_file(place.path("door.pem")).unwrap());
     assert!(old.is_answered(), "a connection stays as it is");
 
-    // Who is let in is read anew, too.
+    // The authorities of clients are read anew, too.
     let other = Authority::new();
     other.issue(&place, "other", "localhost", NOW);
     let others = || Client::connect(&address, &place, "other", &authority.pem);
@@ -139,7 +140,7 @@ fn certificates_are_replaced_without_a_restart_and_a_broken_file_changes_nothing
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     assert!((until - now - 3600.0).abs() < 120.0, "{until}");
 
-    // The page has all figures of a door, and no other.
+    // The page lists all metrics of an etcd API, and no others.
     let page = include_str!("../../../docs/guide/metrics.md");
     let (_, of_doors) = page.split_once("## Figures of the door").unwrap();
     let of_doors = of_doors.split("\n## ").next().unwrap().lines();
@@ -165,7 +166,7 @@ fn a_key_that_others_can_read_opens_no_door() {
     assert!(stderr(&output).contains("chmod 600 door.key"), "{}", stderr(&output));
 }
 
-/// What a node tells clients of the members.
+/// Returns the members, as a node reports them to clients.
 async fn members(node: &Node) -> Vec<api::Member> {
     let port = address(node).rsplit_once(':').unwrap().1.to_owned();
     let asked = Asked::new(&format!("127.0.0.1:{port}")).await;

@@ -1,4 +1,5 @@
-//! What clients can make a node hold: each attack leaves the memory of the real process within a bound, and others are answered.
+//! Memory that clients can make a node hold: each attack leaves the memory of the real process within a
+//! bound, and others are answered.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -27,7 +28,7 @@ use tonic::Code;
 
 const MIB: u64 = 1 << 20;
 
-/// What a message is announced with.
+/// Returns a message with its gRPC prefix.
 fn prefixed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap();
     [&[0], &length.to_be_bytes()[..], message].concat()
@@ -161,7 +162,7 @@ impl Served {
         Asked::new(&self.address).await
     }
 
-    /// How much memory it has now, and has had at the most.
+    /// Returns the memory that it has now, and its peak.
     fn memory(&self) -> (u64, u64) {
         let pid = self.node.supervisor().as_raw_nonzero();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -236,7 +237,7 @@ async fn passwords_are_tried_a_few_at_a_time() {
     }
     let most = 10 + 1 + began.elapsed().as_secs() / 2;
     assert!(tried <= most && tried >= 10 && throttled > 0, "{tried} were tried and {throttled} not");
-    // Who knows the password is let in when a try has come back.
+    // The client with the right password is let in when a try has come back.
     let let_in = async {
         while log_in(&asked, "right").await.is_err() {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -261,7 +262,7 @@ async fn logins_of_a_removed_user_keep_no_other_user_out() {
         |line: &Value| (line["event"] == "log" && line["user"] == "removed\n").then(|| line.clone());
     let told = served.node.told.wait_for("a line about the user", is_failure);
     assert_eq!(told["address"], "127.0.0.1", "{told}");
-    // One that has logged in before is not kept out by guesses at other names either.
+    // A client that has logged in before is not kept out by guesses at other names either.
     let asked = served.ask().await;
     for guess in 0..40 {
         log_in_as(&asked, &format!("u{guess}"), "guess").await.unwrap_err();
@@ -407,7 +408,8 @@ async fn handshakes_that_are_left_unfinished_keep_nobody_out() {
     served.grew_by_less_than(before, 32 * MIB);
 }
 
-/// What clients with rights send into streams whose answers they do not read counts, and ends where the budget does.
+/// Input that clients with rights send into streams whose answers they do not read counts, and ends where the budget
+/// does.
 #[tokio::test(flavor = "multi_thread")]
 async fn input_that_is_not_taken_is_bounded() {
     let served = Served::start("budget-input", false);
@@ -490,7 +492,8 @@ async fn the_operations_of_a_transaction_are_counted_before_they_are_decoded() {
     served.grew_by_less_than(before, 48 * MIB);
 }
 
-/// The memory that the budgets do not count, as the table of limits in `docs/guide/door.md` has it: some 60 KiB for the head of a request without an end.
+/// The memory that the budgets do not count, as the table of limits in `docs/guide/door.md` has it: some 60
+/// KiB for the head of a request without an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_without_a_token_holds_as_much_as_the_table_says() {
     const CONNECTIONS: u64 = 600;
@@ -509,7 +512,7 @@ async fn a_connection_without_a_token_holds_as_much_as_the_table_says() {
     served.grew_by_less_than(before, CONNECTIONS * (60 << 10) + 16 * MIB);
 }
 
-/// Connections that show no token keep nobody out: the next one takes the place of the oldest.
+/// Connections that show no token keep no client out: the next one takes the place of the oldest.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_token_do_not_keep_clients_out() {
     // It has places for 200.

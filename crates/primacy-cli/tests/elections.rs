@@ -1,4 +1,5 @@
-//! Every election among peers on real processes: the leader is killed, and another takes over; who may have a token has one.
+//! Every election among peers on real processes: the leader is killed, and another node takes over; a leader
+//! that may have a token has one.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -24,7 +25,7 @@ impl Nodes {
             let mut args = strings(&["run", "--json", "--restart", "--election", "others", "--node", name]);
             args.extend(strings(&["--peers", &peers, "--state-dir", &place.text(name), "--algorithm", by]));
             args.extend_from_slice(more);
-            // What it was told of its leadership, as its name in the list of processes is of no use.
+            // The term and token of its leadership, as its name in the list of processes is of no use.
             let job = r#"echo "$PRIMACY_TERM ${PRIMACY_TOKEN-none}" >> "$0"; exec sleep 1000"#;
             args.extend(strings(&["--", "sh", "-c", job, &place.text("told")]));
             Node::start(&place, name, &args)
@@ -33,7 +34,7 @@ impl Nodes {
         Self { place, nodes, dead: None }
     }
 
-    /// Waits until all name one leader, who leads for the `nth` time counted over all nodes; which it is.
+    /// Waits until all name one leader, which leads for the `nth` time counted over all nodes; returns it.
     fn leader(&self, nth: usize) -> usize {
         wait_until("a leader that works", || self.works().len() >= nth);
         let mut leader = None;
@@ -48,7 +49,7 @@ impl Nodes {
         NAMES.iter().position(|name| Some(*name) == leader.as_deref()).unwrap()
     }
 
-    /// What each job was told when it began: its term, and its token.
+    /// Returns the term and token that each job got when it began.
     fn works(&self) -> Vec<(u64, Option<u64>)> {
         let text = std::fs::read_to_string(self.place.path("told")).unwrap_or_default();
         let line = |line: &str| {
@@ -149,7 +150,7 @@ fn a_nominee_that_a_quorum_confirms_has_a_token() {
     let mut nodes = Nodes::start("by-quorum", "bully", &strings(&["--confirm", "quorum"]));
     let second = nodes.take_over();
     assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
-    // The names say who leads, and not the operator.
+    // The names decide the leader, and not the operator.
     let output = nodes.ask(second, &["transfer", "--to", NAMES[3 - second - nodes.dead.unwrap()]]);
     assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
     assert!(stderr(&output).contains("the rule of the election says who leads next"), "{}", stderr(&output));
@@ -359,8 +360,8 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
     }
 }
 
-/// Several nodes of one machine may share a state directory; what only a leader does finds the one that leads, which by an
-/// advisory election has no validity to tell of.
+/// Several nodes of one machine may share a state directory; a verb that only a leader obeys finds the
+/// leader, which by an advisory election has no validity to report.
 #[test]
 fn the_leader_is_found_among_the_nodes_of_one_state_directory() {
     let place = Place::new("one-directory");
@@ -391,7 +392,7 @@ fn the_leader_is_found_among_the_nodes_of_one_state_directory() {
     assert_eq!(told["node"], before.as_str(), "{told}");
 }
 
-/// A newcomer that could lead beside the others, for it was told otherwise, ends and says why; the others go on.
+/// A newcomer that could lead beside the others, for its settings differ, ends and says why; the others go on.
 #[test]
 fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
     let place = Place::new("at-odds");
@@ -448,7 +449,7 @@ fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
     }
 }
 
-/// Of three that begin at once one was told otherwise: that one ends, and the two that agree go on.
+/// Of three that begin at once one has other settings: that one ends, and the two that agree go on.
 #[test]
 fn of_three_that_begin_the_one_that_is_at_odds_ends() {
     let place = Place::new("one-of-three");
@@ -471,7 +472,8 @@ fn of_three_that_begin_the_one_that_is_at_odds_ends() {
     wait_until("a leader", || nodes.iter().any(Node::leads));
 }
 
-/// What the guardians of dead lives were told does not count: all nodes are killed, and begin again with another policy.
+/// The settings of guardians of earlier incarnations do not count: all nodes are killed, and begin again with
+/// another policy.
 #[test]
 fn guardians_of_earlier_lives_are_at_odds_with_nobody() {
     let mut nodes = Nodes::start("other-policy", "seniority", &strings(&["--allow-advisory"]));
@@ -484,8 +486,8 @@ fn guardians_of_earlier_lives_are_at_odds_with_nobody() {
     nodes.leader(2);
 }
 
-/// Nobody has witnessed a death, so a leader that has lost both others stops its job until the store has said that it may go on;
-/// and takes the others in when they are heard again.
+/// No guardian has witnessed a death, so a leader that has lost both others stops its job until the store has
+/// said that it may go on; and takes the others in when they are heard again.
 #[test]
 fn a_leader_that_is_left_alone_leads_again_when_the_store_has_chosen_it() {
     let store = Place::new("left-alone-store");
@@ -510,7 +512,7 @@ fn a_leader_that_is_left_alone_leads_again_when_the_store_has_chosen_it() {
     assert_eq!(nodes.works().len(), 2);
 }
 
-/// The lead is given up to the next in age, and whoever asked for it is told when that one leads.
+/// The lead is given up to the next in age, and the operator is told when that one leads.
 #[test]
 fn the_oldest_resigns() {
     for more in [["--allow-advisory"].as_slice(), &["--confirm", "quorum"]] {

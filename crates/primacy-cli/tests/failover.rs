@@ -1,4 +1,4 @@
-//! How long it takes until another job runs when a leader is gone, and that its predecessor is gone by then.
+//! The time until another job runs when a leader is gone, and that its predecessor is gone by then.
 //!
 //! The bounds are generous, since tests share their machine; what was measured is printed.
 
@@ -20,7 +20,7 @@ struct Nodes {
     place: Place,
     nodes: Vec<Node>,
     ledger: Ledger,
-    /// The one that the last fault was done to.
+    /// The node that the last fault was done to.
     struck: usize,
 }
 
@@ -47,7 +47,7 @@ impl Nodes {
         Self::start(test, heap, |place, name| strings(&["--peers", &peers, "--state-dir", &place.text(name)]))
     }
 
-    /// Waits until all know the leader, and those that have just started may vote.
+    /// Waits until all know the leader, and nodes that have just started may vote.
     fn settle(&self) {
         for node in &self.nodes {
             node.told.wait_for(&format!("{}'s learning of a leader", node.name), |told| {
@@ -95,7 +95,7 @@ impl Nodes {
         assert_eq!(lock, "", "a job found the lock of another one taken, or its own token stale");
     }
 
-    /// Waits for the end of the one that was killed or asked to end, and starts it again.
+    /// Waits for the end of the node that was killed or asked to end, and starts it again.
     fn restart_the_dead(&mut self) {
         let dead = &mut self.nodes[self.struck];
         dead.wait();

@@ -1,4 +1,5 @@
-//! What `primacy fence proxy` promises: nothing stale reaches the service, all else does, whole and in bounded memory.
+//! The promises of `primacy fence proxy`: nothing stale reaches the service, all else does, whole and in bounded
+//! memory.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -92,7 +93,7 @@ const LEADERS: u64 = 25;
 const REQUESTS_PER_LEADER: u64 = 400;
 const CLIENTS: u64 = 64;
 
-/// What all clients know.
+/// The state that all clients share.
 #[derive(Default)]
 struct Reign {
     sent: AtomicU64,
@@ -605,7 +606,7 @@ fn what_goes_wrong_with_the_service_is_told_to_the_client() {
     });
 }
 
-/// The number of lines of the log with this text, and of those that they say were held back.
+/// Returns the number of lines of the log with this text, and the number that they report as held back.
 fn logged(proxy: &Proxy, text: &str) -> (usize, u64) {
     let told = proxy.node.told.all();
     let lines: Vec<Value> = told.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -671,7 +672,8 @@ fn clients_beyond_the_limit_wait_and_silent_ones_are_closed() {
     });
 }
 
-/// `stores/loris.py` of the review: whoever opens more connections than there are places, and says nothing, kept the leader out.
+/// `stores/loris.py` of the review: a client that opens more connections than there are places, and sends
+/// nothing, kept the leader out.
 #[test]
 fn a_client_that_speaks_takes_the_place_of_one_that_says_nothing() {
     let place = Place::new("proxy-silent");

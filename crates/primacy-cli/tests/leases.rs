@@ -110,7 +110,7 @@ fn a_voter_with_a_shorter_lease_is_enough_for_a_majority() {
     cluster.nodes[leader].wait();
     let next = 1 - leader;
     cluster.nodes[next].told.wait_for_event("started");
-    // It leads on: the other one comes back, votes again, and is told of the same leadership.
+    // It leads on: the other node comes back, votes again, and hears of the same leadership.
     let elected = cluster.nodes[next].told.count("elected");
     cluster.start_again(leader, LONG);
     wait_until("its return", || cluster.who(leader)["peers"]["silent_for_ms"] == 0);

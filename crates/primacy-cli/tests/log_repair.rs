@@ -23,7 +23,7 @@ fn highest_token_of(keepers: &mut Keepers, names: &[&str]) -> u64 {
     tokens.filter(|told| told["event"] == "elected").filter_map(|told| told["token"].as_u64()).max().unwrap()
 }
 
-/// What a node tells of a write that it has cut off.
+/// Returns a node's message about a write that it has cut off.
 fn cut_off(told: &Value) -> Option<String> {
     let message = told["message"].as_str()?;
     message.contains("were overwritten with zeros").then(|| message.to_owned())
@@ -114,7 +114,7 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
     said.is(75, &["the log of c is not damaged; nothing has changed"]);
     assert!(fs::read(&segment).unwrap() == torn);
 
-    // Nobody else is there whom it could ask.
+    // No other node is there that it could ask.
     for name in ["a", "b"] {
         keepers.stop(name);
     }
@@ -236,7 +236,7 @@ async fn a_majority_that_has_lost_its_logs_stands_still_and_goes_on_with_the_log
     let accept = ["log", "repair", "--accept-loss"];
     keepers.verb("a", &accept).is(75, &["a has not lost its log, or has it again; nothing has changed"]);
     lose_the_logs_of(&mut keepers, &["b", "c"]);
-    // What was asked for may be done later.
+    // The write may be done later.
     let (code, text) = keepers.put("a", "asked in vain").await.unwrap_err();
     assert!(text.contains("etcdserver: request timed out"), "{code:?}: {text}");
     assert!(keepers.has_lost_its_log("b") && keepers.has_lost_its_log("c") && !keepers.has_lost_its_log("a"));

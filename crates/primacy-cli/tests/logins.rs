@@ -30,7 +30,7 @@ fn said(output: &Output) -> String {
     stdout(output) + &stderr(output)
 }
 
-/// Each verb that takes a URL; `URL` stands for it.
+/// Each verb that takes a URL; `URL` is replaced by it.
 const VERBS: [&[&str]; 12] = [
     &["config", "check", "--election", "e", "--store", "URL"],
     &["config", "print", "--election", "e", "--store", "URL"],

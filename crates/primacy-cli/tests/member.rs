@@ -1,5 +1,5 @@
-//! `primacy member` on real processes: who votes is changed while clients write, is shown on its way, and is refused where too few
-//! would be left.
+//! `primacy member` on real processes: the voters are changed while clients write, the progress is shown, and
+//! the change is refused where too few would be left.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -8,7 +8,7 @@ use primacy_testbed::keepers::Keepers;
 use primacy_testbed::{Node, wait_until};
 use serde_json::Value;
 
-/// What is said of a node that is to vote, before it was heard.
+/// The message about a node that is to vote, before it was heard.
 const NOT_HEARD: &str = "d has not been heard yet, or takes a snapshot; is it started?";
 
 /// Waits until the command says that the node is being brought up to date, and was not heard yet.
@@ -37,7 +37,7 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     keepers.write("a", "before").await;
     let said = keepers.verb("b", &["member", "list"]);
     said.is(0, &["3 voters, stated by record (", &format!("\nc={}", keepers.address("c"))]);
-    // Whoever is elected when `c` is dead has never heard it.
+    // The node that is elected when `c` is dead has never heard it.
     keepers.lead("c");
     keepers.kill("c");
     keepers.leader();
@@ -54,11 +54,11 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     }
     keepers.write("b", "after").await;
 
-    // The dead one may go, and those that are left are enough without it.
+    // The dead voter may go, and those that are left are enough without it.
     keepers.verb("a", &["member", "remove", "c"]).is(0, &["c does not vote"]);
     keepers.all_vote(&["a", "b"]);
     keepers.restart("c");
-    // It does not know it, and is told by both.
+    // It does not know it, and both tell it.
     wait_until("the refusal of c", || {
         let who = keepers.who("c");
         let mut others = who["peers"]["others"].as_array().unwrap().iter();
@@ -82,7 +82,8 @@ async fn a_voter_that_is_added_is_waited_for_and_then_has_what_was_written_befor
     let d = keepers.add("d");
     let command = keepers.begin("a", &["member", "add", &d]);
     wait_for_progress(&command, "d");
-    // It holds nobody up meanwhile, and does not vote; and the same may be asked for again, to look how it stands.
+    // It delays no decision meanwhile, and does not vote; and the same command may be given again, to see the
+    // progress.
     keys.extend(keepers.write_some("b", "meanwhile", 5).await);
     let said = keepers.verb("b", &["member", "add", &d, "--wait", "1ms"]);
     said.is(75, &[NOT_HEARD, "it is not done yet", "it does not vote before this command is given again"]);
@@ -93,7 +94,7 @@ async fn a_voter_that_is_added_is_waited_for_and_then_has_what_was_written_befor
     keepers.all_vote(&["a", "b", "c", "d"]);
     assert_eq!(keepers.keys("d").await, keys);
     keepers.verb("c", &["member", "add", &d]).is(0, &["d votes"]);
-    // A command that waits asks again and again, and is told of once.
+    // A command that waits asks again and again, and is reported once.
     for asked in ["a", "b", "c"] {
         let told = keepers.node(asked).told.events();
         assert_eq!(told.iter().filter(|told| told["event"] == "asked").count(), 1, "{told:?}");
@@ -117,8 +118,8 @@ async fn a_voter_is_replaced_when_the_new_one_is_up_to_date() {
     keepers.launch("d", &[]);
     wait_until_done(command, &[("add", "d"), ("remove", "c")]);
     keepers.all_vote(&["a", "b", "d"]);
-    // The guardians of those that were there before would tell `d` of a death, and no longer `c`; also of a node that was restarted
-    // since, with the list of peers that it had.
+    // The guardians of the nodes that were there before would notify `d` of a death, and no longer `c`; also
+    // of a node that was restarted since, with the list of peers that it had.
     keepers.stop("b");
     keepers.restart("b");
     wait_until("the guardians of a and b at d, and not at c", || {
@@ -141,7 +142,8 @@ async fn a_voter_is_replaced_when_the_new_one_is_up_to_date() {
     assert!(keepers.keys("d").await.contains("by the vote of d"));
 }
 
-/// What a page tells whoever has lost a disk and has two others: the machine gets another name, and keeps its address.
+/// The page's procedure for an operator who has lost a disk and has two other nodes: the machine gets another name,
+/// and keeps its address.
 #[tokio::test]
 async fn a_dead_voter_is_replaced_by_one_with_its_address() {
     let mut keepers = Keepers::start("voters-again", &["a", "b", "c"]);
@@ -183,9 +185,9 @@ async fn what_can_be_no_voter_is_refused_and_nothing_is_changed() {
         // In cleartext, the others must be on the same machine.
         (&["add", "d=192.0.2.1:7401"], 75, "it cannot be a voter"),
         (&["add", "a=127.0.0.1:1"], 75, "it votes already, and is reached at another address"),
-        // A name that was misspelt: the new one would be added, and nobody would go.
+        // A misspelt name: the new node would be added, and none removed.
         (&["replace", "cc", &d], 75, "cc is none of the voters (a, b, c)"),
-        // One that does not vote need not go; it is said that it did not.
+        // A node that does not vote need not go; the answer says that it did not.
         (&["remove", "cc"], 0, "cc does not vote, nor did it before"),
     ];
     for (words, code, says) in cases {
@@ -200,7 +202,7 @@ async fn what_can_be_no_voter_is_refused_and_nothing_is_changed() {
     keepers.write("c", "after").await;
 }
 
-/// Its unit starts it as it always did, and its list of peers names nobody else.
+/// Its unit starts it as it always did, and its list of peers names no other node.
 #[tokio::test]
 async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_has_added() {
     let mut keepers = Keepers::reserve("voters-first", &["a"]);
@@ -252,7 +254,8 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
     wait_until("its readmission", || keepers.who("a")["peers"]["recovering"].is_null());
     keepers.all_vote(&["a", "b", "c"]);
 
-    // A limit: alone it cannot know. It leads in terms of its own, above those of the others, whom it takes for no voters any more.
+    // A limit: alone it cannot know. It leads in terms of its own, above those of the others, which it no
+    // longer counts as voters.
     let term = |keepers: &Keepers, name: &str| keepers.who(name)["peers"]["term"].as_u64().unwrap();
     let highest = term(&keepers, "b").max(term(&keepers, "c"));
     for name in ["a", "b", "c"] {
@@ -265,7 +268,7 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
         keepers.restart("a");
         wait_until("its next lead", || keepers.node("a").leads());
     }
-    // Those who know better end it as soon as one of them is there.
+    // The nodes with the newer list end it as soon as one of them is there.
     keepers.restart("b");
     let deposed = keepers.node("a").told.wait_for("the end of its lead", |event| {
         (event["event"] == "deposed" || event["event"] == "released").then(|| event.to_string())

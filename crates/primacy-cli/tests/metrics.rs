@@ -38,7 +38,7 @@ fn node_with(place: &Place, name: &str, peers: &str, more: &[&str]) -> Node {
     Node::start(place, name, &strings(&[&args, more].concat()))
 }
 
-/// By seniority, a leader whose cluster is too small is none that requests should be sent to.
+/// By seniority, a leader whose cluster is too small must get no requests.
 #[test]
 fn a_leader_of_too_few_members_is_not_to_be_asked() {
     let place = Place::new("metrics-minimum");
@@ -53,12 +53,12 @@ fn a_leader_of_too_few_members_is_not_to_be_asked() {
     assert!(body.contains("has 1 members here, and needs 2"), "{body}");
     let _a = node_with(&place, "a", &peers, &options);
     wait_until("the other member", || leader().0.starts_with("HTTP/1.1 200"));
-    // And the one that does not lead says that, whatever its name is.
+    // And the node that does not lead says that, whatever its name is.
     assert!(leader().1.contains("advisory"), "{}", leader().1);
 }
 
-/// A quorum confirms whoever stands, also while there is no cluster, for the one that would found it is never there. That leader
-/// is to be asked, unless more members are.
+/// A quorum confirms any candidate, also while there is no cluster, for the node that would found it is never
+/// there. That leader gets requests, unless more members are required.
 #[test]
 fn a_confirmed_leader_outside_a_cluster_is_to_be_asked() {
     for (test, minimum, expected) in [

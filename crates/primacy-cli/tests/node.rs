@@ -138,7 +138,7 @@ fn a_node_whose_state_cannot_be_written_ends_and_says_so() {
             ended.is_some()
         });
         assert_eq!(ended.unwrap().code(), Some(74), "witness={witness} told:\n{}", told.all().join("\n"));
-        // Whoever listens may still have to hear it.
+        // The reader of its output may still have to read it.
         let says_so = |line: &String| line.contains("takes no part in the election any more: ");
         wait_until("its last words", || told.all().iter().any(says_so));
     }
@@ -195,7 +195,7 @@ fn systemd_is_told_of_an_end_between_two_elections() {
     let path = place.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    // As systemd does, it reads all the time: whoever tells it something waits until there is room for it.
+    // As systemd does, it reads all the time: a sender waits until there is room.
     let (tell, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let told = receive(&socket, "the end", |told| told.contains("STOPPING=1"));

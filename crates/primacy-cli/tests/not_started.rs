@@ -28,15 +28,15 @@ const WORK: &[&str] = &["sleep", "1000"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shortage {
     Descriptors,
-    /// Of its user, who must not be root.
+    /// Of its user, which must not be root.
     Processes,
 }
 
 impl Shortage {
     /// From now on this process gets no more than it has.
     fn begin(self, process: Pid) {
-        // All descriptors below are taken, and nobody may wait for more of them at a time than this; and a user with a node has more
-        // processes.
+        // All descriptors below are taken, and no process may wait for more of them at a time than this; and
+        // a user with a node has more processes.
         self.limit(process, if self == Self::Descriptors { 6 } else { 1 });
     }
 
@@ -61,7 +61,7 @@ impl Shortage {
         strings(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"])
     }
 
-    /// What the system says.
+    /// The error text of the system.
     fn text(self) -> &'static str {
         if self == Self::Descriptors { "Too many open files" } else { "Resource temporarily unavailable" }
     }
@@ -114,7 +114,7 @@ fn gives_up_the_lead_until_its_job_can_be_started(shortage: Shortage) {
     place.wait_until_empty();
 }
 
-/// A hook that hangs once kept the lead for ever, in silence, while another node could have led.
+/// A hook that hangs once kept the lead without end, in silence, while another node could have led.
 #[test]
 fn a_hook_that_hangs_is_told_and_costs_the_lead_in_the_end() {
     let mut place = Place::new("not-started-hook");
@@ -212,7 +212,7 @@ fn a_node_that_has_no_room_for_a_guardian_does_not_stand_until_it_has() {
 #[test]
 fn a_child_that_is_none_of_the_nodes_own_is_reaped() {
     let place = Place::new("not-started-orphan");
-    // As the first process of a container gets everybody's orphans, a node has here what its shell had started.
+    // As the first process of a container gets all orphans, a node has here what its shell had started.
     let within = strings(&["sh", "-c", "sleep 0.2 & echo $! >orphan; exec \"$@\"", "sh"]);
     for (name, verb) in [("run", &["--", "sleep", "1000"][..]), ("node", &["--witness"])] {
         let mut args = strings(&[name, "--json", "--election", "e", "--node", "a", "--state-dir", "s"]);

@@ -9,7 +9,7 @@ use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Long enough that a busy machine costs nobody the lead: what is wanted here is that nothing happens unasked.
+/// Long enough that a busy machine costs no node the lead: the test is that nothing happens unasked.
 const LEASE: &str = "2s";
 /// The transfers that may go elsewhere, of some thirty.
 const MISSED_MAX: u32 = 2;
@@ -17,7 +17,7 @@ const MISSED_MAX: u32 = 2;
 const ONE_HOUR: Valid = Valid(-60, 3600);
 const TWO_HOURS: Valid = Valid(-60, 7200);
 
-/// What a command has said.
+/// The output of a command.
 struct Said {
     code: i32,
     lines: Vec<Value>,
@@ -31,7 +31,7 @@ struct Story {
     nodes: Vec<Node>,
     /// The terms and nodes that the commands have named, in order.
     named: Vec<(u64, String)>,
-    /// The transfers after which another node led than the one that was asked for.
+    /// The transfers after which another node led than the named one.
     missed: u32,
 }
 
@@ -124,7 +124,8 @@ impl Story {
 
     fn transfer(&mut self, from: &str, to: &str) {
         let mut said = self.ask(from, &["transfer", "--to", to]);
-        // One that has just come back may not be connected yet; that is refused, and nothing is lost.
+        // A node that has just come back may not be connected yet; the transfer is refused then, and nothing
+        // is lost.
         wait_until("a transfer", || {
             if said.code == 75 && said.stderr.contains("not connected") {
                 said = self.ask(from, &["transfer", "--to", to]);
@@ -204,7 +205,7 @@ fn transfer_to_one_that_is_behind(story: &mut Story) {
     story.lead("a");
     let behind = story.who("c")["peers"]["term"].as_u64().unwrap();
     story.node("c").signal(Signal::STOP);
-    // It does not answer, which is no reason for anybody else to wait.
+    // It does not answer, which is no reason for any other node to wait.
     story.transfer("a", "b");
     story.transfer("b", "a");
     story.node("c").signal(Signal::CONT);
@@ -290,7 +291,7 @@ fn replace_certificates(story: &mut Story) {
         let who = story.who(name);
         assert!(others(&who).all(|peer| peer["refusal"].is_null() && peer["inbound"].is_string()), "{who}");
     }
-    // Who has only a certificate of the old authority is out.
+    // A node that has only a certificate of the old authority is out.
     let (c, refused) = ("c", "tls_unknown_issuer");
     story.lead("a");
     story.stop(c);

@@ -1,5 +1,5 @@
-//! What `primacy run` promises to the one who types it: exit codes, signals, the environment, hooks, and that
-//! nothing is left behind.
+//! The promises of `primacy run` to its user: exit codes, signals, the environment, hooks, and that nothing
+//! is left behind.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -90,7 +90,7 @@ fn a_default_directory_that_is_not_there_keeps_nobody_from_an_election_over_a_st
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stderr(&output).contains("warning: what the operator says of this node is not kept"));
     assert!(place.path("ran").exists());
-    // One that was asked for is needed.
+    // A directory that was named is required.
     let dir = place.text("file/dir");
     let output = place.output(&script("e", &[&options[..], &["--state-dir", &dir]].concat(), "touch again"));
     assert_eq!(output.status.code(), Some(74), "{}", stderr(&output));
@@ -157,7 +157,7 @@ fn no_wait_gives_up_at_once_and_wait_after_its_time() {
     assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
     assert!(began.elapsed() >= Duration::from_millis(700));
     assert!(!place.path("ran").exists());
-    // Where nobody leads, both are elected.
+    // Without a leader, both are elected.
     let output = place.output(&script("other", &["--no-wait"], "touch ran"));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(place.path("ran").exists());
@@ -349,7 +349,7 @@ fn a_stopped_guardian_ends_the_job_when_its_supervisor_dies() {
     table::signal(node.guardian().unwrap(), Signal::STOP);
     node.signal(Signal::KILL);
     node.wait();
-    // Nobody sends SIGCONT but the kernel.
+    // Only the kernel sends SIGCONT.
     place.wait_until_empty();
 }
 

@@ -1,4 +1,5 @@
-//! The door for clients of etcd: who may come in, and what those may do who want too much or do not read what they are told.
+//! The etcd API: the clients that may come in, and the limits of clients that want too much or do not read
+//! their answers.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -16,10 +17,11 @@ use primacy_stores::etcd::{EtcdClient, RequestError};
 use primacy_testbed::door::{self, Asked};
 use tonic::Code;
 
-/// How often it is looked whether something has come to be.
+/// The interval at which a condition is checked.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How much more memory a door may take while clients do not read, in bytes: a part of what it would take to keep all for them.
+/// The memory by which an etcd API may grow while clients do not read, in bytes: a part of what it would take
+/// to keep all for them.
 const MEMORY_MAX: u64 = 64 << 20;
 
 fn put(key: &str, value: &[u8]) -> api::PutRequest {
@@ -53,7 +55,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let empty = (Code::InvalidArgument, "etcdserver: user name is empty".to_owned());
     let invalid = (Code::Unauthenticated, "etcdserver: invalid auth token".to_owned());
     assert_eq!(ask(&asked).await, Err(empty));
-    // A watch is told it in its stream.
+    // A watch gets it in its stream.
     let mut watches = asked.watches(watch("k", 0)).await;
     let answer = watches.answer().await.unwrap();
     assert!(answer.created && answer.canceled && answer.watch_id == -1, "{answer:?}");
@@ -77,7 +79,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let mut next = Asked::new(&door.endpoint(1)).await;
     next.token = asked.token.take();
     assert_eq!(ask(&next).await.map(drop), Ok(()));
-    // How it is may be asked by anybody.
+    // Any client may ask for its status.
     let status: api::StatusResponse = asked.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
     assert!(status.leader != 0 && status.header.unwrap().member_id != 0);
     let list = api::MemberListRequest { linearizable: false };
@@ -86,7 +88,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.endpoint(0))).unwrap();
     let read = api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
     assert_eq!(client.read(read).await.unwrap().kvs[0].value, b"v");
-    // A file that cannot be used changes nothing; one that can ends every token, also those of users that it still has.
+    // A file that cannot be used changes nothing; a good one ends every token, also those of users that it still has.
     write_secretly(&users, "anna\n");
     assert_eq!(ask(&next).await.map(drop), Ok(()));
     write_secretly(&users, "anna:another-secret\nberta:with:colon\n");
@@ -401,7 +403,7 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
     until(2).await;
     campaigning.abort();
     until(1).await;
-    // Who waits when its session ends has not won.
+    // A candidate that waits when its session ends has not won.
     let waits = Asked::new(&door.endpoint(0)).await;
     let second = campaign(8);
     let campaigning =
@@ -481,7 +483,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
     for address in &endpoints {
-        // One that is right in one thing is wrong nevertheless.
+        // A client that is right in one thing is wrong nevertheless.
         for (login, tls, wrong) in [
             ("anna:wrong@", &ours, "authentication failed"),
             ("nobody:secret-of-anna@", &ours, "authentication failed"),
@@ -492,7 +494,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
             let RequestError::Refused { why } = &error else { panic!("{login}: {error:?}") };
             assert!(why.to_lowercase().contains(wrong), "{login}: {why}");
         }
-        // In cleartext nobody is answered, also who may come in, and nothing is said in it.
+        // In cleartext no client is answered, not even one that may come in, and no answer is sent in it.
         let open = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{address}")).unwrap();
         let error = open.read(read()).await.unwrap_err();
         let is_unconnected = matches!(error, RequestError::NotSent { .. } | RequestError::NoAnswer { .. });

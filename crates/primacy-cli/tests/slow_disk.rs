@@ -1,5 +1,5 @@
-//! A node alone on a slow disk, on real processes: while a write is on its way to the disk, no reader sees it; and if the node dies
-//! before it is there, nobody has seen what is lost.
+//! A node alone on a slow disk, on real processes: while a write is on its way to the disk, no reader sees
+//! it; and if the node dies before it is there, no client has seen what is lost.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -48,7 +48,7 @@ impl SlowDisk {
     }
 }
 
-/// What this node knows, without asking the leader.
+/// Reads this node's own state, without asking the leader.
 async fn look(asked: &Asked, key: &str) -> usize {
     let range = api::RangeRequest { key: key.into(), serializable: true, ..Default::default() };
     let found: api::RangeResponse = asked.ask(method::RANGE, &range).await.unwrap();
@@ -63,7 +63,7 @@ async fn watch(asked: &Asked) -> Watches {
     watches
 }
 
-/// A write waits for the disk of `a`, which alone votes. Nobody is shown it before it is there.
+/// A write waits for the disk of `a`, which alone votes. No client sees it before it is there.
 async fn is_seen_only_when_it_is_written(keepers: &Keepers, disk: &SlowDisk, key: &'static str) {
     let asked = keepers.asked("a").await;
     let mut changes = watch(&asked).await;

@@ -52,7 +52,7 @@ impl Split {
         Self { place, nodes, network }
     }
 
-    /// The same with a job that notes what it was told, as there is no token.
+    /// The same with a job that records its variables, as there is no token.
     fn advisory(test: &str, policy: impl Fn(&Place) -> String) -> Self {
         let more = |place: &Place| strings(&["--allow-advisory", "--split-brain", &policy(place)]);
         let job = |place: &Place| {
@@ -68,7 +68,7 @@ impl Split {
         serde_json::from_str(&stdout(&self.place.output(&args))).unwrap_or_default()
     }
 
-    /// Whom a node takes to be the leader.
+    /// Returns the node that a node takes for the leader.
     fn leader(&self, at: usize) -> Option<usize> {
         let who = self.who(at);
         NAMES.iter().position(|name| who["leader"]["node"] == **name)
@@ -96,18 +96,19 @@ impl Split {
         wait_until("the end of a part", || part.iter().all(|&at| stopped(at)));
     }
 
-    /// Whose jobs are alive.
+    /// Returns the nodes whose jobs are alive.
     fn working(&self) -> Vec<usize> {
         ALL.into_iter().filter(|&at| self.nodes[at].job().is_some_and(is_alive)).collect()
     }
 
-    /// The names and tokens that the jobs were told, in the order in which they began.
+    /// Returns the names and tokens that the jobs got, in the order in which they began.
     fn told(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.place.path("told")).unwrap_or_default();
         text.lines().map(ToOwned::to_owned).collect()
     }
 
-    /// Waits until all are one cluster, which the first seed leads, and splits it; who is the oldest of the large part.
+    /// Waits until all are one cluster, which the first seed leads, and splits it; returns the oldest of the large
+    /// part.
     fn split(&mut self) -> usize {
         self.wait_for_part("one cluster of all", &ALL, SMALL[0]);
         let ages = ages(&self.who(SMALL[0]));
@@ -125,7 +126,7 @@ impl Split {
         assert!(dropped > 0, "the network was not split");
     }
 
-    /// Heals the network, and waits until all are one cluster again, which this one leads, and nobody else works.
+    /// Heals the network, and waits until all are one cluster again, which this node leads, and no other works.
     fn merge(&mut self, leader: usize) {
         self.heal();
         self.wait_for_part("one cluster of all again", &ALL, leader);
@@ -202,7 +203,8 @@ fn the_part_that_a_store_chooses_goes_on_and_the_other_one_stops() {
     assert!(split.told().iter().all(|told| told.ends_with(" none")), "{:?}", split.told());
 }
 
-/// The large part hangs, so nobody but the small one asks; its coordinator stands aside until then, and the job does not move.
+/// The large part hangs, so only the small one asks; its coordinator stands aside until then, and the job
+/// does not move.
 #[test]
 fn a_small_part_that_the_store_chooses_keeps_its_coordinator() {
     let policy = |place: &Place| format!("lease:sqlite:{}", place.text("split.db"));
@@ -247,7 +249,7 @@ fn a_quorum_confirms_one_leader_of_the_two_that_a_split_nominates() {
         |split: &Split, at: usize| NAMES.iter().position(|name| split.who(at)["peers"]["nominee"] == **name);
     wait_until("a leader of all", || agree(&split, &ALL, Some(SMALL[0])) && split.working() == [SMALL[0]]);
     split.cut();
-    // Which of the two that is, is not said: the one that was deposed has become the youngest.
+    // Which of the two that is, is not fixed: the deposed one has become the youngest.
     wait_until("the small part's nominating one of its own, and its having no leader", || {
         let nominees = SMALL.map(|at| nominee(&split, at));
         nominees[0] == nominees[1]

@@ -1,6 +1,6 @@
-//! Bits that flip and files that are cut, anywhere in the state directory of one of three nodes, started against the others: it is refused,
-//! or nothing comes of it, or the node comes back as one that has lost its disk. No token is given twice, and no record that was
-//! acknowledged is lost.
+//! Bits that flip and files that are cut, anywhere in the state directory of one of three nodes, started
+//! against the others: it is refused, or nothing comes of it, or the node comes back as one that has lost its
+//! disk. No token is given twice, and no acknowledged record is lost.
 //!
 //! A few places are drawn; with `PRIMACY_EVERY_BIT=1` twenty times as many. The unit tests of the state file and the log take every one.
 
@@ -20,15 +20,15 @@ const ALL: [&str; 3] = ["a", "b", "c"];
 const PLACES: u64 = 24;
 const MANY_PLACES: u64 = 20 * PLACES;
 
-/// How far behind the last block something is damaged, too.
+/// The distance behind the last block in which bytes are damaged, too.
 const BEHIND: usize = 600;
 
-/// What came of a start.
+/// The outcome of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Refused,
     Harmless,
-    /// Once the others were told to.
+    /// After a readmission by the others.
     Readmitted,
 }
 
@@ -96,7 +96,7 @@ fn written_end(path: &Path, bytes: &[u8]) -> usize {
     (blocks(bytes).last().map_or(PAGE, |last| last.end) + BEHIND).min(bytes.len())
 }
 
-/// Starts the damaged node, and returns what came of it.
+/// Starts the damaged node, and returns the outcome.
 fn start(keepers: &mut Keepers) -> Outcome {
     keepers.restart("c");
     let mut outcome = None;

@@ -292,7 +292,7 @@ fn a_job_whose_stop_command_cannot_be_put_on_record_is_not_started() {
     }
 }
 
-/// It would be read for ever, or run from wherever it leads.
+/// It would be read without end, or run from wherever it leads.
 #[test]
 fn a_record_that_is_no_file_keeps_the_node_from_starting_and_says_so() {
     let place = Place::new("stop-record-pipe");

@@ -1,4 +1,4 @@
-//! Nodes under mutual TLS as processes: what is wrong with certificates is told and counted, and unseats nobody.
+//! Nodes under mutual TLS as processes: errors of certificates are reported and counted, and unseat no leader.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -16,7 +16,7 @@ fn args(place: &Place, name: &str, peers: &str, more: &[String]) -> Vec<String> 
     args
 }
 
-/// What `primacy status` says of a node, as soon as it can be asked.
+/// Returns the status that `primacy status` reports of a node, as soon as it can be asked.
 fn who(place: &Place, name: &str) -> Value {
     let mut who = Value::Null;
     wait_until("an answer", || {
@@ -28,7 +28,7 @@ fn who(place: &Place, name: &str) -> Value {
     who
 }
 
-/// How `name` stands with `about`.
+/// Returns the state of `name`'s connection to `about`.
 fn peer(place: &Place, name: &str, about: &str) -> Value {
     let who = who(place, name);
     let others = who["peers"]["others"].as_array().unwrap();
@@ -70,7 +70,8 @@ fn wrong_certificates_are_refused_told_and_counted_and_right_ones_heal_without_a
     let trouble = who(&place, "c")["peers"]["certificate"]["trouble"].clone();
     assert!(trouble.as_str().is_some_and(|text| text.contains("c.pem")), "c knows of it: {trouble}");
     assert!(!c.leads());
-    // When that was is told as well, of c by its name and of the stranger that c is until it has proved it.
+    // The time of it is reported as well, of c by its name and of the unknown peer that c is until it has
+    // proved it.
     let seen = who(&place, "a");
     assert!(peer(&place, "a", "c")["refusal"]["ago_ms"].is_u64(), "{seen}");
     let stranger = &seen["peers"]["stranger_refused"];
@@ -168,7 +169,7 @@ fn a_certificate_of_another_cluster_of_the_same_authority_is_refused() {
     authority.issue(&place, "c", "c.primacy.other", NOW);
     let wrong = place.output(&args(&place, "c", &peers, &options(&place, "c")));
     assert_eq!(wrong.status.code(), Some(78), "{}", stderr(&wrong));
-    // Nor is one that names no cluster.
+    // Nor is a certificate that names no cluster.
     authority.issue(&place, "c", "c", NOW);
     let c = start("c");
     wait_until("the refusal", || {

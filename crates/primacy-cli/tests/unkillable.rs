@@ -1,6 +1,8 @@
-//! A job that its user may not kill: whoever asks for the end of the lead, it is kept until the job is gone, and the verb says so.
+//! A job that its user may not kill: whatever asks for the end of the lead, it is kept until the job is gone,
+//! and the verb says so.
 //!
-//! The nodes run as another user than root, and the job becomes root by a set-uid program; so this fails for anybody but root.
+//! The nodes run as another user than root, and the job becomes root by a set-uid program; so this fails for
+//! any user but root.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -11,7 +13,7 @@ use primacy_testbed::{Node, Place, peers, stderr, strings, table, wait_until};
 use rustix::process::Signal;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Nobody.
+/// The user `nobody`.
 const USER: u32 = 65_534;
 
 /// Three nodes of that user, whose jobs become root's.

@@ -1,5 +1,5 @@
-//! What a node tells when nobody reads it, and in which form: a reader that stops keeps nothing from happening, and with
-//! `--json` every line is JSON.
+//! The output of a node when it is not read, and its form: a reader that stops keeps nothing from happening,
+//! and with `--json` every line is JSON.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -36,7 +36,7 @@ fn with_a_warning() -> Vec<String> {
 /// A pipe whose reader can stop.
 struct Pipe {
     path: PathBuf,
-    /// It stays open, so that nobody who writes is told that the reader is gone.
+    /// It stays open, so that no writer gets the error that the reader is gone.
     _held: File,
     reads: Arc<AtomicBool>,
 }

@@ -22,11 +22,11 @@ const VERSION: Range<usize> = 8..12;
 
 /// Where both have the checksum of the rest.
 const CHECKSUM: Range<usize> = 12..16;
-/// How long a sector of the state file is.
+/// The length of a sector of the state file.
 const SECTOR: usize = 512;
 
-/// What a hello of version 9 has in the places that every version has: the name of the election, the newest version, who speaks, and
-/// the oldest version.
+/// The fields of a version 9 hello that every version has: the name of the election, the newest version, the
+/// sender, and the oldest version.
 const HELLO_OF_VERSION_9: &[u8] =
     b"\0\0\0\x1c\x0a\x01e\x12\x17\x08\x09\x1a\x10\x0a\x01b\x12\x0b\x08\x01\x11\0\0\0\0\0\0\0\x62\x90\x01\x08";
 
@@ -85,7 +85,7 @@ impl Keeper {
         assert!(fs::read(file).unwrap() == bytes, "{} was left as it is", file.display());
     }
 
-    /// The group that it was asked for before is there.
+    /// The group that was made before is there.
     fn has_lost_nothing(&self) {
         let shown = self.live(&["show"]);
         assert_eq!(shown["groups"][0]["group"], "g", "{shown}");
@@ -161,7 +161,7 @@ fn what_a_newer_version_has_written_is_refused_and_left_as_it_is() {
     keeper.has_lost_nothing();
 }
 
-/// What comes in answer to these bytes, up to the end of the connection.
+/// Returns the answer to these bytes, up to the end of the connection.
 fn answer(address: &str, said: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -171,7 +171,7 @@ fn answer(address: &str, said: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// How often a node has refused one that speaks no version that it speaks.
+/// Returns the number of handshakes that a node has refused because they speak no version that it speaks.
 fn refused(metrics: &str) -> u64 {
     let (_, figures) = get(metrics, "GET", "/metrics");
     let counted = |line: &&str| {

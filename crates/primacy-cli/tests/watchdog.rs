@@ -1,5 +1,6 @@
-//! The watchdog: armed while a node leads, fed only while the reset would come before the end of the lead, disarmed when the job is
-//! gone. A pipe stands in for the device, which few machines have; what the device would do is computed from what it was told.
+//! The watchdog: armed while a node leads, fed only while the reset would come before the end of the lead,
+//! disarmed when the job is gone. A pipe replaces the device, which few machines have; the device's actions
+//! are computed from what was written to it.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -11,7 +12,7 @@ use primacy::clock;
 use primacy_testbed::{Node, Place, peers, stderr, strings, table, wait_until};
 use rustix::process::Signal;
 
-/// What 3 s of lease allow.
+/// The timeout that 3 s of lease allow.
 const TIMEOUT_NANOS: u64 = 2_000_000_000;
 const FOOD: u8 = 0;
 const DISARM: u8 = b'V';

@@ -1,4 +1,4 @@
-//! What `primacy doctor` finds on servers that are really misconfigured, and that it passes those that are not.
+//! `primacy doctor` on servers that are really misconfigured, and on others, which it passes.
 
 use std::path::Path;
 
@@ -153,7 +153,7 @@ fn a_table_without_a_guard_fails_and_what_the_doctor_says_mends_it() {
     // Before any leader has shown its token, and after one has.
     let found = Found::on(&mut place, &store, &more);
     found.expect(RESOURCE, "warn", "the highest token there is 0");
-    // Everybody may use `public`, and so could keep the table locked.
+    // Every user may use `public`, and so could keep the table locked.
     found.expect(RESOURCE, "warn", "public (reader)");
     found.ends(0);
     sql("SELECT primacy_token('orders', 42); REVOKE USAGE ON SCHEMA public FROM PUBLIC");
@@ -162,7 +162,7 @@ fn a_table_without_a_guard_fails_and_what_the_doctor_says_mends_it() {
     let other = Found::on(&mut place, &store, &["--resource", &resource, "--election", "billing"]);
     other.expect(RESOURCE, "fail", "orders");
 
-    // Whoever may not write learns nothing of the guard.
+    // A user who may not write learns nothing of the guard.
     sql("GRANT USAGE ON SCHEMA public TO reader");
     place.set("READER", &url("reader:reader", postgres.address()));
     let reader = Found::on(&mut place, &store, &["--resource", "env:READER#ledger"]);
@@ -187,7 +187,7 @@ fn a_bucket_that_ignores_conditions_fails() {
     found.expect(ONE_CREATES, "pass", "of 20 races of 8 writes at once, 20 had one winner");
     found.expect(SURVIVES, "unknown", "does not tell");
     found.ends(0);
-    // A user who may not delete is left without objects that are never removed.
+    // A user who may not delete leaves no objects behind that are never removed.
     let keeping = HttpFaults::start(moto.port());
     // As S3 removes objects.
     keeping.next("POST", Fault::Answer("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>"));
@@ -245,7 +245,7 @@ fn a_bucket_whose_conditions_are_not_atomic_fails() {
         let (_runtime, moto) = started("s3", Moto::start_in_two_steps(part))?;
         Some(Found::on(&mut place, &moto.url(), &[]))
     };
-    // The object of the election, where opening does not look; then the one that it looks at.
+    // The object of the election, where opening does not look; then the object that it looks at.
     let Some(found) = on(".election") else { return };
     found.expect(REFUSES, "pass", "100 times");
     found.expect(ONE_WINS, "fail", "had several winners");
@@ -268,7 +268,7 @@ fn a_nats_that_does_not_flush_is_never_passed() {
     found.expect(SURVIVES, "warn", "replicas of the bucket: 1");
     found.expect("the bucket is kept on disk", "pass", "file");
     let check = found.check(SURVIVES_CRASH);
-    // A server of 2.10 or later could be set to, and tells nobody; an earlier one cannot.
+    // A server of 2.10 or later could be set to, and does not report it; an earlier one cannot.
     assert!(check["verdict"] == "warn" || check["verdict"] == "unknown", "{check:#}");
     assert!(check["fix"].as_str().unwrap().contains("sync_interval: always"), "{check:#}");
     found.ends(0);

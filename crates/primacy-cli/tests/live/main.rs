@@ -27,13 +27,13 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use primacy_testbed::{Place, started};
 use stories::Store;
 
-/// What most stores grant.
+/// The lease that most stores grant.
 const LEASE: Duration = Duration::from_secs(4);
 
 /// The shortest that Consul grants, and what is long enough for ZooKeeper, which believes a tick and a half less than it grants.
 const LONG_LEASE: Duration = Duration::from_secs(10);
 
-/// All stories over one store, whose URL has the server's address in it.
+/// Runs all stories over one store, whose URL has the server's address in it.
 fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {
     let through = |proxy: &Proxy| {
         let replaced = url.replace(&server.to_string(), &proxy.address().to_string());
@@ -43,7 +43,7 @@ fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {
     tell_through(name, (url, Lead::Lasts), server, lease, &through);
 }
 
-/// What becomes of a lead while its store is away.
+/// The fate of a lead while its store is away.
 #[derive(Clone, Copy)]
 enum Lead {
     /// It lasts for as long as it is valid.
@@ -52,8 +52,8 @@ enum Lead {
     GoesWithItsConnection,
 }
 
-/// The same of a store that is reached through a proxy at another URL. The stories have elections of their own and mostly wait,
-/// so those that need the store at all times are told beside those that take it away.
+/// Runs them over a store that is reached through a proxy at another URL. The stories have elections of their
+/// own and mostly wait, so those that need the store at all times run beside those that take it away.
 fn tell_through(
     name: &'static str,
     (url, lead): (&str, Lead),
@@ -126,7 +126,7 @@ fn over_etcd() {
     tell("etcd", &etcd.url_of(&[0], "/stories"), address(&etcd.endpoint(0)), LEASE);
 }
 
-/// What is for etcd, with three of our nodes in its place.
+/// The stories over etcd, with three of our nodes in its place.
 #[test]
 fn over_our_nodes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

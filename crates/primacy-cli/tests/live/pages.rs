@@ -27,7 +27,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("yaml", "a manifest: `a_pod_does_what_its_manifest_allows_and_asks_for_no_less` runs its pods"),
 ];
 
-/// What stands for anything in what a command prints.
+/// The mark for arbitrary text in the expected output of a command.
 const ANYTHING: char = '…';
 
 /// Reads the names of files with commands, and runs each in this one shell, as a terminal would: with job control, and with
@@ -35,7 +35,7 @@ const ANYTHING: char = '…';
 const TERMINAL: &str = r#"set -m; exec 9<&0 </dev/null 2>&1
 while read -r commands <&9; do . "$commands"; echo "$commands: exit code $?"; done"#;
 
-/// How often is looked whether something was printed.
+/// The interval at which the output is read.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A block of code on a page.
@@ -124,7 +124,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// One who has set these variables, as the page says.
+    /// Starts a shell that has set these variables, as the page says.
     fn start(page: Page, variables: &[(&str, &str)]) -> Self {
         let mut place = Place::new(&format!("page-{}", page.name));
         for (name, value) in variables {
@@ -159,8 +159,8 @@ impl Reader {
         }
     }
 
-    /// Runs the commands of a block. They end well, and print what the page says, among other things; those that are said to
-    /// print nothing print nothing.
+    /// Runs the commands of a block. They succeed, and print what the page says, among other things; commands
+    /// that the page shows without output print nothing.
     fn run(&mut self, commands: &str, prints: &[String]) {
         self.blocks += 1;
         let path = self.place.text(&format!("block-{}.sh", self.blocks));
@@ -198,7 +198,7 @@ impl Reader {
         tokens
     }
 
-    /// What is left when all commands of the page were run.
+    /// Checks that nothing is left when all commands of the page were run.
     fn finish(mut self) {
         self.page.is_done();
         drop(self.input);
@@ -207,7 +207,7 @@ impl Reader {
     }
 }
 
-/// Which of the lines that are expected are not among those that were printed, each for itself and in any order: several
+/// Returns the expected lines that are not among the printed ones, each for itself and in any order: several
 /// processes print at once.
 fn unmatched(expected: &[String], printed: &[String]) -> Vec<String> {
     let mut left: Vec<&String> = printed.iter().collect();
@@ -221,7 +221,7 @@ fn unmatched(expected: &[String], printed: &[String]) -> Vec<String> {
     missing
 }
 
-/// Whether a line is the one that a page shows: the same words, with anything where the page has `…`.
+/// Returns whether a line matches the page's line: the same words, with any text where the page has `…`.
 fn is_as_told(pattern: &str, line: &str) -> bool {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (pattern, line) = (words(pattern), words(line));
@@ -263,8 +263,8 @@ fn a_line_is_compared_word_by_word_but_for_what_may_be_anything() {
     assert_eq!(unmatched(&lines(&["… leads", "… leads"]), &lines(&["a leads"])), ["… leads"]);
 }
 
-/// An administrator makes the table and gives the rights of the page, after all others were taken away; whoever has these rights
-/// and no more follows the rest.
+/// An administrator makes the table and gives the rights of the page, after all others were taken away; a
+/// user with these rights and no more follows the rest.
 #[test]
 fn the_page_of_postgres_can_be_followed() {
     let Some((runtime, server)) = started("postgres", Postgres::start(&[])) else { return };
@@ -297,7 +297,7 @@ fn the_page_of_etcd_can_be_followed() {
     let mut reader = Reader::start(Page::read("etcd"), &[("ETCD", &format!("{host}:{port}"))]);
     reader.follow("Try it");
     assert_eq!(reader.tokens().len(), 2);
-    // The role is made, and then passwords are asked for.
+    // The role is made, and then `psql` prompts for passwords.
     let [(roles, made), (login, leads)] = reader.commands("Least rights").try_into().unwrap();
     reader.run(&roles, &made);
     let root =

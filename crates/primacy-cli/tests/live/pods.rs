@@ -24,7 +24,7 @@ const TO_JSON: &str =
 const IN_A_POD: &str = r#"mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&
 cp -r "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@""#;
 
-/// What the service account shows.
+/// The token of the service account.
 const BEARER: &str = "a-token-of-the-service-account";
 
 fn path_of_manifest() -> PathBuf {
@@ -49,7 +49,7 @@ struct Pod {
     process: Child,
 }
 
-/// What pods are made of.
+/// The parts that pods are made of.
 struct Kubelet {
     place: Place,
     ground: PathBuf,
@@ -92,7 +92,7 @@ impl Kubelet {
 }
 
 impl Pod {
-    /// Waits for the token that its job was told.
+    /// Waits for the token that its job got.
     fn leads(&self) -> u64 {
         let token =
             || self.told.all().iter().find_map(|line| line.split_once("leads with token ")?.1.parse().ok());
@@ -112,7 +112,7 @@ impl Pod {
     }
 }
 
-/// The files of the service account, and who shows its token.
+/// Makes the files of the service account, and returns the user of its token.
 fn make_account(ground: &Ground, account: &str, namespace: &str) {
     let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     fs::write(ground.at("cert.pem"), signed.cert.pem()).unwrap();
@@ -126,7 +126,7 @@ fn make_account(ground: &Ground, account: &str, namespace: &str) {
     }
 }
 
-/// What the Role allows: user, verb, group, resource and name, where it is of a name.
+/// Returns the rules of the Role: user, verb, group, resource and name, where it is of a name.
 fn allowed(role: &Value, user: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for rule in role["rules"].as_array().unwrap() {
@@ -155,8 +155,9 @@ fn the_manifest_is_that_of_the_page() {
     assert_eq!(objects, blocks.join("---\n"));
 }
 
-/// Two pods, with nothing but what a pod has: its name, and the service account's files. One leads, is told to end, and hands
-/// over to the other one. All that they ask of the API server is what the Role allows, and all of that is asked for.
+/// Two pods, with nothing but what a pod has: its name, and the service account's files. One leads, gets SIGTERM,
+/// and hands over to the other one. All their requests to the API server are allowed by the Role, and all that it
+/// allows is requested.
 #[test]
 fn a_pod_does_what_its_manifest_allows_and_asks_for_no_less() {
     let manifest = path_of_manifest();

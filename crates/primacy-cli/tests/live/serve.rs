@@ -1,4 +1,4 @@
-//! The door for clients of etcd, beside etcd: the same is asked of both, and the answers must be the same.
+//! The etcd API, beside etcd: both get the same requests, and the answers must be the same.
 
 mod failover;
 mod questions;
@@ -15,7 +15,7 @@ use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 use primacy_testbed::door::{self, Asked};
 use primacy_testbed::started;
 
-/// What answers, for reports.
+/// Returns the name of the cluster's kind, for reports.
 fn name(cluster: &Etcd) -> &'static str {
     if cluster.is_ours() { "door" } else { "etcd" }
 }
@@ -25,7 +25,8 @@ async fn follower(door: &Etcd) -> String {
     door.endpoint((door.leader().await + 1) % MEMBERS)
 }
 
-/// What etcd, and what ours, answers to the same story; `None` where there is no etcd to compare with. Of ours, a follower is asked.
+/// Returns the answers of etcd, and of ours, to the same story; `None` where there is no etcd to compare
+/// with. Of ours, a follower is asked.
 fn told_by_both<T>(story: impl AsyncFn(&Asked) -> T) -> Option<(T, T)> {
     let (runtime, etcd) = started("etcd", Etcd::start_of(1, None))?;
     runtime.block_on(async {

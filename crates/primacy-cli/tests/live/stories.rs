@@ -1,5 +1,5 @@
-//! What must go the same way over every store: a leader that is paused whole, one that is cut off from the store, and
-//! outages of the store itself.
+//! Stories that must go the same way over every store: a leader that is paused whole, one that is cut off from the
+//! store, and outages of the store itself.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const DRAIN: &str = "200ms";
 const SHORT_OUTAGE: Duration = Duration::from_secs(5);
 const WHOLE_LEASE: &str = "10s";
 
-/// A store that the stories are told over.
+/// A store that the stories run over.
 pub(crate) struct Store {
     /// For the report, and a part of file names.
     pub(crate) name: &'static str,
@@ -73,7 +73,7 @@ impl Pair {
         self.nodes.push(Node::start(&self.place, name, &args));
     }
 
-    /// Stops a job where it is in the middle of no write: SQLite takes the ledger's lock from nobody who lives.
+    /// Stops a job between two writes: SQLite takes the ledger's lock from no living process.
     fn stop_job(&self, job: Pid) {
         table::signal(job, Signal::STOP);
         wait_until("the job's standstill between two writes", || {
@@ -102,8 +102,9 @@ impl Pair {
     }
 }
 
-/// The leader is paused whole: supervisor, guardian and job. Another takes over when its lease is over. The job wakes first,
-/// as it may on a machine, and its late write is refused; those who watch over it end it, and say why.
+/// The leader is paused whole: supervisor, guardian and job. Another takes over when its lease is over. The
+/// job wakes first, as it may on a machine, and its late write is refused; guardian and supervisor end it,
+/// and say why.
 pub(crate) fn a_paused_leader_does_no_harm(store: &Store) {
     let pair = Pair::start(store, "zombie", [&store.url; 2]);
     let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
@@ -224,7 +225,7 @@ pub(crate) fn a_store_that_is_away_at_start_is_waited_for(store: &Store, appear:
     node.told.wait_for_event("started");
 }
 
-/// What a node is started with that stands alone.
+/// Returns the arguments of a node that campaigns alone.
 fn alone(store: &Store, election: &str, place: &mut Place) -> Vec<String> {
     // Some have a password, which has no place on a command line.
     place.set("STORE_OF_a", &store.url);
@@ -236,13 +237,13 @@ fn alone(store: &Store, election: &str, place: &mut Place) -> Vec<String> {
     args
 }
 
-/// The store is away for 5 s, and with a lease of 10 s and no other setting nobody notices.
+/// The store is away for 5 s, and with a lease of 10 s and no other setting no leader changes.
 pub(crate) fn a_short_outage_changes_no_leader(store: &Store, outage: impl FnOnce(Duration)) {
     let pair = Pair::start_with(store, "short", [&store.url; 2], &["--lease", WHOLE_LEASE]);
     let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
     let first = pair.ledger.last();
     outage(SHORT_OUTAGE);
-    // As long again, in which whoever was deposed would have said so.
+    // As long again, in which a deposed leader would have said so.
     std::thread::sleep(SHORT_OUTAGE);
     assert!(a.leads() && !b.leads(), "{}\n{}", a.history(), b.history());
     assert_eq!((a.told.count("elected"), b.told.count("elected")), (1, 0));
@@ -250,8 +251,8 @@ pub(crate) fn a_short_outage_changes_no_leader(store: &Store, outage: impl FnOnc
     pair.judge(None);
 }
 
-/// The store closes its connections, where the lead goes with one: it ends at once, which is said, and somebody leads again
-/// with a higher token.
+/// The store closes its connections, where the lead goes with one: it ends at once, which is reported, and a
+/// node leads again with a higher token.
 pub(crate) fn a_short_outage_ends_the_lead_at_once(store: &Store, outage: impl FnOnce(Duration)) {
     let pair = Pair::start(store, "short", [&store.url; 2]);
     let watch = Watch::new(pair.ledger.path());
@@ -308,7 +309,7 @@ pub(crate) fn a_lead_outlives_a_node_of_its_store(store: &Store, kill_node: impl
     wait_until("a write of a", || pair.ledger.last().is_some());
     let token = pair.ledger.last().expect("a has written").token;
     kill_node();
-    // Whoever had lost the lead by that would know it by the end of the lease.
+    // A leader that had lost the lead by that would know it by the end of the lease.
     std::thread::sleep(store.lease);
     assert!(a.leads() && !b.leads(), "{}\n{}", a.history(), b.history());
     assert_eq!((a.told.count("elected"), b.told.count("elected")), (1, 0));

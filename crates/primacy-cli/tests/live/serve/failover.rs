@@ -1,5 +1,5 @@
-//! The node that leads is killed while clients go on: one that knows a follower only, in the messages themselves, and `etcdctl`,
-//! which knows all three.
+//! The leader is killed while clients go on: a client that knows a follower only, in the messages themselves,
+//! and `etcdctl`, which knows all three.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,21 +19,23 @@ use super::waits::until_in_queue;
 use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
 use primacy_testbed::started;
 
-/// How many puts are acknowledged before the leader is killed, and how many after.
+/// The number of puts that are acknowledged before the leader is killed, and again after.
 const PUTS: usize = 30;
 
-/// How long the lease lives that is kept alive meanwhile, and for how long: if it were not, it would have ended by then.
+/// The time to live of the lease that is kept alive meanwhile, and the time for which it is: without that it
+/// would have ended by then.
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 const ALIVE_FOR: Duration = Duration::from_secs(13);
 
-/// The same of a lease that etcd's own client keeps alive: it gives up when it has not been answered for as long as that lives.
+/// The same of a lease that etcd's own client keeps alive: it gives up when it has not been answered for the
+/// lease's time to live.
 const CLIENT_TIME_TO_LIVE: Duration = Duration::from_secs(30);
 const CLIENT_ALIVE_FOR: Duration = Duration::from_secs(35);
 
-/// How long `etcdctl`, a process for each put, may take for all of them.
+/// The time that `etcdctl`, a process for each put, may take for all of them.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// What etcd says while there is no leader, or where one is lost.
+/// The errors of etcd while there is no leader, or where one is lost.
 const PASSING: &[&str] = &[
     "etcdserver: request timed out",
     "etcdserver: request timed out, possibly due to previous leader failure",
@@ -42,13 +44,14 @@ const PASSING: &[&str] = &[
     NO_LEADER,
 ];
 
-/// How etcd ends the watches of clients that ask to be told when there is no leader, as its own does.
+/// The error by which etcd ends the watches of clients that require a leader, when there is none, as its own
+/// client does.
 const NO_LEADER: &str = "etcdserver: no leader";
 
-/// What etcd says of a write, with the code `Unknown`, for which it knew no leader all the time.
+/// The error of etcd for a write, with the code `Unknown`, for which it knew no leader all the time.
 const NOT_PASSED_ON: &str = "context deadline exceeded";
 
-/// What etcd's own client says besides, where it has not been answered.
+/// Further errors of etcd's own client, where it has not been answered.
 const UNANSWERED: &[&str] =
     &[NOT_PASSED_ON, "error reading from server: EOF", "transport is closing", "connection"];
 
@@ -94,7 +97,7 @@ async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> (BTreeMap<St
     (acknowledged, term)
 }
 
-/// Keeps the first one's lease alive until it is told to end, and counts how often it was.
+/// Keeps the first one's lease alive until `ended` is set, and counts the answers.
 async fn keep_alive(asked: Asked, kept: watch::Sender<usize>, mut ended: watch::Receiver<bool>) {
     while !*ended.borrow() {
         match asked.keep_alive(FIRST).await {
@@ -108,7 +111,8 @@ async fn keep_alive(asked: Asked, kept: watch::Sender<usize>, mut ended: watch::
     }
 }
 
-/// What is written among the counted keys, each with its revision, in the order in which it is told, until the last one is.
+/// Returns the writes to the counted keys, each with its revision, in the order in which they are reported,
+/// until the last one is.
 async fn watched(asked: Asked, opened: watch::Sender<bool>) -> Vec<(String, i64)> {
     let api::RangeRequest { key, range_end, .. } = counted();
     let create = api::WatchCreateRequest { key, range_end, ..Default::default() };
@@ -148,7 +152,7 @@ async fn found(asked: &Asked) -> Vec<(String, i64)> {
     answer.kvs.into_iter().map(entry).collect()
 }
 
-/// Who knows a follower only, goes on over the death of the leader.
+/// A client that knows a follower only goes on over the death of the leader.
 async fn a_follower_goes_on(mut cluster: Etcd) {
     let leader = cluster.leader().await;
     let asked = Asked::new(&cluster.endpoint((leader + 1) % MEMBERS)).await;
@@ -189,7 +193,7 @@ async fn a_follower_goes_on(mut cluster: Etcd) {
     end.send_replace(true);
     keeping.await.unwrap();
 
-    // Who has waited all the time is next.
+    // The candidate that has waited all the time is next.
     let resign = recipes::ResignRequest { leader: Some(won) };
     let _: recipes::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
     let won = tokio::time::timeout(PATIENCE, campaigning).await.expect("it is next").unwrap().unwrap();
@@ -271,7 +275,7 @@ impl Client<'_> {
         acknowledged
     }
 
-    /// Begins the watch again after the last one that it has told, where it has ended because there was no leader for long.
+    /// Begins the watch again after its last event, where it has ended because there was no leader for long.
     fn watch_on(&self, watching: &mut Server) {
         if watching.lives().is_ok() {
             return;
@@ -290,7 +294,7 @@ async fn until_said(client: &Client<'_>, server: &mut Server, name: &str, wanted
     server.until(async || client.said(name).iter().any(|line| line == wanted)).await;
 }
 
-/// Who knows all three, goes on over the death of the leader.
+/// A client that knows all three goes on over the death of the leader.
 async fn all_three_go_on(mut cluster: Etcd, program: PathBuf) {
     let ground = Ground::new(&format!("failover-{}", name(&cluster)));
     let client = Client { program, endpoints: cluster.endpoints(), ground: &ground };

@@ -9,7 +9,8 @@ use super::told_by_both;
 use primacy_testbed::door::{self, Asked};
 use primacy_testbed::started;
 
-/// How many questions are asked, of which seeds, and of how many nodes after the one that leads: of itself, or of a follower.
+/// The number of questions; their seeds; and the node that is asked, counted from the leader: itself, or a
+/// follower.
 const QUESTIONS: u32 = 1500;
 const SEEDS: [(u64, usize); 2] = [(1, 0), (2, 1)];
 
@@ -52,12 +53,13 @@ impl Draw {
         self.of(all).as_bytes().to_vec()
     }
 
-    /// Mostly one that is there.
+    /// Draws a key, mostly an existing one.
     fn key(&mut self) -> Vec<u8> {
         if self.one_in(20) { self.bytes(KEYS) } else { self.bytes(&KEYS[..6]) }
     }
 
-    /// 0, one of late, or one that is not there. Not one below 0, which etcd takes for now, but not in a transaction.
+    /// Draws a revision: 0, a recent one, or one that is not there. Not one below 0, which etcd takes for now, but
+    /// not in a transaction.
     fn revision(&mut self) -> i64 {
         let back = i64::try_from(self.below(REVISIONS)).unwrap();
         let revision = match self.below(4) {
@@ -71,7 +73,8 @@ impl Draw {
 
     fn range(&mut self) -> api::RangeRequest {
         let limit = if self.one_in(3) { i64::try_from(self.below(4)).unwrap() - 1 } else { 0 };
-        // Without an order, etcd cuts before it sorts by anything but the key: whoever asks so gets what nobody wants.
+        // Without an order, etcd cuts before it sorts by anything but the key: such a request gets an answer that no
+        // client wants.
         let sorts = limit <= 0 || self.one_in(2);
         let order = if sorts { i32::try_from(self.below(2)).unwrap() + 1 } else { 0 };
         let target = if sorts { i32::try_from(self.below(5)).unwrap() } else { 0 };
@@ -164,7 +167,7 @@ async fn watched(asked: &Asked, create: api::WatchCreateRequest, until: i64) -> 
     events
 }
 
-/// What each server says of itself.
+/// Clears the fields of a header that differ between servers.
 fn own(header: &mut Option<api::ResponseHeader>) {
     if let Some(header) = header {
         (header.cluster_id, header.member_id, header.raft_term) = (0, 0, 0);
@@ -245,7 +248,7 @@ async fn ask_recipes(
     let name = b"election".to_vec();
     let key = [&b"election/7"[..], b"election/8", b""][usize::try_from(draw.below(3)).unwrap()].to_vec();
     let lease = [7, 7, 8][usize::try_from(draw.below(3)).unwrap()];
-    // At 0 it would stand for somebody else, for whom the next one then waits.
+    // At 0 it would name another candidate, for which the next one then waits.
     let rev = draw.revision().max(1);
     let held = recipes::LeaderKey { name: name.clone(), key: key.clone(), rev, lease };
     let held = if draw.one_in(6) { None } else { Some(held) };
@@ -260,7 +263,7 @@ async fn ask_recipes(
         }
         2 => {
             let mut held = held;
-            // Mostly the one that leads.
+            // Mostly the leader.
             let ask = recipes::LeaderRequest { name };
             let led = both!(both, method::LEADER, ask, recipes::LeaderResponse);
             if let (Some(held), Ok(recipes::LeaderResponse { kv: Some(kv), .. })) = (&mut held, led) {
@@ -304,7 +307,7 @@ async fn compare_watches(both: &(Asked, Asked), from: i64) {
     }
 }
 
-/// What is said to keys and values that are too long, and of them where they are only looked for.
+/// Returns the answers to keys and values that are too long, and to reads of them.
 async fn told_of_too_long(asked: &Asked) -> Vec<(&'static str, Result<(), (Code, String)>)> {
     let long = || vec![b'k'; TOO_LONG];
     let lease = api::LeaseGrantRequest { ttl: 4_000, id: 11 };
@@ -374,7 +377,7 @@ fn drawn_questions_are_answered_alike() {
     }
 }
 
-/// What is said in a stream of watches, in order.
+/// Returns the answers in a stream of watches, in order.
 async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
     /// More than fits into one message, together.
     const LARGE: usize = 1 << 20;
@@ -400,7 +403,7 @@ async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
     told.push(watches.answer().await.unwrap());
     watches.wish(api::WatchUnion::Progress(api::WatchProgressRequest {})).await;
     told.push(watches.answer().await.unwrap());
-    // One that is not there is no matter.
+    // A watch that is not there is no error.
     for watch_id in [9, 5] {
         watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id })).await;
     }

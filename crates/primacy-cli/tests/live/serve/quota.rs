@@ -14,7 +14,8 @@ use primacy_testbed::started;
 const QUOTA: &str = "1MiB";
 const QUOTA_BYTES: usize = 1 << 20;
 
-/// How long the values are with which it is filled, the largest first, so that in the end there is no room for the smallest.
+/// The lengths of the values with which it is filled, the largest first, so that in the end there is no room
+/// for the smallest.
 const LENGTHS: [usize; 4] = [32 << 10, 1 << 10, 64, 1];
 
 /// From this key on, all is deleted to make room.
@@ -26,10 +27,10 @@ const LEASED: i64 = 7;
 /// A lease that may go.
 const SPARE: i64 = 8;
 
-/// How long the leases live, in seconds: as good as for ever.
+/// The time to live of the leases, in seconds: longer than any test.
 const TIME_TO_LIVE: i64 = 3600;
 
-/// What an answer comes to.
+/// The outcome of a request.
 type Told = Result<(), (Code, String)>;
 
 fn put(key: &str, length: usize) -> api::PutRequest {
@@ -58,7 +59,7 @@ async fn grant(asked: &Asked, id: i64) -> Told {
     asked.ask::<_, api::LeaseGrantResponse>(method::LEASE_GRANT, &grant).await.map(drop)
 }
 
-/// What is below `fill/`: each key with the length of its value.
+/// Returns the keys below `fill/`, each with the length of its value.
 async fn found(asked: &Asked) -> BTreeMap<String, usize> {
     let answer: api::RangeResponse = asked.ask(method::RANGE, &all_below("fill")).await.unwrap();
     let entry = |kv: api::KeyValue| (String::from_utf8(kv.key).unwrap(), kv.value.len());
@@ -98,7 +99,7 @@ fn transaction(operations: Vec<api::Request>) -> api::TxnRequest {
     api::TxnRequest { success, ..Default::default() }
 }
 
-/// What is answered while there is no room, one after the other.
+/// Returns the answers while there is no room, one after the other.
 async fn asked_while_full(asked: &Asked) -> Vec<(&'static str, Told)> {
     let txn = async |operations| {
         asked.ask::<_, api::TxnResponse>(method::TXN, &transaction(operations)).await.map(drop)
@@ -132,12 +133,12 @@ async fn asked_while_full(asked: &Asked) -> Vec<(&'static str, Told)> {
     ]
 }
 
-/// What was told of one of both.
+/// The observations of one of both.
 struct Full {
     while_full: Vec<(&'static str, Told)>,
     /// A put right after some have been deleted.
     after_deletion: Told,
-    /// A put of the same length over one that is there, while full.
+    /// A put of the same length over an existing one, while full.
     same_length: Told,
     alarms: usize,
     /// All that must be there in the end.
@@ -188,13 +189,13 @@ async fn until_in_force(asked: &Asked) {
     let began = Instant::now();
     while write(asked, "probe", QUOTA_BYTES).await != Err(no_space()) {
         assert!(began.elapsed() < PATIENCE, "the quota is not set");
-        // Over one that is there it would be taken for ever, since it needs no more room.
+        // Over an existing key it would always be accepted, since it needs no more room.
         delete(asked, "probe").await;
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// What goes on once there is room again: puts are taken, and watches told.
+/// Checks that all goes on once there is room again: puts are accepted, and watches get their events.
 async fn goes_on(asked: &Asked, full: &mut Full) {
     assert_eq!(write(asked, "fill/last", LENGTHS[0]).await, Ok(()));
     full.kept.insert("fill/last".to_owned(), LENGTHS[0]);
@@ -231,7 +232,7 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
         let _ = etcd.told(&[&patiently[..], &["alarm", "disarm"]].concat());
         goes_on(&asked, &mut theirs).await;
         goes_on(&own, &mut ours).await;
-        // On the disks stands what was acknowledged, and the quota, which nobody sets again.
+        // The disks have all that was acknowledged, and the quota, which is not set again.
         door.set_arguments(&[]);
         door.relaunch_all();
         let again = Asked::new(&door.endpoint(door.leader().await)).await;

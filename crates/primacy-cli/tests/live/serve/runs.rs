@@ -11,7 +11,7 @@ use primacy_testbed::started;
 /// The lease of the nodes: half of it is more than their store takes to elect another leader, on a machine that has much to do.
 const LEASE: Duration = Duration::from_secs(20);
 
-/// Tells the story over this one; the node that dies is the one that leads the store.
+/// Runs the story over this cluster; the node that dies is the leader of the store.
 fn tell(mut cluster: Etcd, runtime: &tokio::runtime::Runtime) {
     let url = format!("etcd://{}/runs", cluster.endpoints());
     let store = Store { name: name(&cluster), url, lease: LEASE };

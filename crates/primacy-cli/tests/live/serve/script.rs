@@ -14,14 +14,14 @@ use super::strangers::python_with_etcd3;
 use super::{door, follower};
 use primacy_testbed::started;
 
-/// The scripts: what anybody may ask, and what only who shows a certificate and knows a password.
+/// The scripts: requests open to all clients, and requests that need a certificate and a password.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcdctl.sh");
 const SECURE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcdctl_secure.sh");
 
-/// What the second one has a program in Python do.
+/// The Python program that the second one runs.
 const SECURE_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcd3_secure.py");
 
-/// What it writes before what `etcdctl` prints for its own log, and before the error in it.
+/// The prefix of a line of `etcdctl`'s own log, and of the error in it.
 const LOG_LINE: &str = "{\"level\":";
 const LOGGED_ERROR: &str = "\"error\":\"";
 
@@ -48,20 +48,20 @@ const OWN_NUMBERS: &[&str] = &[
 /// Times that pass.
 const TIMES: &[&str] = &["remaining(", "\"ttl\":", "\"TTL\" : ", "took = "];
 
-/// What stands before the number of a lease, in hexadecimal and in decimal digits.
+/// The text before the number of a lease, in hexadecimal and in decimal digits.
 const HEXADECIMAL_LEASES: &[&str] = &["lease ", "\ne/", "\nm/"];
 const DECIMAL_LEASES: &[&str] = &["\"ID\":", "\"id\":", "\"lease\":"];
 
-/// The digits that the number of a lease has at least, of those that a server draws.
+/// The least digits that the number of a lease has, if a server draws it.
 const LEASE_DIGITS: usize = 13;
 
 /// The versions of the servers.
 const VERSIONS: &[&str] = &["\"version\":\"", "\"Version\" : \""];
 
-/// What a client logs of a request that it gives up itself.
+/// The text that a client logs of a request that it gives up itself.
 const TAKEN_BACK: &str = "code = Canceled desc = context canceled";
 
-/// What a script prints with this server.
+/// Runs a script with this server, and returns its output.
 fn transcript(
     script: &str,
     address: &str,
@@ -80,10 +80,10 @@ fn transcript(
     normal(&text, address)
 }
 
-/// What must be the same for both.
+/// Normalizes a transcript: the result must be the same for both.
 fn normal(text: &str, address: &str) -> String {
     let lines = text.lines().filter_map(|line| match line.strip_prefix(LOG_LINE) {
-        // What a client takes back itself when it is told to end: it logs that only if it was under way at that moment.
+        // A request that a client takes back itself when it ends: it logs that only if it was under way at that moment.
         Some(log) if log.contains(TAKEN_BACK) => None,
         Some(log) => {
             let error = log.split_once(LOGGED_ERROR).map_or(log, |(_, error)| error);
@@ -261,7 +261,7 @@ fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy(
     assert!(said.contains("== the end"), "{said}");
 }
 
-/// What is told of the members; `nodes` are their names, for which those of ours are put.
+/// Returns the list of members; `nodes` are their names, which are replaced by those of ours.
 fn members(endpoint: &str, nodes: [&str; 3], ground: &Ground) -> Vec<String> {
     let script = ground.at("members.sh");
     std::fs::write(&script, "ETCDCTL_API=3 etcdctl --endpoints \"$ENDPOINT\" member list\n").unwrap();

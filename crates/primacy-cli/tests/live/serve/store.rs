@@ -1,5 +1,5 @@
-//! Our own store `etcd`, with the door in etcd's place: all that is told over etcd in `primacy-conformance`, all laws of stores, and
-//! those of elections.
+//! Our own store `etcd`, with the etcd API in etcd's place: all tests over etcd in `primacy-conformance`, all
+//! laws of stores, and those of elections.
 
 #[path = "../../../../primacy-conformance/tests/live/etcd/store/mod.rs"]
 mod told;
@@ -18,7 +18,7 @@ use primacy_conformance::{Outcome, REQUIRE_LIVE_VARIABLE};
 use self::told::laws;
 use primacy_testbed::door;
 
-/// How much later than its time a session may end: as with etcd, a new leader gives every session its whole time again.
+/// The time by which a session may end late: as with etcd, a new leader gives every session its whole time again.
 const LATE: Duration = Duration::from_secs(5);
 
 /// Three nodes of ours, if there can be what is needed beside them; none, and said so, if there cannot.
@@ -26,7 +26,7 @@ async fn cluster(tls: Option<Tls>) -> Option<Etcd> {
     cluster_with(tls, &[]).await
 }
 
-/// The same, whose user `elector` has the password `secret-of-elector`.
+/// The same, with the user `elector` and the password `secret-of-elector`.
 async fn cluster_with_users() -> Option<Etcd> {
     let ground = Ground::new("door-electors");
     let users = ground.at("users");
@@ -38,7 +38,7 @@ async fn cluster_with_users() -> Option<Etcd> {
 }
 
 async fn cluster_with(tls: Option<Tls>, arguments: &[&str]) -> Option<Etcd> {
-    // Strangers stand in the same elections, and operators look into them.
+    // Foreign clients campaign in the same elections, and operators inspect them.
     if let Err(why) = program("etcdctl") {
         eprintln!("etcdctl: NOT RUN: {why}");
         assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "etcdctl is required to be there: {why}");

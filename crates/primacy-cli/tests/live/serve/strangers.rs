@@ -1,4 +1,4 @@
-//! A stranger's client in another language: `etcd3` for Python, from PyPI.
+//! A foreign client in another language: `etcd3` for Python, from PyPI.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use primacy_conformance::live::program;
 use primacy_testbed::door;
 use primacy_testbed::started;
 
-/// What it does.
+/// The program of the client.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcd3_client.py");
 
 pub(super) fn python_with_etcd3() -> Result<PathBuf, String> {

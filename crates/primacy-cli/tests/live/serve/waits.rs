@@ -1,4 +1,4 @@
-//! Observers, and who waits for a lock, in the messages themselves.
+//! Observers and clients that wait for a lock, in the messages themselves.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tonic::Code;
 use super::told_by_both;
 use primacy_testbed::door::{Asked, PATIENCE, POLL};
 
-/// The leases of those who stand or wait. They live as good as for ever.
+/// The leases of candidates that campaign or wait. They live longer than the test.
 const LEASES: [i64; 4] = [7, 8, 9, 10];
 const TIME_TO_LIVE: Duration = Duration::from_secs(3600);
 
@@ -42,13 +42,13 @@ async fn campaign(asked: &Asked, lease: i64, value: &str) -> recipes::LeaderKey 
     answer.leader.unwrap()
 }
 
-/// Who leads and what it says, as an observer is told next.
+/// Returns the leader and its value, as an observer sees them next.
 async fn observed(leaders: &mut UnboundedReceiver<(String, String)>) -> (String, String) {
     let told = tokio::time::timeout(PATIENCE, leaders.recv()).await.expect("an observer is told");
     told.expect("it is not told that it is over")
 }
 
-/// What observers are told, one that is there before anybody stands and one that comes later.
+/// Returns what observers see, one that is there before any candidate and one that comes later.
 async fn leaders_in_order(asked: &Asked) -> Vec<(String, String)> {
     for lease in LEASES {
         grant(asked, lease).await;
@@ -71,7 +71,7 @@ async fn leaders_in_order(asked: &Asked) -> Vec<(String, String)> {
         campaigns.push(tokio::spawn(async move { campaign(&own, lease, value).await }));
         until_in_queue(asked, "e", count).await;
     }
-    // One gives the lead up, of one the session ends, and then nobody leads for a while.
+    // One gives the lead up, another's session ends, and then there is no leader for a while.
     let resign = recipes::ResignRequest { leader: Some(first) };
     let _: recipes::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
     for (campaign, lease) in campaigns.into_iter().zip(&LEASES[1..]) {
@@ -116,7 +116,7 @@ async fn wait_for_lock(asked: &Asked, lease: i64, count: i64) -> JoinHandle<Lock
     waiting
 }
 
-/// What those are told who want a lock.
+/// Returns the answers to clients that wait for a lock.
 async fn turns(asked: &Asked) -> Vec<Locked> {
     for lease in LEASES {
         grant(asked, lease).await;
@@ -127,7 +127,7 @@ async fn turns(asked: &Asked) -> Vec<Locked> {
     let second = wait_for_lock(asked, LEASES[1], 2).await;
     let cancelled = wait_for_lock(asked, LEASES[2], 3).await;
     let last = wait_for_lock(asked, LEASES[3], 4).await;
-    // Who hangs up leaves the queue, and nobody else is disturbed.
+    // A client that hangs up leaves the queue, and no other is disturbed.
     cancelled.abort();
     until_in_queue(asked, "m", 3).await;
     assert!(!second.is_finished() && !last.is_finished(), "neither has its turn yet");
@@ -135,10 +135,10 @@ async fn turns(asked: &Asked) -> Vec<Locked> {
     let _: recipes::UnlockResponse = asked.ask(method::UNLOCK, &unlock).await.unwrap();
     told.push(second.await.unwrap());
     assert!(!last.is_finished(), "another one has it");
-    // Who waits and whose session ends is told, and does not get it.
+    // A client whose session ends while it waits gets an error, and not the lock.
     let expired = wait_for_lock(asked, LEASES[0], 3).await;
     revoke(asked, LEASES[0]).await;
-    // The session of the one that has it ends too: it is the next one's.
+    // The session of the holder ends too: the lock is the next one's.
     revoke(asked, LEASES[1]).await;
     told.push(last.await.unwrap());
     revoke(asked, LEASES[3]).await;
@@ -150,7 +150,8 @@ async fn turns(asked: &Asked) -> Vec<Locked> {
 #[test]
 fn who_waits_for_a_lock_gets_its_turn_or_is_told_why_not() {
     let Some((theirs, ours)) = told_by_both(turns) else { return };
-    // Whose session ended while it waited: with etcd 3.4 it is told that it has the lock, which nobody holds for it.
+    // The client whose session ended while it waited: etcd 3.4 answers that it has the lock, which nothing holds for
+    // it.
     let expired = Err((Code::Unknown, "mutex: session is expired".to_owned()));
     assert_eq!((&theirs[4], &ours[4]), (&Ok("m/7".to_owned()), &expired));
     assert_eq!((&ours[..4], &ours[5..]), (&theirs[..4], &theirs[5..]));

@@ -1,4 +1,4 @@
-//! What a node answers that is alone, of three: with what code and in what words.
+//! The answers of a node that is alone, of three: their codes and texts.
 
 use std::time::Instant;
 
@@ -14,10 +14,10 @@ use primacy_testbed::started;
 /// A lease that is there.
 const LEASE: i64 = 7;
 
-/// One that nobody ends.
+/// A lease that is not revoked.
 const SPARED: i64 = 8;
 
-/// What was asked, and what came of it.
+/// A request, and its outcome.
 type Told = (&'static str, Result<(), (Code, String)>);
 
 async fn asked<Q, A>(asked: &Asked, method: &'static str, question: Q) -> Told
@@ -36,7 +36,7 @@ fn range(serializable: bool) -> api::RangeRequest {
     api::RangeRequest { key: b"k".to_vec(), serializable, ..Default::default() }
 }
 
-/// What the map is asked.
+/// The requests to the map.
 async fn keys(one: &Asked) -> Vec<Told> {
     let delete = api::DeleteRangeRequest { key: b"k".to_vec(), ..Default::default() };
     let success = vec![api::RequestOp { request: Some(api::Request::Put(put())) }];
@@ -53,7 +53,7 @@ async fn keys(one: &Asked) -> Vec<Told> {
     [told.0, told.1, told.2, told.3, told.4, told.5].into()
 }
 
-/// What is asked of leases.
+/// The requests about leases.
 async fn leases(one: &Asked) -> Vec<Told> {
     let grant = api::LeaseGrantRequest { ttl: 3600, id: 0 };
     let left = api::LeaseTimeToLiveRequest { id: LEASE, keys: false };
@@ -71,7 +71,7 @@ async fn leases(one: &Asked) -> Vec<Told> {
     [told.0, told.1, told.2, told.3, (method::LEASE_KEEP_ALIVE, told.4.map(drop))].into()
 }
 
-/// What is asked of elections, locks and the server.
+/// The requests about elections, locks and the server.
 async fn others(one: &Asked) -> Vec<Told> {
     let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease: LEASE, value: Vec::new() };
     let lock = recipes::LockRequest { name: b"m".to_vec(), lease: LEASE };
@@ -97,14 +97,14 @@ async fn all(one: &Asked) -> Vec<Told> {
     [keys, leases, others].concat()
 }
 
-/// What is said of one that is alone.
+/// The answers of a node that is alone.
 struct Alone {
     waiting: Vec<Told>,
-    /// Of clients that ask to be told when there is no leader.
+    /// To clients that require a leader.
     wanting: Vec<Told>,
-    /// How a watch ends of a client that asks for that.
+    /// The end of a watch of a client that requires a leader.
     watch: (Code, String),
-    /// What the server says of itself.
+    /// The errors that the server reports of itself.
     errors: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ async fn alone(mut cluster: Etcd) -> Alone {
     assert_eq!(told, None, "there is nothing new");
     let (waiting, wanting) = (all(&one).await, all(&wanting).await);
     let status: api::StatusResponse = one.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
-    // With a majority, all goes on; also the watch of a client that has not asked for more.
+    // With a majority, all goes on; also the watch of a client that does not require a leader.
     cluster.restart(other).await;
     let began = Instant::now();
     while one.ask::<_, api::PutResponse>(method::PUT, &put()).await.is_err() {
@@ -160,8 +160,8 @@ async fn alone(mut cluster: Etcd) -> Alone {
     Alone { waiting, wanting, watch, errors: status.errors }
 }
 
-/// Of a write for which there is no leader even to be told of it, etcd passes on what its own library says. Here it is what etcd
-/// says of writes that a leader has not answered, which its clients know.
+/// For a write that no leader could even receive, etcd passes on the error of its own library. Here it is the
+/// error of etcd for writes that a leader has not answered, which its clients know.
 fn in_our_words((method, told): Told) -> Told {
     let in_a_recipe = method.starts_with("/v3");
     let code = if in_a_recipe { Code::Unknown } else { Code::Unavailable };
