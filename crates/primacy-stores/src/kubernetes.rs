@@ -46,11 +46,11 @@ use crate::open::{self, Address, OpenError, Opened, Opening};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
-/// How late [`changed`](Register::changed) is at most, on a machine and a network that are not held up. A watch tells within
-/// milliseconds; where there is none, we look twice a second.
+/// The longest time until [`changed`](Register::changed) resolves, on a machine and a network that are not held up. A watch takes
+/// milliseconds; without one, the Lease is read twice a second.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
-/// How its URL is written.
+/// The form of its URL.
 const FORM: &str = "kubernetes://NAMESPACE";
 
 /// The longest name of a namespace.
@@ -65,15 +65,15 @@ static CLIENTS: Shared<OnceCell<Connected>> = Shared::new();
 /// A handle on one election, in one Lease.
 pub struct KubernetesRegister {
     api: Api,
-    /// What the server has shown last: an update takes the whole object.
+    /// The Lease that the server returned last: an update takes the whole object.
     shown: Arc<Mutex<Option<Lease>>>,
     news: Arc<News>,
-    /// Started by the first who waits for a change.
+    /// Started by the first wait for a change.
     watcher: OnceLock<Option<Aborted<()>>>,
     _share: Option<Share<OnceCell<Connected>>>,
 }
 
-/// What a configuration says.
+/// The client and the namespace of a configuration.
 #[derive(Clone)]
 struct Connected {
     clients: Clients,
@@ -81,7 +81,7 @@ struct Connected {
     namespace: String,
 }
 
-/// Where the API server is, and who we are to it.
+/// The source of the API server's address and of our credentials.
 #[derive(Clone, Debug)]
 struct Source {
     kubeconfig: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
     })
 }
 
-/// Clients whose connections are on the stores' thread.
+/// Makes clients whose connections are on the stores' thread.
 async fn connect(source: Source) -> Result<Connected, OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     let made = background::run(async move {
@@ -177,7 +177,7 @@ impl KubernetesRegister {
             _share: share,
         };
         let api = register.api.clone();
-        // It tells what is wrong with the credentials and the role before anybody relies on them.
+        // It fails where the credentials or the role are wrong, before an election relies on them.
         let looked = background::run(async move { api.read().await.map(drop) }).await;
         looked.map_err(|why| OpenError::Unavailable { why })?.map_err(api::Failure::of_open)?;
         Ok(register)
@@ -209,7 +209,7 @@ impl Register for KubernetesRegister {
             let found = background::run(async move { api.read().await }).await;
             let found =
                 found.map_err(|why| ReadError::Unavailable { why })?.map_err(api::Failure::of_read)?;
-            // Also one that is no record, because one that is not is no change either.
+            // Also a Lease without a valid record, because that is not a change either.
             self.show(found.clone(), asked);
             let Some(lease) = found else { return Ok(None) };
             let record = lease.record().map_err(|error| ReadError::Malformed { error })?;

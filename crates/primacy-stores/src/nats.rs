@@ -11,8 +11,8 @@
 //! key-value buckets, so `nats kv get` shows the record. A key that was deleted or purged has a marker in its place, which
 //! is absence, and is named by the write that follows it.
 //!
-//! A read asks the stream's leader, and not just any replica. All elections of a process that were opened with one URL share
-//! one connection, which looks for another server by itself when it breaks, and one watch: the link.
+//! A read goes to the stream's leader, and not to an arbitrary replica. All elections of a process that were opened with one
+//! URL share one connection, which looks for another server by itself when it breaks, and one watch: the link.
 
 mod credentials;
 mod examine;
@@ -36,11 +36,11 @@ use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
-/// How late [`changed`](Register::changed) is at most, while the stream has a leader that answers and the machine lets its
-/// threads run.
+/// The longest time until [`changed`](Register::changed) resolves, while the stream has a leader that answers and the machine
+/// lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(3);
 
-/// How often whoever waits for a change asks for the record: what is not told is noticed so.
+/// The interval at which a wait for a change reads the record: it notices the changes that the watch misses.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
@@ -78,12 +78,12 @@ struct NatsRegister {
     link: Share<Link>,
     key: String,
     heard: watch::Receiver<Heard>,
-    /// How much had been heard when the last request that was answered began.
+    /// The count of heard changes when the last answered request began.
     looked_at: AtomicU64,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: Arc<AtomicU64>,
-    /// When whoever waits for a change asks for the record next, whoever it is: a wait that is dropped and begun again goes
-    /// on with the one before.
+    /// The time of the next read of the record by any wait for a change: a wait that is dropped and begun again continues the
+    /// schedule of the one before.
     look_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -94,7 +94,7 @@ impl Drop for NatsRegister {
 }
 
 impl NatsRegister {
-    /// Notes what was seen, where `count` had been heard before it was asked for.
+    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: u64) {
         self.seen.store(version, Ordering::SeqCst);
         self.looked_at.store(count, Ordering::SeqCst);
@@ -126,7 +126,7 @@ impl Register for NatsRegister {
                 self.look(count, 0);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because one that cannot be is not a change either.
+            // Noted before the record is decoded, because a record that is invalid is not a change either.
             self.look(count, sequence);
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             Ok(Some((record, Version::from(sequence))))
@@ -175,7 +175,7 @@ impl Register for NatsRegister {
                     sleep_until(at).await;
                     let found = handle.find(&key).await;
                     *lock(&look_at) = Some(due());
-                    // An error was said to those who wanted something.
+                    // An error is returned to the callers of other requests.
                     if let Ok(found) = found
                         && found.version() != seen.load(Ordering::SeqCst)
                     {

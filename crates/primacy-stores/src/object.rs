@@ -1,9 +1,9 @@
-//! The record of an election in one object of an object store: for all who reach the same bucket.
+//! The record of an election in one object of an object store: for all nodes that reach the same bucket.
 //!
 //! Promises  linearizable, and durable when a write returns, as far as the store is; [`changed`](Register::changed) within
 //!           [`CHANGE_BOUND`], by asking.
-//! Assumes   a store that reads what was written last and honours conditional writes. Whether it honours them is tried
-//!           before anything is written.
+//! Assumes   a store that reads what was written last and honours conditional writes. Whether it honours them is tried before
+//! anything is written.
 //! Leaves    all other objects as they are.
 //!
 //! This is the recipe that the stores [`s3`](crate::s3), [`gs`](crate::gs) and [`az`](crate::az) share, and that takes an
@@ -16,7 +16,7 @@
 //!
 //! The first line has the version of this format, a number that is drawn for each write, and the election. The number has
 //! two uses. The ETag of S3 is a checksum of the content, so that equal contents would have equal versions; with the number
-//! there are none. And a write whose answer is lost or doubtful is known by it when the object is read back.
+//! there are none. And a write whose answer is lost or doubtful is recognised by it when the object is read back.
 
 mod bucket;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
@@ -45,14 +45,15 @@ use crate::register::{Pending, ReadError, Register, SetError};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::shared::Share;
 
-/// How often a waiter looks for a change. It is a request that costs money: at one a second, about one US dollar a month.
+/// The interval at which a waiter reads the version. It is a request that costs money: at one a second, about one US dollar a
+/// month.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How late [`changed`](Register::changed) is at most where the store answers within a second. Nothing is told by an object
-/// store, so a waiter asks once a second.
+/// The longest time until [`changed`](Register::changed) resolves where the store answers within a second. An object store
+/// sends no notifications, so a waiter asks once a second.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// What the first line begins with.
+/// The beginning of the first line.
 const MAGIC: &str = "primacy-object";
 /// The version of the format that is written, and the highest that is understood.
 const FORMAT: u64 = 1;
@@ -64,7 +65,7 @@ const LINE_LENGTH_MAX: usize = 512;
 pub struct ObjectRegister {
     document: ObjectDocument,
     election: String,
-    /// What was last read or written through this handle.
+    /// The version last read or written through this handle.
     seen: Mutex<Seen>,
     /// The newest that this handle has come across.
     latest: channel::Sender<Mark>,
@@ -79,7 +80,7 @@ type Mark = Option<Version>;
 #[derive(Debug)]
 struct Seen {
     mark: Mark,
-    /// When the store was last asked.
+    /// The time of the last request.
     asked_at: Instant,
 }
 
@@ -90,7 +91,7 @@ impl ObjectRegister {
     ///
     /// The store must send each write once: build it with
     /// [`RetryConfig::max_retries`](object_store::RetryConfig::max_retries) 0. A write that is sent again can meet its own
-    /// first sending. It is then known by its number, but not if somebody else has written over it meanwhile.
+    /// first sending. It is then known by its number, but not if another node has overwritten it meanwhile.
     ///
     /// # Errors
     /// [`OpenError::Refused`] of a store that ignores conditions, compares and writes in two steps, or refuses the
@@ -113,8 +114,8 @@ impl ObjectRegister {
         }
     }
 
-    /// Opens an election over a connection that elections share. Whoever only looks (`create` is false) writes nothing: the
-    /// store is tried before the first write then.
+    /// Opens an election over a connection that elections share. With `create` false nothing is written: the store is tried
+    /// before the first write then.
     #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
     pub(crate) async fn open_shared(
         share: Share<Arc<Bucket>>,
@@ -157,7 +158,7 @@ impl ObjectRegister {
     /// Asks the store for the version of what is there.
     async fn look(&self) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).asked_at = Instant::now();
-        // What cannot be asked now is asked again.
+        // An error is ignored: the store is asked again.
         if let Ok(mark) = self.document.version().await {
             self.publish(&mark);
         }
@@ -169,7 +170,7 @@ impl Register for ObjectRegister {
         Box::pin(async {
             let asked_at = Instant::now();
             let found = self.document.read_at_most(LINE_LENGTH_MAX + LENGTH_MAX).await?;
-            // Before the record is decoded, because one that cannot be is not a change either.
+            // Before the record is decoded, because a record that is invalid is not a change either.
             self.see(&found.as_ref().map(|(_, version)| version.clone()), asked_at);
             let Some((text, version)) = found else { return Ok(None) };
             let record = parse(&text, &self.election).and_then(record::decode);
@@ -200,7 +201,7 @@ impl Register for ObjectRegister {
                 if !is_seen {
                     return;
                 }
-                // Whoever else has found something through this handle wakes all who wait.
+                // A request of another task through this handle that finds a change wakes all waiters.
                 if tokio::time::timeout_at(due, latest.changed()).await.is_ok() {
                     return;
                 }

@@ -16,17 +16,17 @@ use super::transport::{Body, TransportError};
 use crate::open::OpenError;
 use crate::register::{Pending, ReadError, SetError};
 
-/// How long a request may take: many times what the API server needs, and short beside a lease. What comes of it after that is
-/// not waited for; a write names its version, however late it comes.
+/// The time limit of a request: many times what the API server needs, and short compared with a lease. A later answer is
+/// ignored; a write names its version, however late it takes effect.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No Lease is as long as this; an API server takes no object above 3 MiB.
 const BODY_MAX: usize = 4 << 20;
 
-/// What this store does with Leases.
+/// The verbs that this store needs on Leases.
 pub(super) const VERBS: [&str; 4] = ["get", "create", "update", "watch"];
 
-/// What a role must allow. `docs/stores/kubernetes.md` has the manifest.
+/// The rights that a role must allow. `docs/stores/kubernetes.md` has the manifest.
 pub(super) const RULE: &str = "its role needs the rule {apiGroups: [coordination.k8s.io], resources: [leases], \
                     verbs: [get, create, update, watch]} in this namespace";
 
@@ -40,7 +40,7 @@ pub(super) struct Api {
     repeats: bool,
 }
 
-/// What the server says when it does not do what it was asked for.
+/// The server's reason for an error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
@@ -60,7 +60,7 @@ struct Details {
 pub(super) enum Failure {
     /// Nothing was sent.
     Unsent(String),
-    /// It was sent, and there was no answer, or one that is not the API server's.
+    /// It was sent, and there was no answer, or an answer that is not the API server's.
     Unanswered(String),
     /// The server has answered otherwise.
     Refused(StatusCode, Status),
@@ -96,7 +96,7 @@ impl Api {
         made.map_err(|failure| failure.of_write(self, StatusCode::NOT_FOUND))
     }
 
-    /// What happens to the Lease from now on, beginning with how it is; a line for each event.
+    /// Watches the Lease from its present state on; a line for each event.
     pub(super) async fn watch(&self, seconds: u64) -> Result<Body, Failure> {
         let (leases, name) = (&self.leases, &self.name);
         let path = format!("{leases}?watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
@@ -208,7 +208,7 @@ async fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
     timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// What the server says instead.
+/// Interprets an answer that is an error.
 async fn refused(response: Response<Body>) -> Failure {
     let code = response.status();
     let body = match whole(response).await {

@@ -1,5 +1,5 @@
 //! Clients of an API server: the application's own, or one that is made of a kubeconfig and the files that it names, and made anew when
-//! one of them has changed. Tokens of a program that it names are fetched in `exec.rs`.
+//! one of them has changed. The module `exec` fetches tokens from a program that it names.
 
 use std::env;
 use std::fs::File;
@@ -227,7 +227,7 @@ fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
     Ok(headers)
 }
 
-/// The credentials of a token from `source`. Without one, a server would take each request for that of a stranger.
+/// The credentials of a token from `source`. Without one, a server would take each request for an anonymous one.
 fn bearer(source: &str, token: &str) -> Result<String, OpenError> {
     match token.trim() {
         "" => Err(refused(format!("{source} is empty, and should hold a token"))),

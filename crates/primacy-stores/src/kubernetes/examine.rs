@@ -1,4 +1,4 @@
-//! What an API server tells of itself and of this account's rights, and what it does not.
+//! Checks of an API server and of this account's rights, as far as they can be known.
 
 use super::api::{Api, Failure, RULE, VERBS};
 use super::{Connected, Source, connect};
@@ -6,7 +6,7 @@ use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
 
-/// What a server has told.
+/// The answers of a server.
 struct Seen {
     version: Result<String, Failure>,
     /// Each verb, and whether it is allowed.
@@ -19,7 +19,7 @@ pub(crate) fn examine(address: Address) -> Examination {
         let (source, namespace) = Source::parse(&address.rest)?;
         let Connected { clients, namespace: default } = connect(source).await?;
         let namespace = namespace.unwrap_or(default);
-        // No Lease has an empty name, and none is asked for.
+        // No Lease has an empty name, and no Lease is read.
         let api = Api::new(clients, &namespace, String::new(), false);
         let asking = background::run(async move {
             let version = api.version().await;

@@ -82,7 +82,7 @@ struct State {
     ended: Option<(Instant, Option<String>)>,
 }
 
-/// A run of the program, which goes on without those that wait for it.
+/// A run of the program, which goes on if its callers stop waiting.
 struct Run {
     began: Instant,
     /// `None` until its end.
@@ -119,8 +119,8 @@ struct Status {
 }
 
 impl Program {
-    /// Takes the program out of what a kubeconfig says of a user; `cluster` is what it is told of the cluster, if it asks for that. `None` if
-    /// there is none, or something else goes before.
+    /// Takes the program out of a user's entry in a kubeconfig; `cluster` is the description of the cluster for it, if it asks for that.
+    /// `None` if there is no program, or other credentials go before.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if others could change the program, or it is not there.
@@ -158,8 +158,8 @@ impl Program {
         Ok(Some(Self { call: Arc::new(call), state: Mutex::default() }))
     }
 
-    /// Returns what requests show as `Authorization`: the token in use while it is good, and only then what a run gives that has to be
-    /// waited for. One run at a time serves all requests, and is not given up with one that waits for it.
+    /// Returns the value of the header `Authorization`: the token in use while it is good, and only then the result of a run that has to be
+    /// waited for. One run at a time serves all requests, and goes on when a request stops waiting for it.
     ///
     /// # Errors
     /// The fault of the program or its output.
@@ -324,7 +324,7 @@ impl Token {
     }
 }
 
-/// Returns what the program is told by its environment.
+/// Returns the environment variables of the program.
 fn environment(exec: &Exec, cluster: impl FnOnce() -> Value) -> Vec<(String, String)> {
     let mut spec = json!({ "interactive": false });
     if exec.provide_cluster_info {
@@ -351,7 +351,7 @@ fn find(command: &str) -> Option<PathBuf> {
 struct Running {
     child: Child,
     output: ChildStdout,
-    /// The program, whatever becomes of its number.
+    /// The program, even when its process id is used again.
     #[cfg(target_os = "linux")]
     process: OwnedFd,
     /// The number of the program and its process group.
@@ -378,7 +378,7 @@ impl Running {
         })
     }
 
-    /// Reads its output while waiting for its end. A process that outlives it may hold its output open for ever, so after its end the
+    /// Reads its output while waiting for its end. A process that outlives it may hold its output open for any time, so after its end the
     /// rest is read for [`REST_PATIENCE`] only, like `WaitDelay` of Go's `exec.Cmd`.
     ///
     /// # Errors

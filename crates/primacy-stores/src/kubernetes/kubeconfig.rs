@@ -239,7 +239,7 @@ impl Kubeconfig {
         let context = context.ok_or_else(|| missing("context", name))?;
         let cluster = self.clusters.into_iter().find(|named| named.name == context.cluster);
         let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?.cluster;
-        // client-go takes one that is not there for a user without credentials.
+        // client-go takes a missing user for a user without credentials.
         let user = self.users.into_iter().find(|named| named.name == context.user);
         let user = user.map(|named| named.user).unwrap_or_default();
         Ok(Selected { cluster, user, namespace: context.namespace.unwrap_or_else(|| "default".to_owned()) })
@@ -251,7 +251,7 @@ impl Cluster {
         Self { server, ..Self::default() }
     }
 
-    /// The cluster as a program is told of it; `authority` is the content of the file that is named.
+    /// The description of the cluster for a program; `authority` is the content of the file that is named.
     pub(super) fn for_program(&self, authority: Option<&str>) -> Value {
         let mut told = json!({ "server": self.server });
         let mut tell = |name: &str, value: Value| told[name] = value;

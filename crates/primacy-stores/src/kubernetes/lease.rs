@@ -1,15 +1,15 @@
 //! A Lease object as a record, and the other way round.
 //!
-//! The fields of its `spec` are for everybody who stands in the election: they say what client-go reads and writes. What a
-//! [`Record`] says beyond them is in an annotation, and a second annotation says beside which `spec` it was written. Where
-//! that is not the `spec` that is there, somebody else has written since, and the `spec` alone tells who holds the Lease.
+//! The fields of its `spec` are for all programs that take part in the election: they contain what client-go reads and writes. The other
+//! fields of a [`Record`] are in an annotation, and a second annotation has the `spec` beside which it was written. Where that differs
+//! from the present `spec`, another program has written since, and the `spec` alone names the holder of the Lease.
 //!
 //! **Tokens.** client-go counts the changes of the holder in `leaseTransitions`, 32 bits that begin with 0 in every new
 //! Lease. A token of ours has 64 bits, and a new Lease begins with the milliseconds since 1970. So:
 //!
 //! - Where the annotation fits, its token counts.
-//! - Where somebody has written since, the token is that of the annotation, plus by how much `leaseTransitions` has grown
-//!   since, and at least plus one.
+//! - Where another program has written since, the token is that of the annotation, plus the growth of `leaseTransitions` since, and at
+//!   least plus one.
 //! - It is never less than the creation of the Lease, in milliseconds since 1970 by the API server's clock, plus
 //!   `leaseTransitions` plus one; where there is no annotation, it is that.
 //!
@@ -31,11 +31,11 @@ pub(super) const RECORD: &str = "primacy-rs.github.io/record";
 /// The annotation that says beside which `spec` it was written.
 pub(super) const WRITTEN: &str = "primacy-rs.github.io/written";
 
-/// How long a Lease is waited for that says nothing about it: what client-go proposes.
+/// The duration of a Lease that does not state it: the one that client-go proposes.
 const UNSAID: Duration = Duration::from_secs(15);
 
-/// client-go compares times by their seconds, so a renewal in the same second is none to it. It must wait for a second more
-/// than the lease lasts, or it would take one that was renewed just now.
+/// client-go compares times by their seconds, and does not notice a renewal in the same second. It must wait for a second more than the
+/// lease lasts, or it would take a Lease that was renewed just now.
 const SECONDS_MORE: u64 = 1;
 
 /// A Lease that the API server has shown. What is not known here is kept as it is.
@@ -46,7 +46,7 @@ pub(super) struct Lease {
     spec: Spec,
 }
 
-/// What everybody reads. A field that is not there says nothing.
+/// The fields that all programs read. An absent field states nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
@@ -60,8 +60,8 @@ struct Spec {
 /// The second annotation.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
-    /// When, by the writer's clock. It makes every write differ from the one before, for one that changes nothing would get no
-    /// version of its own.
+    /// The time of the write, by the writer's clock. It makes every write differ from the one before, because an update without a change
+    /// gets no version of its own.
     at: String,
     spec: Spec,
 }
@@ -93,10 +93,10 @@ impl Lease {
         Version::new(self.version.as_bytes())
     }
 
-    /// What it says.
+    /// Returns its record.
     ///
     /// # Errors
-    /// [`RecordError`] if the annotation is none that this version understands, whoever has written the rest.
+    /// [`RecordError`] if the annotation is none that this version understands, even if another program has written the rest.
     pub(super) fn record(&self) -> Result<Record, RecordError> {
         let Some(text) = self.annotation(RECORD) else { return record::check_token(self.strangers(None)) };
         let record = record::decode(text.as_bytes())?;
@@ -115,7 +115,7 @@ impl Lease {
             return Err(SetError::Unavailable { why });
         }
         let kept = |record: &Record| (record.holder.clone(), record.token, record.renewal, record.nonce);
-        // What changes none of these, such as a request to resign, is no sign of life; so others must see none either.
+        // A change of none of these, such as a request to resign, is no renewal; so other programs must not see one either.
         let is_sign_of_life = kept(&old) != kept(record);
         let spec = if is_sign_of_life { self.spec.next(&old, record, now) } else { self.spec.clone() };
         put(self.object.clone(), spec, record, now)
@@ -140,8 +140,8 @@ impl Lease {
     }
 
     /// Returns whether the record was written beside this `spec`. `leaseDurationSeconds` does not count: no candidate changes it without
-    /// `renewTime`, so a change of it alone is a person's, and takes the Lease from nobody. How long its holder may lead is what
-    /// the holder has written into the record.
+    /// `renewTime`, so a change of it alone is a person's, and does not take the Lease from its holder. The time for which its holder
+    /// may lead is the one that the holder has written into the record.
     fn is_ours(&self) -> bool {
         let deciding = |spec: &Spec| Spec { lease_duration_seconds: None, ..spec.comparable() };
         self.written().is_some_and(|written| deciding(&written.spec) == deciding(&self.spec))
@@ -151,7 +151,7 @@ impl Lease {
         serde_json::from_str(self.annotation(WRITTEN)?).ok()
     }
 
-    /// What the `spec` says, where somebody else has written it; `last` is the record from before.
+    /// Makes a record of the `spec`, where another program has written it; `last` is the record from before.
     fn strangers(&self, last: Option<Record>) -> Record {
         let held = self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -218,7 +218,7 @@ fn put(
 }
 
 impl Spec {
-    /// What follows this, when `record` takes the place of `old`: by the rules of client-go.
+    /// Returns the `spec` with which `record` takes the place of `old`: by the rules of client-go.
     fn next(&self, old: &Record, record: &Record, now: SystemTime) -> Self {
         let now = micro_time(now);
         let holder = record.holder.as_ref().map(name_of).unwrap_or_default();
@@ -238,7 +238,7 @@ impl Spec {
         self.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
     }
 
-    /// Itself, with its times in one spelling: the API server may have another than whoever wrote them.
+    /// Returns itself, with its times in one spelling: the API server's may differ from the writer's.
     fn comparable(&self) -> Self {
         let plain = |time: &Option<String>| {
             let time = time.as_deref()?;
@@ -253,13 +253,13 @@ impl Spec {
     }
 }
 
-/// How a holder of ours is called in `holderIdentity`: differently in each life.
+/// The name of a holder of ours in `holderIdentity`: a different one for each incarnation.
 fn name_of(holder: &Holder) -> String {
     let Identity { node, incarnation } = &holder.identity;
     format!("{node}_{}-{:016x}", incarnation.count, incarnation.nonce)
 }
 
-/// Whom we take a holder for who is none of ours.
+/// Describes a holder that is another program.
 fn stranger(holder: &str) -> Holder {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-:".contains(letter);
     let letters = holder.chars().map(|letter| if allowed(letter) { letter } else { '-' });

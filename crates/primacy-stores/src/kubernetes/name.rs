@@ -1,8 +1,8 @@
 //! The name of the Lease of an election.
 //!
-//! A name that a Lease can have is used as it is, so that others who stand in the election find it. Any other one is
-//! spelt out: behind `primacy-escaped.x` come its bytes, lower-case letters and digits as they are and the others as
-//! `-` and two hexadecimal digits. No two elections have one Lease.
+//! A name that a Lease can have is used as it is, so that other programs that take part in the election find it. Any
+//! other name is escaped: after `primacy-escaped.x` come its bytes, lower-case letters and digits as they are and
+//! the others as `-` and two hexadecimal digits. No two elections have one Lease.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::open::OpenError;
 /// The longest name of an object.
 const LENGTH_MAX: usize = 253;
 
-/// What the spelt-out names begin with.
+/// The prefix of escaped names.
 const ESCAPED: &str = "primacy-escaped.x";
 
 /// The Lease of `election`.

@@ -28,7 +28,7 @@ pub trait Transport: Send + Sync {
     /// dropping the future, at the latest after 5 s.
     ///
     /// # Errors
-    /// [`TransportError`]; an answer of any status is none.
+    /// [`TransportError`]; an answer is no error, whatever its status.
     fn send(&self, request: Request<Vec<u8>>) -> Pending<'static, Result<Response<Body>, TransportError>>;
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// The settings of a connection. Always with ring, whatever other provider the program has.
+    /// The settings of a connection. Always with ring, whichever provider the program has.
     ///
     /// # Errors
     /// The part of the content that is of no use.
@@ -64,7 +64,7 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(format!("{what} holds no certificate")) } else { Ok(found) }
 }
 
-/// Takes every certificate, if whoever shows it has its key.
+/// Accepts every certificate whose key the server has.
 #[derive(Debug)]
 struct Anybody;
 

@@ -1,7 +1,7 @@
-//! Noticing that somebody has written: a watch on the one Lease.
+//! Noticing writes of other processes: a watch on the one Lease.
 //!
-//! Each watch begins with how the Lease is, and is asked for anew when it ends, so no version has to be remembered that the
-//! server may have forgotten (410). Where a watch cannot be had, we look twice a second.
+//! Each watch begins with the present state of the Lease, and is renewed when it ends, so no version has to be remembered
+//! that the server may have forgotten (410). Without a watch, the Lease is read twice a second.
 
 use std::time::{Duration, Instant};
 
@@ -12,28 +12,28 @@ use tokio::time::{sleep, timeout};
 
 use super::api::{Api, REQUEST_TIMEOUT};
 
-/// How long a watch lasts, so that a connection that has silently gone is not waited for any longer.
+/// The duration of a watch, so that a connection that has silently gone is not waited for any longer.
 const WATCH_DURATION: Duration = Duration::from_secs(60);
 
-/// How often to look while there is no watch.
+/// The interval of reads while there is no watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// No event is as long as this: it holds one Lease.
 const LINE_MAX: usize = 4 << 20;
 
-/// What has been told of the Lease, and what the handle has seen of it.
+/// The states of the Lease that were received, and those that the handle has seen.
 #[derive(Debug)]
 pub(super) struct News(channel::Sender<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
-    /// How often something was told that the handle had not seen.
+    /// The number of received states that the handle had not seen.
     count: u64,
-    /// How much of it the handle has seen.
+    /// The part of them that the handle has seen.
     seen: u64,
-    /// What was told last: a version, or that there is no Lease.
+    /// The last received state: a version, or that there is no Lease.
     latest: Option<Sight>,
-    /// What the handle saw last.
+    /// The state that the handle saw last.
     known: Option<Sight>,
 }
 
@@ -59,9 +59,9 @@ struct Metadata {
     resource_version: String,
 }
 
-/// How a watch has ended.
+/// The reason for which a watch has ended.
 enum End {
-    /// In order, or with a 410: it is asked for again at once.
+    /// In order, or with a 410: it is renewed at once.
     Over,
     /// It was refused, or broke.
     Failed,
@@ -77,10 +77,10 @@ impl News {
         self.0.borrow().count
     }
 
-    /// The handle has read or written this, and has asked when so much had been told.
+    /// Notes that the handle has read or written this state, by a request that was sent when the count was `asked`.
     pub(super) fn saw(&self, sight: Sight, asked: u64) {
         self.0.send_modify(|told| {
-            // Events come in order: when it was told last, so was all before it.
+            // Events come in order: if this state was received last, so were all before it.
             told.seen = told.seen.max(if told.latest.as_ref() == Some(&sight) { told.count } else { asked });
             told.known = Some(sight);
         });
@@ -97,19 +97,19 @@ impl News {
         });
     }
 
-    /// Resolves when something was told that the handle has not seen.
+    /// Resolves when a state was received that the handle has not seen.
     pub(super) async fn changed(&self) {
         // The sender is here, so it does not end.
         let _ = self.0.subscribe().wait_for(|told| told.count > told.seen).await;
     }
 }
 
-/// Tells what happens to the Lease, for ever.
+/// Follows the Lease until it is dropped.
 pub(super) async fn follow(api: Api, news: std::sync::Arc<News>) {
     loop {
         let began = Instant::now();
         match watch(&api, &news).await {
-            // One that ends at once would else be asked for as fast as the server answers.
+            // Otherwise a watch that ends at once would be renewed as fast as the server answers.
             End::Over if began.elapsed() < POLL_INTERVAL => sleep(POLL_INTERVAL).await,
             End::Over => {}
             End::Failed => {
@@ -120,7 +120,7 @@ pub(super) async fn follow(api: Api, news: std::sync::Arc<News>) {
     }
 }
 
-/// What cannot be read now is read when somebody asks, who then gets the error.
+/// Reads the Lease. An error is ignored: the next reader of the record gets it.
 async fn look(api: &Api, news: &News) {
     if let Ok(found) = api.read().await {
         news.tell(found.map(|lease| lease.version_text().to_owned()));

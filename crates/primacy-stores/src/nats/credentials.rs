@@ -38,7 +38,7 @@ fn read(path: &Path, sources: &mut Sources) -> Result<Credentials, OpenError> {
     parse(&text).ok_or_else(|| OpenError::Refused { why: named(&"it holds no credentials of NATS") })
 }
 
-/// Each of the two stands on a line of its own, behind one that begins it.
+/// Parses a file of credentials: the JWT and the seed, each on the line after the one that begins it.
 fn parse(text: &str) -> Option<Credentials> {
     let mut lines = text.lines().map(str::trim);
     let mut next = || {
@@ -50,7 +50,7 @@ fn parse(text: &str) -> Option<Credentials> {
 }
 
 impl Credentials {
-    /// What the server is shown that has sent this number.
+    /// Returns the proof for the server that has sent this nonce.
     fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
         let mut auth = Auth::new();
         auth.jwt = Some(self.jwt.clone());

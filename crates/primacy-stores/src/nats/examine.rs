@@ -1,4 +1,4 @@
-//! What JetStream tells of a bucket, and what it does not.
+//! Checks of a bucket, as far as JetStream reports its state.
 
 use async_nats::jetstream::stream::{Info, StorageType};
 
@@ -53,7 +53,8 @@ fn is_on_disk(info: &Info) -> Check {
     }
 }
 
-/// Whether an acknowledged write is flushed. That is a setting of the server, which no client is told.
+/// Checks that an acknowledged write is flushed. That is a setting of the server, which it does not
+/// report to clients.
 fn flushes(server: &str) -> Check {
     const NAME: &str = "what was answered survives a crash";
     let why = "a server acknowledges what it has not flushed, up to two minutes before. A power cut that hits the only replica, or a \

@@ -25,16 +25,16 @@ use super::settings::{Login, Settings};
 use crate::background::{self, Aborted};
 use crate::open::OpenError;
 
-/// How long a server may take until it can be used, before the next one is tried: half a dozen round trips.
+/// The time for a server to become usable, before the next one is tried: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long an open waits for the connection, and then for the bucket.
+/// The time that an open waits for the connection, and then for the bucket.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a request may take. It is a fraction of a lease of usual length.
+/// The time limit of a request. It is a fraction of a lease of usual length.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often the server is asked whether it is there. After three that are not answered another one is looked for.
+/// The interval between pings of the server. After three without an answer, the client looks for another server.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest pause between two attempts to connect. The library's own pauses grow to four seconds, and would make an outage so
@@ -47,8 +47,8 @@ const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// Where a key that was deleted says so.
 const OPERATION: &str = "KV-Operation";
 
-/// What the server says of a write that names another sequence number than the newest, where another write of the key is
-/// under way.
+/// The server's error for a write that names another sequence number than the newest, where another write of the key is under
+/// way.
 const WRONG_LAST_SEQUENCE_CONSTANT: ErrorCode = ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT;
 
 /// Why a request has no answer.
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// What is under a key.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// No record. The number is that of the marker in its place, 0 if there is none.
@@ -94,10 +94,10 @@ impl Entry {
     }
 }
 
-/// What has been heard of an election.
+/// The changes heard of an election.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
-    /// How often something was.
+    /// The number of changes.
     pub(super) count: u64,
     /// The version that was named last; 0 is absence.
     pub(super) version: u64,
@@ -106,7 +106,7 @@ pub(super) struct Heard {
 /// A connection that looks for another server by itself when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
-    /// Started by the first who waits for a change, or not at all if the stores' thread could not be.
+    /// Started by the first wait for a change, or not at all if the stores' thread could not be.
     watcher: OnceLock<Option<Aborted<()>>>,
 }
 
@@ -115,9 +115,9 @@ struct Inner {
     /// The elections that are open over this connection, by their keys, and what has been heard of each.
     elections: Mutex<HashMap<String, watch::Sender<Heard>>>,
     ready: OnceCell<Ready>,
-    /// How many servers keep the bucket, as it was found last.
+    /// The number of servers that keep the bucket, as it was found last.
     replicas: AtomicUsize,
-    /// What speaks against this bucket has been said.
+    /// True if the warnings about this bucket have been logged.
     has_warned: AtomicBool,
 }
 
@@ -128,7 +128,7 @@ struct Ready {
     stream: Stream<()>,
 }
 
-/// What asks and writes over the link; to be used on the stores' thread.
+/// A handle for requests over the link; to be used on the stores' thread.
 #[derive(Clone)]
 pub(super) struct Handle(Arc<Inner>);
 
@@ -144,14 +144,14 @@ impl Link {
         Self { inner: Arc::new(inner), watcher: OnceLock::new() }
     }
 
-    /// What will be heard of a key.
+    /// Returns a receiver of the changes of a key.
     pub(super) fn listen_for(&self, key: &str) -> watch::Receiver<Heard> {
         let (sender, receiver) = watch::channel(Heard::default());
         self.inner.elections().insert(key.to_owned(), sender);
         receiver
     }
 
-    /// Nobody wants to hear of it any more.
+    /// Removes the receiver of a key's changes.
     pub(super) fn forget(&self, key: &str) {
         self.inner.elections().remove(key);
     }
@@ -171,7 +171,7 @@ impl Link {
         Handle(Arc::clone(&self.inner))
     }
 
-    /// What the stream of the bucket is like now, and the version of the server that is asked.
+    /// Returns the present state of the bucket's stream, and the version of the server that answers.
     pub(super) async fn look(&self) -> Result<(Info, String), OpenError> {
         let handle = self.handle();
         let looking = background::run(async move {
@@ -186,7 +186,7 @@ impl Link {
         looking.await.map_err(|why| OpenError::Unavailable { why })?
     }
 
-    /// Sees to it that changes are told.
+    /// Starts the watch of the bucket, if it has not been started.
     pub(super) fn watch(&self) {
         self.watcher.get_or_init(|| background::spawn(Arc::clone(&self.inner).watch()).ok());
     }
@@ -365,14 +365,14 @@ impl Inner {
         })
     }
 
-    /// Tells what changes in the bucket, as long as somebody listens.
+    /// Watches the bucket, and notifies the elections of changes.
     async fn watch(self: Arc<Self>) {
         loop {
             if let Some(ready) = self.ready.get()
                 && let Ok(bucket) = ready.context.get_key_value(&self.settings.bucket).await
                 && let Ok(mut entries) = bucket.watch_all().await
             {
-                // An error ends the watch, and another one is begun. What was missed is found by those who look.
+                // An error ends the watch, and another one is begun. Changes missed meanwhile are found by reads.
                 while let Some(Ok(entry)) = entries.next().await {
                     let is_record = entry.operation == Operation::Put;
                     let version = if is_record { entry.revision } else { 0 };
@@ -386,7 +386,7 @@ impl Inner {
     }
 }
 
-/// What a message of the bucket's stream says of its key.
+/// Reads the entry out of a message of the bucket's stream.
 fn entry(message: &StreamMessage) -> Entry {
     let sequence = message.sequence;
     match message.headers.get(OPERATION).map(header::HeaderValue::as_str) {
@@ -395,11 +395,11 @@ fn entry(message: &StreamMessage) -> Entry {
     }
 }
 
-/// What an error means for a write: only of those named here is it known that nothing was written.
+/// Interprets an error of a write: only for those named here is it known that nothing was written.
 fn unwritten(error: &PublishError) -> Failure {
     match error.kind() {
         PublishErrorKind::WrongLastSequence => Failure::Conflict,
-        // Nobody was there to take it: the stream has no leader now, or is gone.
+        // No server was there to take it: the stream has no leader now, or is gone.
         PublishErrorKind::StreamNotFound => {
             Failure::NotDone("the bucket's stream has no leader now, or is gone".to_owned())
         }
@@ -441,8 +441,8 @@ impl fmt::Debug for Link {
     }
 }
 
-/// How long is waited before an attempt to connect, the first of which has the number 1. That one waits for nothing: a guardian
-/// that connects to tell of a death would keep all others waiting.
+/// Returns the pause before an attempt to connect, the first of which has the number 1. The first does not wait: a guardian that
+/// connects to report a death would keep all other nodes waiting.
 fn connect_pause(attempt: usize) -> Duration {
     let doubled = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(u32::BITS - 1);
     let pause = if doubled == 0 { 0 } else { 1_u64 << doubled };

@@ -1,4 +1,5 @@
-//! What a URL says: `nats://USER:PASSWORD@HOST:PORT,HOST2/BUCKET?ca=FILE&cert=FILE&key=FILE&tls=on&creds=FILE&sync=always`.
+//! The settings of a URL:
+//! `nats://USER:PASSWORD@HOST:PORT,HOST2/BUCKET?ca=FILE&cert=FILE&key=FILE&tls=on&creds=FILE&sync=always`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,11 +10,11 @@ use crate::location::Location;
 use crate::open::OpenError;
 use crate::tls::Files;
 
-/// How a URL of this store is written.
+/// The form of a URL of this store.
 const FORM: &str = "nats://HOST,HOST/BUCKET, with USER:PASSWORD@ or TOKEN@ before the hosts, :PORT behind each, and \
                     ?creds=FILE, ca=FILE, cert=FILE, key=FILE, tls=on, sync=always";
 
-/// Where servers listen unless they are told otherwise.
+/// The default port of servers.
 const DEFAULT_PORT: u16 = 4222;
 
 /// The bucket where the URL does not say.
@@ -22,7 +23,7 @@ const DEFAULT_BUCKET: &str = "primacy";
 /// The longest name of a bucket, in bytes.
 const BUCKET_LENGTH_MAX: usize = 200;
 
-/// Which servers, and as whom.
+/// The servers, the login, the bucket and TLS.
 #[derive(Clone)]
 pub(super) struct Settings {
     /// One or more.
@@ -31,12 +32,12 @@ pub(super) struct Settings {
     pub(super) bucket: String,
     /// The connection must be encrypted.
     pub(super) requires_tls: bool,
-    /// Whoever wrote the URL says that the servers flush before they answer, which no client is told.
+    /// True if the URL states that the servers flush before they answer, which no client can find out.
     pub(super) is_synced: bool,
     pub(super) tls: ClientConfig,
 }
 
-/// Who this is.
+/// The client's credentials.
 #[derive(Clone)]
 pub(super) enum Login {
     None,
@@ -50,7 +51,7 @@ pub(super) enum Login {
 }
 
 impl Settings {
-    /// Takes apart what stands behind `nats:`.
+    /// Parses the part of a URL after `nats:`.
     ///
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for a file of TLS that cannot be used.
@@ -95,8 +96,8 @@ impl Settings {
             )));
         }
         let authorities = location.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
-        // Also where it is not asked for: a server may, and then the library would take whatever provider of cryptography the
-        // program has.
+        // Also where the URL does not require TLS: a server may, and then the library would use the program's own provider of
+        // cryptography.
         let tls = files.client()?;
         Ok(Self { authorities, login, bucket: bucket.to_owned(), requires_tls, is_synced, tls })
     }

@@ -1,4 +1,4 @@
-//! A bucket: how its store is asked, what its answers mean, and whether it honours conditions.
+//! A bucket: requests to its store, the meaning of its answers, and a trial of its conditional writes.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::open::OpenError;
 
-/// How long a request may take, with all that belongs to it. A store takes some tens of milliseconds, and now and then a
-/// second; what takes longer than this is of no use to a lease.
+/// The time limit of an operation, with all its requests. A store takes some tens of milliseconds, and now and then a second; a
+/// longer one is of no use to a lease.
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The object on which it is tried whether conditions are honoured. No election's object has this name.
@@ -23,12 +23,12 @@ const PROBE: &str = "primacy.probe";
 const NO_ETAG: &str = "\"00000000000000000000000000000000\"";
 const NO_GENERATION: &str = "1";
 
-/// How many writes that name the same version are sent at once, and how often. Each of them costs money, and of a store that
-/// compares first and then writes, as good as every race has several winners. The doctor tries more.
+/// The number of writes that name the same version and are sent at once, and the number of such races. Each write costs money,
+/// and in a store that compares first and then writes, almost every race has several winners. The doctor tries more.
 const RIVALS: usize = 4;
 const RACES: usize = 2;
 
-/// How much of an error is shown. Some stores answer with pages.
+/// The length at which an error is cut off. Some stores answer with pages.
 const SHOWN_LENGTH_MAX: usize = 400;
 
 /// A store, and the place in it below which everything is.
@@ -40,7 +40,7 @@ pub(crate) struct Bucket {
     probed: OnceCell<()>,
 }
 
-/// What an error of the store says.
+/// The meaning of an error of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The condition does not hold.
@@ -56,7 +56,7 @@ pub(super) enum Meaning {
     Forbidden,
     /// The store does not know such requests.
     NotImplemented,
-    /// The store was not connected to, and so not asked.
+    /// The store was not connected to, so the request was not sent.
     NotAsked,
     /// Anything else: the request may have been done.
     Doubtful,
@@ -138,7 +138,7 @@ impl Bucket {
         write_probe(&*self.store, &self.path(PROBE), mode).await
     }
 
-    /// What it says of the store that it has answered a write like this, whose condition could not hold.
+    /// Judges the store by its answer to a write whose condition could not hold.
     fn judge(&self, answer: Result<(), Error>, condition: &str) -> Result<(), OpenError> {
         let store = &self.store;
         let refused = |why: String| Err(OpenError::Refused { why });
@@ -198,7 +198,7 @@ async fn write_probe(store: &dyn ObjectStore, path: &Path, mode: PutMode) -> Res
     store.put_opts(path, PutPayload::from(text), mode.into()).await.map(|_| ())
 }
 
-/// What an error says about what was done.
+/// Classifies an error of the store.
 pub(super) fn meaning(error: &Error) -> Meaning {
     match error {
         Error::Precondition { .. } | Error::NotModified { .. } => Meaning::Condition,

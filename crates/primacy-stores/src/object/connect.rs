@@ -27,13 +27,13 @@ use crate::replaced_files::{FromFiles, Sources};
 use crate::shared::Shared;
 use crate::tls::Files;
 
-/// How long connecting may take.
+/// The time for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The most that is read of an answer that is no content of an object: an error, or credentials. In bytes.
 const ANSWER_MAX: usize = 256 * 1024;
 
-/// The section of a file of credentials that is read, and what stands before the first.
+/// The section of a file of credentials that is read, besides the lines before the first section.
 const SECTION: &str = "[default]";
 
 /// The variables of the environment that name files of credentials, which the stores read when they are built.
@@ -50,7 +50,7 @@ type Build = fn(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>;
 /// The connections that the elections of this process share.
 static BUCKETS: Shared<Arc<Bucket>> = Shared::new();
 
-/// What a URL says that all kinds understand.
+/// The settings of a URL that all kinds of stores understand.
 pub(crate) struct Settings {
     pub(crate) bucket: String,
     pub(crate) location: Location,
@@ -71,7 +71,7 @@ pub(crate) async fn open(address: Address, form: &'static str, build: Build) -> 
     Ok(Opened::Register(Arc::new(register)))
 }
 
-/// What is not known of any object store, for it tells nobody; which is said, so that it is not taken for known.
+/// Reports the properties that no object store tells its clients as unknown, so that they are not taken for known.
 pub(crate) fn examine(address: &Address, form: &'static str, build: Build) -> Examination {
     let built = build_store(&address.rest, form, build);
     Box::pin(async move {
@@ -114,8 +114,8 @@ pub(crate) fn build_store(
     Ok((Arc::new(Reread(built)), prefix))
 }
 
-/// The object store of a URL `s3:`, `gs:` or `az:`, and what stands behind the bucket in it: for a
-/// [document](super::ObjectDocument) or a fenced object in the same place as an election. Nothing is asked of the store.
+/// Returns the object store of a URL `s3:`, `gs:` or `az:`, and the part of the URL after the bucket: for a
+/// [document](super::ObjectDocument) or a fenced object in the same place as an election. No request is sent to the store.
 ///
 /// # Errors
 /// As of [`open_any`](crate::open_any).
@@ -180,7 +180,7 @@ impl Settings {
         self.credentials.iter().map(named).collect()
     }
 
-    /// What asks the store.
+    /// Returns the connector for the store.
     pub(crate) fn connector(&self) -> Connector {
         Connector { tls: self.tls.clone() }
     }

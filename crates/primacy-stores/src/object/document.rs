@@ -18,9 +18,9 @@ use crate::document::{Content, Document, LENGTH_MAX, check_length};
 use crate::open::OpenError;
 use crate::register::{Pending, ReadError, SetError};
 
-/// How often a write is sent that the store puts off because another one is under way (409 of S3).
+/// The number of times a write is sent that the store puts off because another one is under way (409 of S3).
 const SENDINGS_MAX: u32 = 6;
-/// How long it waits in between, times the number of the sending; up to twice that, so that two do not keep meeting.
+/// The pause between two sendings, times the number of the sending; up to twice that, so that two writers do not keep meeting.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
 /// One object, as a [`Document`].
@@ -71,10 +71,10 @@ impl ObjectDocument {
         probed.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))
     }
 
-    /// Sends a write of the object itself that names a version which it has not, as one does that was paused while another
-    /// wrote; after [`probe`](Self::probe), and so only where the store has refused such a write already. It has the bytes and
-    /// the attributes that are there, so that little is lost where it is let in all the same: whatever somebody else writes
-    /// between the reading and the writing, and tags.
+    /// Sends a write of the object itself that names a version which it does not have, as a writer does that was paused while
+    /// another one wrote; after [`probe`](Self::probe), and so only where the store has refused such a write already. It has
+    /// the present bytes and attributes, so that little is lost where it is admitted all the same: tags, and everything
+    /// written between the reading and the writing.
     pub async fn try_stale_write(&self) -> StaleWrite {
         if let Err(error) = self.probe().await {
             return StaleWrite::Unknown { why: error.to_string() };
@@ -153,7 +153,7 @@ impl Document for ObjectDocument {
     }
 }
 
-/// What a store said to a write that names a version which the object has not.
+/// The answer of a store to a write that names a version which the object does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StaleWrite {
     /// The condition does not hold, and nothing was written.
@@ -164,7 +164,7 @@ pub enum StaleWrite {
     Absent,
     /// It was not tried, or not answered in a way from which anything follows.
     Unknown {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 }
@@ -178,11 +178,11 @@ struct Write {
     bytes: Vec<u8>,
 }
 
-/// What a look at the object says about a write.
+/// The result of a look at the object after a write.
 enum Seen {
     /// It is done.
     Ours(Version),
-    /// What it was to replace is still there.
+    /// The version that it was to replace is still there.
     Expected,
     /// Something else is there.
     Other,
@@ -203,15 +203,15 @@ impl Write {
             let why = shown(&error);
             match (meaning(&error), &self.mode) {
                 (Meaning::Condition, _) => {
-                    // Somebody between us and the store may have sent it twice, and the second met the first.
+                    // A proxy on the way may have sent it twice, and the second have met the first.
                     return match self.look().await {
                         Seen::Ours(version) => Ok(version),
                         Seen::Expected | Seen::Other => Err(SetError::Conflict),
                         Seen::Nothing(why) => Err(SetError::Unknown { why }),
                     };
                 }
-                // 409: nothing was written. Either there is an object already, or another write is under way, of which
-                // nobody knows yet whether it will succeed.
+                // 409: nothing was written. Either there is an object already, or another write is under way, whose outcome is
+                // not known yet.
                 (Meaning::Busy, _) => match self.look().await {
                     Seen::Ours(version) => return Ok(version),
                     Seen::Other => return Err(SetError::Conflict),
@@ -220,7 +220,7 @@ impl Write {
                     // It may have been sent twice on the way, and the second have met the first.
                     Seen::Nothing(why) => return Err(SetError::Unknown { why }),
                 },
-                // Told by the store itself, which has not done what it forbids or does not know.
+                // The store's own answers: it has not done what it forbids or does not know.
                 (
                     Meaning::NotAsked
                     | Meaning::Forbidden
@@ -268,7 +268,7 @@ async fn bounded<T: Send + 'static>(work: impl Future<Output = T> + Send + 'stat
     bounded.await?.map_err(|_| format!("there was no answer within {REQUEST_PATIENCE:?}"))
 }
 
-/// What reading errors of these kinds begin with.
+/// The beginnings of the errors of reads of these kinds.
 const FORBIDDEN: &str = "the credentials, or their rights, do not allow it; check them, and that they may read and \
                          write objects below the prefix and list the bucket";
 const NO_BUCKET: &str = "it is not there; make it, or name another one";
@@ -288,7 +288,7 @@ fn absent(error: &Error) -> Result<(), String> {
 }
 
 async fn fetch(store: &dyn ObjectStore, path: &Path, length_max: usize) -> Result<Option<Content>, String> {
-    // Content and version come in one answer, or somebody could write between the two.
+    // Content and version come in one answer, or a write could come between the two.
     let found = match store.get_opts(path, GetOptions::default()).await {
         Ok(found) => found,
         Err(error) => return absent(&error).map(|()| None),
@@ -335,7 +335,7 @@ fn version_of(found: &ObjectMeta) -> Result<Version, String> {
     Ok(format_version(found.e_tag.as_deref(), found.version.as_deref()))
 }
 
-/// What the two parts of a version begin with; a part that the store does not give is left out.
+/// The prefixes of the two parts of a version; a part that the store does not give is left out.
 const E_TAG: &str = "etag ";
 const GENERATION: &str = "version ";
 
@@ -349,7 +349,7 @@ fn parse_version(version: &Version) -> Option<UpdateVersion> {
     let text = std::str::from_utf8(version.as_bytes()).ok()?;
     let mut parsed = UpdateVersion { e_tag: None, version: None };
     for line in text.strip_suffix('\n')?.split('\n') {
-        // They stand in the head of a request.
+        // They are sent in the head of a request.
         if !line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return None;
         }

@@ -21,7 +21,7 @@ fn held(token: u64, nonce: u64) -> Record {
     Record { holder, nonce, ..Record::released(FencingToken(token), Duration::from_millis(10_500)) }
 }
 
-/// What the server makes of what is sent to it.
+/// The object that the server makes of a request.
 fn kept(body: &[u8], version: u64) -> Value {
     let mut object: Value = serde_json::from_slice(body).unwrap();
     object["metadata"]["resourceVersion"] = version.to_string().into();
@@ -70,7 +70,7 @@ fn a_record_comes_back_as_it_was_and_others_can_read_the_rest() {
     assert_eq!(spec["leaseDurationSeconds"], 12, "rounded up, and a second more");
     assert_eq!(spec["leaseTransitions"], 0);
     assert_eq!(spec["acquireTime"], "2027-01-15T08:00:00.000000Z");
-    // The server may spell times otherwise, and somebody may put a label there.
+    // The server may spell times otherwise, and an operator may put a label there.
     let mut other = object.clone();
     other["spec"]["renewTime"] = "2027-01-15T08:00:00Z".into();
     other["metadata"]["labels"] = json!({"a": "b"});
@@ -106,7 +106,7 @@ fn a_duration_that_somebody_patches_takes_the_lease_from_nobody_and_binds_nobody
     // The next renewal says it again, for others.
     let renewed = kept(&lease(&patched).replaced(&Record { nonce: 2, ..record.clone() }, at(3)).unwrap(), 2);
     assert_eq!(renewed["spec"]["leaseDurationSeconds"], 12);
-    // What a stranger claims that holds it itself counts: nothing else bounds how long it leads.
+    // The duration that another program claims for its own lead counts: nothing else limits it.
     let mut go = taken_by_client_go(&renewed, "go-1", 20);
     go["spec"]["leaseDurationSeconds"] = 3600.into();
     assert_eq!(lease(&go).record().unwrap().duration, Duration::from_secs(3600));
@@ -119,7 +119,7 @@ fn tokens_grow_with_every_change_of_hands() {
     let record = lease(&go).record().unwrap();
     assert_eq!(record.holder.as_ref().unwrap().identity.node.as_str(), "go-1");
     assert_eq!((record.token.0, record.duration), (1_800_000_000_001, Duration::from_secs(15)));
-    // A renewal is a sign of life, and no change of hands.
+    // A renewal changes the nonce, and not the holder.
     let mut renewed = go.clone();
     renewed["spec"]["renewTime"] = micro_time(at(22)).into();
     let seen = lease(&renewed).record().unwrap();
@@ -136,7 +136,7 @@ fn tokens_grow_with_every_change_of_hands() {
     assert_eq!(token(&back), 1_800_000_000_003);
     assert_eq!(back["spec"]["leaseTransitions"], 3, "as client-go would count");
     assert_eq!(token(&taken_by_client_go(&back, "go-2", 80)), 1_800_000_000_004);
-    // One that does not count, as Python's client does not.
+    // A client that does not count transitions, such as Python's.
     let mut uncounted = taken_by_client_go(&back, "python", 80);
     uncounted["spec"]["leaseTransitions"] = 3.into();
     assert_eq!(token(&uncounted), 1_800_000_000_004);
@@ -206,7 +206,7 @@ fn what_is_no_record_is_left_alone_whoever_holds_the_lease() {
             assert!(lease.replaced(&held(6, 2), at(2)).is_err());
         }
     }
-    // A mark that is none is one of somebody else.
+    // An invalid annotation counts as written by another program.
     let mut object = ours;
     object["metadata"]["annotations"][WRITTEN] = "{".into();
     assert_eq!(token(&object), CREATED_MILLIS + 1);

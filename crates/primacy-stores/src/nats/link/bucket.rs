@@ -10,21 +10,21 @@ use super::super::settings::Settings;
 use super::told;
 use crate::open::OpenError;
 
-/// How many servers keep a bucket that this store makes: one may be lost.
+/// The number of servers that keep a bucket made by this store: one may be lost.
 pub(in super::super) const REPLICAS: usize = 3;
 
 /// A bucket that was found.
 pub(super) struct Found {
-    /// How many servers keep it.
+    /// The number of servers that keep it.
     pub(super) replicas: usize,
-    /// What whoever opens it should know.
+    /// Warnings for the operator.
     pub(super) warnings: Vec<String>,
 }
 
-/// Finds the stream of the bucket, or makes it if `create` says so.
+/// Finds the stream of the bucket, or makes it if `create` is set.
 ///
 /// # Errors
-/// [`OpenError::Refused`] for a bucket whose records go away by themselves, and for servers without JetStream;
+/// [`OpenError::Refused`] for a bucket that does not keep its records, and for servers without JetStream;
 /// [`OpenError::Unavailable`] if there is no answer, or no bucket.
 pub(super) async fn find(
     context: &Context,
@@ -84,7 +84,7 @@ async fn make(context: &Context, stream: &str, name: &str) -> Result<Config, Ope
             Err(error) => match error.kind() {
                 CreateStreamErrorKind::JetStream(code)
                     if replicas > 1 && code.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => {}
-                // Somebody else has made it meanwhile, in another way.
+                // Another client has made it meanwhile, with other settings.
                 CreateStreamErrorKind::JetStream(code)
                     if code.error_code() == ErrorCode::STREAM_NAME_EXIST =>
                 {
@@ -123,7 +123,7 @@ pub(in super::super) fn is_before(server: &str, version: (u32, u32)) -> bool {
 /// The first version that can flush before it answers.
 pub(in super::super) const SYNCS: (u32, u32) = (2, 10);
 
-/// Whether a server of this version may be asked for a bucket with so many replicas; else why not.
+/// Checks that a server of this version can keep a bucket with so many replicas.
 pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<(), String> {
     if replicas > 1 && is_before(server, (2, 11)) {
         return Err(format!(
@@ -158,7 +158,7 @@ fn fault(config: &Config) -> Option<&'static str> {
     faults.into_iter().find_map(|(is_there, fault)| is_there.then_some(fault))
 }
 
-/// What speaks against a bucket.
+/// Refuses an unfit bucket; returns warnings about any other.
 fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
     let name = &settings.bucket;
     if let Some(fault) = fault(config) {
@@ -221,7 +221,7 @@ mod tests {
         for old in ["2.9.10", "1.99", "", "x"] {
             assert!(matches!(judge(&safe, old), Err(OpenError::Refused { .. })), "{old}");
         }
-        // With a limit that is reached, one that discards new entries refuses to write, and keeps what it has.
+        // At its limit, a bucket that discards new entries refuses to write, and keeps its content.
         let full = Config { max_bytes: 1, discard: DiscardPolicy::New, ..safe.clone() };
         assert_eq!(judge(&full, "2.11.0"), Ok(Vec::new()));
         let source = || Source { name: "other".to_owned(), ..Source::default() };

@@ -1,4 +1,4 @@
-//! Whatever the API server answers: a record that takes the place of what is there is read as it was meant.
+//! Any answers of the API server: a record that takes the place of the present one is read as it was meant.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn kubernetes_lease() {
         let nonce = old.nonce.wrapping_add(1);
         let token = FencingToken(old.token.0.saturating_add(1));
         for record in [held(token.0, nonce), Record { nonce, ..Record::released(token, Duration::ZERO) }] {
-            // A Lease whose fields are of other kinds is refused, and not written over.
+            // A Lease whose fields are of other kinds is refused, and not overwritten.
             let Ok(written) = lease.replaced(&record, at(0)) else { continue };
             let again =
                 Lease::parse(&written).and_then(|lease| lease.record().map_err(|error| error.to_string()));
