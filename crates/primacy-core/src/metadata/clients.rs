@@ -1,7 +1,7 @@
-//! What the clients of one node wait for.
+//! The open requests of the clients of one node.
 //!
-//! A node writes down what its clients want until it has seen it applied, and tells it to each new leader again. A request that
-//! comes twice is applied once: it carries the process life that sends it, and a number.
+//! A node keeps its clients' requests until it has seen them applied, and sends them to each new leader again. A
+//! request that comes twice is applied once: it carries the incarnation of its sender, and a number.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -12,52 +12,52 @@ use crate::id::Identity;
 use crate::term::LeaderSequence;
 use crate::time::{Duration, Instant};
 
-/// How many questions wait for a leader. Whoever asks gives up after some seconds, of which nothing is heard here; without a leader
-/// the questions of hours would be kept.
+/// The highest number of questions that wait for a leader. Their clients give up after some seconds, which is not
+/// reported here; without a leader the questions of hours would be kept.
 const WAITING_MAX: usize = 65_536;
 
 /// A client's name for its question, which the answer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What is waited for.
+/// The requests that wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
     me: Identity,
     next: u64,
-    /// Writes that are not known to be applied, by their sequence; without a ticket if this node itself wants it.
+    /// The writes that are not known to be applied, by their sequence; without a ticket if this node itself wants it.
     writes: BTreeMap<u64, (Option<Ticket>, Arc<[u8]>)>,
-    /// Those of them that the present leader has not been told.
+    /// The writes that the present leader has not been sent.
     untold: BTreeSet<u64>,
-    /// Reads that wait for a leader to say how far the state must be.
+    /// The reads that wait for a leader to report how far the state must be.
     reads: BTreeMap<u64, Vec<Ticket>>,
-    /// How many they are.
+    /// The number of these reads.
     reads_waiting: usize,
-    /// The number of the last time that the leader was asked something.
+    /// The number of the last round of questions to the leader.
     round: u64,
-    /// Reads that wait until this node has applied so much.
+    /// The reads that wait until this node has applied a record.
     behind: Vec<(LeaderSequence, Ticket)>,
-    /// Who wants to know of a session, or keep it alive, and from which round on. An answer to an earlier one was true before the
-    /// question.
+    /// The questions about sessions, to look at one or keep it alive, each with the round from which on an answer
+    /// counts. An answer to an earlier one was true before the question.
     sessions: BTreeMap<(SessionId, Keep), Vec<(u64, Ticket)>>,
-    /// How many want to know.
+    /// The number of these questions.
     sessions_waiting: usize,
-    /// When what has gathered is told.
+    /// The time at which the gathered requests are sent.
     pub(super) flush_at: Option<Instant>,
-    /// When all of it is told again.
+    /// The time at which all of them are sent again.
     pub(super) again_at: Option<Instant>,
 }
 
-/// Whether a session is to be kept alive, or only looked at.
+/// A choice between looking at a session and keeping it alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Keep {
-    /// It is looked at.
+    /// The session is looked at.
     Look,
-    /// It is kept alive.
+    /// The session is kept alive.
     Alive,
 }
 
-/// What the leader is told: all that has gathered.
+/// The gathered requests, which the leader is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct News {
     pub(super) writes: Vec<Arc<[u8]>>,
@@ -83,7 +83,7 @@ impl Clients {
         }
     }
 
-    /// How many writes are not known to be applied.
+    /// The number of writes that are not known to be applied.
     pub(super) fn open(&self) -> usize {
         self.writes.len()
     }
@@ -98,19 +98,20 @@ impl Clients {
         (sequence, payload)
     }
 
-    /// This node leads no more. What it wanted of itself as the leader, another one judges anew.
+    /// Forgets this node's own requests, because it leads no more: another leader judges anew.
     pub(super) fn forget_own(&mut self) {
         self.writes.retain(|_, (ticket, _)| ticket.is_some());
         self.untold.retain(|sequence| self.writes.contains_key(sequence));
     }
 
-    /// The present leader has to be told this write.
+    /// Notes that the present leader has to be sent this write.
     pub(super) fn tell(&mut self, now: Instant, sequence: u64) {
         self.untold.insert(sequence);
         self.flush_at.get_or_insert(now);
     }
 
-    /// A write was applied; who waits for it, if anyone does. `None` if nobody waited any more, or it was none of this life's.
+    /// Handles an applied write; returns the ticket that waits for it. `None` if no client waited any more, or it was
+    /// none of this process.
     pub(super) fn applied(&mut self, client: Identity, sequence: u64) -> Option<Ticket> {
         if client != self.me {
             return None;
@@ -119,14 +120,14 @@ impl Clients {
         self.writes.remove(&sequence).and_then(|(ticket, _)| ticket)
     }
 
-    /// Those that wait for writes of which `was_applied` says so.
+    /// Returns the tickets of the writes for which `was_applied` holds.
     pub(super) fn settle(&mut self, was_applied: impl Fn(&Identity, u64) -> bool) -> Vec<Ticket> {
         let applied = self.writes.keys().copied().filter(|&sequence| was_applied(&self.me, sequence));
         let applied: Vec<u64> = applied.collect();
         applied.into_iter().filter_map(|sequence| self.applied(self.me, sequence)).collect()
     }
 
-    /// Somebody wants to read what was written before now.
+    /// Adds a read, which is to see all that was written before now.
     pub(super) fn read(&mut self, now: Instant, ticket: Ticket) {
         if self.reads_waiting >= WAITING_MAX {
             self.reads = self.reads.split_off(&(self.round + 1));
@@ -137,7 +138,7 @@ impl Clients {
         self.flush_at.get_or_insert(now);
     }
 
-    /// The leader says how far the state must be for all reads up to a round.
+    /// Handles the leader's report how far the state must be for all reads up to a round.
     pub(super) fn readable(&mut self, round: u64, number: LeaderSequence) {
         let later = self.reads.split_off(&(round.saturating_add(1)));
         for ticket in core::mem::replace(&mut self.reads, later).into_values().flatten() {
@@ -148,7 +149,7 @@ impl Clients {
         self.behind.drain(..given_up);
     }
 
-    /// The state is this far; the reads that can be done.
+    /// Returns the reads that can be done, now that the state is this far.
     pub(super) fn reached(&mut self, number: LeaderSequence) -> Vec<Ticket> {
         let (ready, behind) =
             core::mem::take(&mut self.behind).into_iter().partition(|&(needed, _)| needed <= number);
@@ -157,7 +158,7 @@ impl Clients {
         ready.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
-    /// Somebody wants to know of a session.
+    /// Adds a question about a session.
     pub(super) fn session(&mut self, now: Instant, ticket: Ticket, session: SessionId, keep: Keep) {
         if self.sessions_waiting >= WAITING_MAX {
             let round = self.round;
@@ -172,7 +173,7 @@ impl Clients {
         self.flush_at.get_or_insert(now);
     }
 
-    /// The leader has told of a session in answer to a round; who waits for that.
+    /// Handles the leader's report about a session in answer to a round; returns the tickets that wait for it.
     pub(super) fn session_told(&mut self, session: SessionId, keep: Keep, round: u64) -> Vec<Ticket> {
         let Some(waiting) = self.sessions.remove(&(session, keep)) else { return Vec::new() };
         let (told, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(from, _)| from <= round);
@@ -183,13 +184,13 @@ impl Clients {
         told.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
-    /// There is a new leader, or what was told may be lost: it is told again.
+    /// Sends everything again: there is a new leader, or messages may be lost.
     pub(super) fn tell_all(&mut self, now: Instant) {
         self.untold.extend(self.writes.keys());
         self.flush_at.get_or_insert(now);
     }
 
-    /// All that has gathered, for the leader.
+    /// Returns the gathered requests, for the leader.
     pub(super) fn gathered(&mut self, now: Instant, again_after: Duration) -> News {
         self.flush_at = None;
         let untold = core::mem::take(&mut self.untold);
@@ -205,13 +206,13 @@ impl Clients {
         });
         let sessions = self.sessions.keys().copied().collect();
         let waits = !(self.writes.is_empty() && self.reads.is_empty() && self.sessions.is_empty());
-        // What is told all the time does not put off what was told long ago.
+        // Frequent sends do not put off those of long ago.
         let again_at = self.again_at.filter(|&at| at > now).unwrap_or(now.after(again_after));
         self.again_at = waits.then_some(again_at);
         News { writes, round, sessions }
     }
 
-    /// All that has gathered, where this node leads itself.
+    /// Returns all gathered writes, where this node leads itself.
     pub(super) fn all_writes(&mut self) -> Vec<Arc<[u8]>> {
         self.untold.clear();
         self.flush_at = None;
@@ -219,13 +220,13 @@ impl Clients {
         self.writes.values().map(|(_, payload)| Arc::clone(payload)).collect()
     }
 
-    /// The reads that wait for a leader, where this node is it.
+    /// Takes the reads that wait for a leader, where this node is the leader.
     pub(super) fn take_reads(&mut self) -> Vec<Ticket> {
         self.reads_waiting = 0;
         core::mem::take(&mut self.reads).into_values().flatten().collect()
     }
 
-    /// The questions after sessions, where this node leads itself.
+    /// Returns the questions about sessions, where this node leads itself.
     pub(super) fn take_sessions(&mut self) -> Vec<(SessionId, Keep)> {
         self.sessions.keys().copied().collect()
     }
@@ -244,7 +245,8 @@ mod tests {
         clients.gathered(Instant::default(), Duration::from_secs(1))
     }
 
-    /// Whoever keeps a session alive counts from when it asked. An answer to an earlier question says nothing of that time.
+    /// A client that keeps a session alive counts from when it asked. An answer to an earlier question says nothing of
+    /// that time.
     #[test]
     fn who_asks_for_a_session_is_told_what_was_asked_after() {
         let (mut clients, session, now) = (clients(), SessionId::new(1).unwrap(), Instant::default());
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(clients.session_told(session, Keep::Look, first), [Ticket(1)]);
     }
 
-    /// It would end sessions by a clock that rules no more, though the next leader has kept them alive.
+    /// Another leader would end sessions by a clock that rules no more, though it has kept them alive.
     #[test]
     fn what_a_leader_wanted_itself_no_other_leader_is_told() {
         let (mut clients, session) = (clients(), SessionId::new(1).unwrap());

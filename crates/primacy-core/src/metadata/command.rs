@@ -1,7 +1,7 @@
-//! What may be asked of the replicated map, and what it answers.
+//! The commands and reads of the replicated map, and their answers.
 //!
-//! A [`Command`] changes the state on every node in the same way; a [`Read`] looks at it on one. The types say all that
-//! the requests of etcd's third interface can say, so that a server can answer those without a state of its own.
+//! A [`Command`] changes the state on every node in the same way; a [`Read`] looks at it on one. The types can express
+//! all requests of etcd's third interface, so that a server can answer those without a state of its own.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,7 +20,7 @@ mod short;
 
 pub use check::{OPERATIONS_IN_ALL_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RequestLimits, TIME_TO_LIVE_MAX};
 
-/// Bytes that several may hold and nobody changes.
+/// Bytes that are shared and never changed.
 pub type Bytes = Arc<[u8]>;
 
 /// The number of a change to the map: each command that changes any entry makes the next one.
@@ -30,7 +30,7 @@ pub type Bytes = Arc<[u8]>;
 pub struct Version(pub u64);
 
 impl Version {
-    /// That of the empty map.
+    /// The version of the empty map.
     pub const FIRST: Self = Self(1);
 
     /// The version after this one.
@@ -49,7 +49,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The number of a session. Whoever begins it chooses it: any number but 0, which means none.
+/// The number of a session, chosen by the client that begins it: any number but 0, which means none.
 ///
 /// It has a sign because a comparison may ask for a smaller one, and clients choose negative ones too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,12 +78,12 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Which keys are meant.
+/// A choice of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keys {
     /// This one.
     One(Bytes),
-    /// From the first on, up to the second, which is none of them. None at all if the second is not above the first.
+    /// From the first on, up to the second, which is excluded. Empty if the second is not above the first.
     Between(Bytes, Bytes),
     /// This one and all above it.
     From(Bytes),
@@ -115,7 +115,7 @@ impl Keys {
         }
     }
 
-    /// Whether this key is among them.
+    /// True if this key is among them.
     #[must_use]
     pub fn contain(&self, key: &[u8]) -> bool {
         match self {
@@ -129,19 +129,19 @@ impl Keys {
 /// Asks for entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Of which keys.
+    /// The keys.
     pub keys: Keys,
-    /// As they were at this version; `None` for now.
+    /// The version at which they are read; `None` for now.
     pub at: Option<Version>,
-    /// How many at most; `None` for all.
+    /// The highest number of entries; `None` for all.
     pub limit: Option<NonZeroU64>,
-    /// In which order, before the limit cuts.
+    /// The order, before the limit cuts.
     pub order: Order,
-    /// Only those that were made within these bounds.
+    /// The versions that made the entries: others are left out.
     pub made: Bounds,
-    /// Only those that were last changed within these bounds.
+    /// The versions that last changed the entries: others are left out.
     pub changed: Bounds,
-    /// What of them.
+    /// The parts of the entries that are returned.
     pub wanted: Wanted,
 }
 
@@ -161,32 +161,32 @@ impl Read {
     }
 }
 
-/// An order of entries. Those that are equal in it stay in the order of their keys.
+/// An order of entries. Equal entries stay in the order of their keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Order {
-    /// By what.
+    /// The sort key.
     pub key: SortKey,
-    /// Which end comes first.
+    /// The end that comes first.
     pub direction: Direction,
 }
 
-/// By what entries are ordered.
+/// A sort key of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortKey {
     /// The bytes of the key.
     #[default]
     Key,
-    /// How often it was written since it was made.
+    /// The number of writes since it was made.
     Writes,
-    /// When it was made.
+    /// The version that made it.
     MadeAt,
-    /// When it was last changed.
+    /// The version that last changed it.
     ChangedAt,
     /// The bytes of the value.
     Value,
 }
 
-/// Which end comes first.
+/// The end of an order that comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The lowest.
@@ -213,14 +213,14 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Whether this version is within them.
+    /// True if this version is within them.
     #[must_use]
     pub fn contain(&self, version: Version) -> bool {
         (self.from..=self.to).contains(&version)
     }
 }
 
-/// What of the entries is wanted.
+/// The parts of the entries that a read returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// All of each.
@@ -228,11 +228,11 @@ pub enum Wanted {
     Entries,
     /// All but the values, which are empty in the answer.
     Keys,
-    /// How many there are, and none of them.
+    /// The number of entries, and none of them.
     Count,
 }
 
-/// Whether the entry before the change is returned.
+/// A choice whether the entry before the change is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Previous {
     /// No.
@@ -242,16 +242,16 @@ pub enum Previous {
     Wanted,
 }
 
-/// Puts something in the place of what is there, or does not.
+/// Replaces a part of an entry, or keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Replace<T> {
-    /// Puts this there.
+    /// Replaces it with this.
     With(T),
-    /// Keeps what is there. There must be an entry, or it is [`Refusal::KeyNotFound`].
+    /// Keeps the present one. There must be an entry, or it is [`Refusal::KeyNotFound`].
     Keep,
 }
 
-/// Writes one key. Mostly [`Write::new`] says it all.
+/// Writes one key. Mostly [`Write::new`] suffices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The key.
@@ -260,87 +260,87 @@ pub struct Write {
     pub value: Replace<Bytes>,
     /// The session with which it goes; `None` if it stays.
     pub session: Replace<Option<SessionId>>,
-    /// Whether the entry that was there is returned.
+    /// Wanted if the entry that was there is to be returned.
     pub previous: Previous,
 }
 
 /// Deletes keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// Which.
+    /// The keys to delete.
     pub keys: Keys,
-    /// Whether the entries that were there are returned.
+    /// Wanted if the entries that were there are to be returned.
     pub previous: Previous,
 }
 
-/// How what is there stands to what is given.
+/// A relation of a present number or value to a given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Relation {
-    /// They are equal.
+    /// The two are equal.
     Equal,
-    /// They are not.
+    /// The two are not equal.
     NotEqual,
-    /// What is there is greater.
+    /// The present one is greater.
     Greater,
-    /// What is there is less.
+    /// The present one is less.
     Less,
 }
 
-/// What of an entry is compared, and with what. The numbers have a sign, so that one that no entry can have compares as it
-/// should; of a key without an entry all numbers are 0.
+/// A compared part of an entry, with the given number or value. The numbers have a sign, so that one that no entry can
+/// have compares as it should; for a key without an entry all numbers are 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Compared {
-    /// How often it was written since it was made.
+    /// The number of writes since it was made.
     Writes(i64),
-    /// When it was made.
+    /// The version that made it.
     MadeAt(i64),
-    /// When it was last changed.
+    /// The version that last changed it.
     ChangedAt(i64),
     /// The number of its session, 0 for none.
     Session(i64),
-    /// Its value. Nothing holds of the value of a key without an entry, not even that it is another one.
+    /// Its value. No comparison holds for the value of a key without an entry, not even that it is another one.
     Value(Bytes),
 }
 
-/// Says something of all entries of some keys. Where there is none, it is said of one whose numbers are 0.
+/// A condition on all entries of some keys. If there is none, it is on an entry whose numbers are 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comparison {
     /// The keys.
     pub keys: Keys,
-    /// How what is there must stand to what is given.
+    /// The relation of the present number or value to the given one.
     pub relation: Relation,
-    /// What is compared, with what is given.
+    /// The compared part, with the given number or value.
     pub compared: Compared,
 }
 
-/// If all comparisons hold, one thing, else another one; in one step.
+/// Does one list of operations if all comparisons hold, else another one; in one step.
 ///
 /// The comparisons of nested transactions too are judged before anything is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// What must hold.
+    /// The conditions.
     pub comparisons: Vec<Comparison>,
-    /// What is done if all hold, in order.
+    /// The operations if all conditions hold, in order.
     pub then: Vec<Operation>,
-    /// What is done if one does not.
+    /// The operations if one does not hold.
     pub otherwise: Vec<Operation>,
 }
 
-/// Something that is done to entries.
+/// An operation on entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Returns some.
+    /// Returns entries.
     Read(Box<Read>),
-    /// Writes one.
+    /// Writes one entry.
     Write(Write),
-    /// Deletes some.
+    /// Deletes entries.
     Delete(Delete),
-    /// Does several things, or several others.
+    /// Does one list of operations, or another one.
     Transaction(Transaction),
 }
 
 impl Operation {
-    /// Whether it can change nothing, whatever holds.
+    /// True if it can change nothing, whatever conditions hold.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         match self {
@@ -353,18 +353,19 @@ impl Operation {
     }
 }
 
-/// What is replicated: it has the same effect on every node.
+/// A replicated command: it has the same effect on every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Does something to entries.
+    /// Does an operation on entries.
     Operate(Operation),
-    /// Forgets what entries were before this version. Reading at this one stays possible.
+    /// Forgets the entries of before this version. Reading at this version stays possible.
     Compact(Version),
     /// Begins a session.
     Begin {
         /// Its number.
         session: SessionId,
-        /// How long it lives without being kept alive. The state only tells it again: who has a clock proposes [`Self::End`].
+        /// The time for which it lives without being kept alive. The state only reports it: the leader, which has a
+        /// clock, proposes [`Self::Expire`].
         time_to_live: Duration,
     },
     /// Ends a session that was begun with [`Self::Begin`], and deletes its entries, all in one version.
@@ -372,44 +373,46 @@ pub enum Command {
         /// Its number.
         session: SessionId,
     },
-    /// Ends a session whose time is over, however it was begun, or that of a node which is gone. For the leader alone, who has the clock.
+    /// Ends a session whose time is over, however it was begun, or that of a node which is gone. For the leader alone,
+    /// which has the clock.
     Expire {
         /// Its number.
         session: SessionId,
     },
-    /// Forgets which requests of this node were applied: for one that comes back with a disk that knows nothing of its past.
+    /// Forgets which requests of this node were applied: for a node that comes back with a disk that knows nothing of
+    /// its past.
     Forget {
         /// The node.
         node: NodeId,
     },
-    /// Sets how large the state may become.
+    /// Sets the limits on the size of the state.
     Limit(Limits),
     /// Sets the secret that all nodes share, unless there is one.
     Share(Secret),
-    /// Wants something of partitions, or tells of a node that may have some.
+    /// Changes partitions, or reports a node that may have some.
     Partitions(partitions::Command),
 }
 
-/// Bytes that nobody can guess, which all nodes share: for what one of them signs and another one accepts.
+/// Unguessable bytes, which all nodes share: one of them signs with them, and another one accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Secret(pub [u8; 32]);
 
-/// Without the bytes.
+/// Shows the type without the bytes.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
 }
 
-/// How large the state may become. A part of it, since all nodes must refuse the same.
+/// The limits on the size of the state. A part of the state, since all nodes must refuse the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Of entries and sessions, in bytes, with what each costs besides its contents. What would exceed it is
+    /// The limit on entries and sessions, in bytes, with the overhead of each. A command that would exceed it is
     /// [`Refusal::NoSpace`], unless it makes an entry no larger.
     pub quota: u64,
-    /// Of what entries were before, in bytes. Beyond it, the oldest is compacted away.
+    /// The limit on the history, in bytes. Beyond it, the oldest is compacted away.
     pub history_bytes: u64,
-    /// Of what entries were before, in changes. Beyond it, the oldest is compacted away.
+    /// The limit on the history, in changes. Beyond it, the oldest is compacted away.
     pub history_changes: u64,
 }
 
@@ -427,8 +430,8 @@ impl Default for Limits {
 impl Limits {
     /// The quota unless another one is set: 512 MiB, for the state is held in memory.
     pub const QUOTA: u64 = 512 << 20;
-    /// The bytes of history unless set otherwise: 16 MiB, some 40,000 changes of small entries. It is held in memory on each node,
-    /// stands in each snapshot, and is for those who read what has just been and for watchers that fell behind.
+    /// The bytes of history unless set otherwise: 16 MiB, some 40,000 changes of small entries. It is held in memory on
+    /// each node, is in each snapshot, and is for clients that read recent states and for watchers that fell behind.
     pub const HISTORY_BYTES: u64 = 16 << 20;
     /// The changes of history unless set otherwise.
     pub const HISTORY_CHANGES: u64 = 1_000_000;
@@ -437,35 +440,35 @@ impl Limits {
 /// A command with its sender, so that it is applied at most once however often it is replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The process life that sends it.
+    /// The incarnation that sends it.
     pub client: Identity,
-    /// Which of the requests of that life; each has a number of its own.
+    /// The number of the request among those of that incarnation; each has its own.
     pub sequence: u64,
-    /// That life waits for no request below this number any more; none of those is applied from now on.
+    /// The number below which that incarnation waits for no request any more; none of those is applied from now on.
     pub done_below: u64,
-    /// What is to be done.
+    /// The command.
     pub command: Command,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// It was applied now, which may mean that it was refused.
     First(Outcome),
-    /// Nothing was done: it was applied before, or the client has said that it does not wait for it any more.
+    /// Nothing was done: it was applied before, or the client does not wait for it any more.
     Duplicate,
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The version of the map after it; whoever waits for changes has new ones if it has grown.
+    /// The version of the map after it; there are new changes to watch if it has grown.
     pub version: Version,
-    /// The answer, or why nothing was done.
+    /// The answer, or the reason why nothing was done.
     pub result: Result<Answer, Refusal>,
 }
 
-/// The answer to something that was done.
+/// The answer to a command or operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Operation::Read`].
@@ -474,65 +477,65 @@ pub enum Answer {
     Written {
         /// The version that it made.
         version: Version,
-        /// The entry that was there, where that was asked for.
+        /// The entry that was there, if asked for.
         previous: Option<Entry>,
     },
     /// To [`Operation::Delete`].
     Deleted {
         /// The version of the map after it, within its transaction.
         version: Version,
-        /// How many there were.
+        /// The number of deleted entries.
         count: u64,
-        /// The entries that were there in the order of their keys, where that was asked for.
+        /// The entries that were there in the order of their keys, if asked for.
         previous: Vec<Entry>,
     },
     /// To [`Operation::Transaction`].
     Decided {
-        /// Whether all comparisons held.
+        /// True if all comparisons held.
         held: bool,
-        /// The answers to what was done, in order.
+        /// The answers to the operations that were done, in order.
         answers: Vec<Answer>,
     },
-    /// To [`Command::End`] and [`Command::Expire`]: so many entries went with the session.
+    /// To [`Command::End`] and [`Command::Expire`].
     Ended {
-        /// How many.
+        /// The number of entries that went with the session.
         count: u64,
     },
     /// To every other command.
     Done,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The version of the map, within its transaction; whatever version was asked for.
     pub version: Version,
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether the limit has cut some off.
+    /// True if the limit has cut some off.
     pub more: bool,
-    /// How many entries the keys have, whatever the bounds and the limit.
+    /// The number of entries of the keys, whatever the bounds and the limit.
     pub count: u64,
 }
 
-/// Something that happened to a key.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When.
+    /// The version that it made.
     pub version: Version,
-    /// What.
+    /// The kind of change.
     pub happened: Happened,
-    /// The entry before that version, where it was asked for, there was one, and it is not compacted away; `None` for an entry
-    /// that was made in that version.
+    /// The entry before that version, if it was asked for, there was one, and it is not compacted away; `None` for an
+    /// entry that was made in that version.
     pub previous: Option<Entry>,
 }
 
-/// What happened to a key.
+/// A kind of change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// It was written, and this is its entry since then.
     Written(Entry),
-    /// It was deleted, and this was its entry. The key of it is what a watcher is told.
+    /// It was deleted, and this was its entry. Its key is what a watcher is sent.
     Deleted(Entry),
 }
 
@@ -546,10 +549,10 @@ impl Change {
     }
 }
 
-/// Why nothing was done.
+/// The reason why nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// What entries were at that version is compacted away.
+    /// The entries of that version are compacted away.
     Compacted {
         /// The first version that can still be read; to compact, a higher one is needed.
         compacted: Version,
@@ -563,9 +566,9 @@ pub enum Refusal {
     SessionNotFound,
     /// There is a session of that number already.
     SessionExists,
-    /// What shall be kept of an entry is not there.
+    /// The entry of which a part shall be kept is not there.
     KeyNotFound,
-    /// It would grow beyond [`Limits::quota`].
+    /// The state would grow beyond [`Limits::quota`].
     NoSpace,
     /// A key is empty.
     EmptyKey,
@@ -579,15 +582,16 @@ pub enum Refusal {
     TooManyEntries,
     /// Its answer would be longer than [`ANSWER_BYTES_MAX`].
     AnswerTooLarge,
-    /// A session shall live longer than [`TIME_TO_LIVE_MAX`].
+    /// The time to live of a session is longer than [`TIME_TO_LIVE_MAX`].
     TimeToLiveTooLong,
-    /// The client waits for more requests than are remembered of one: [`OPEN_MAX`](super::requests::OPEN_MAX) of them.
+    /// The client waits for more requests than are remembered per client: [`OPEN_MAX`](super::requests::OPEN_MAX) of
+    /// them.
     TooManyRequests,
-    /// Requests of more lives are remembered than may be: [`CLIENTS_MAX`](super::requests::CLIENTS_MAX) of them.
+    /// Requests of too many incarnations would be remembered: more than [`CLIENTS_MAX`](super::requests::CLIENTS_MAX).
     TooManyClients,
-    /// A later life of the same node has been here.
+    /// A later incarnation of the same node has been here.
     FormerLife,
-    /// What is wanted of partitions cannot be.
+    /// A command on partitions is refused.
     Partitions(partitions::Refusal),
 }
 

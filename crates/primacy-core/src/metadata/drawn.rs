@@ -11,7 +11,7 @@ use crate::id::NodeId;
 use crate::rng::Rng;
 use crate::time::Duration;
 
-/// How many sessions the commands speak of.
+/// The number of sessions that the commands name.
 pub(super) const SESSIONS: u64 = 4;
 
 /// Draws commands for a map that is at some version.
@@ -44,7 +44,7 @@ impl Drawn {
         SessionId::new(number - 5).unwrap()
     }
 
-    /// One that is there, or was, or will be.
+    /// A version that is there, or was, or will be.
     fn version(&mut self) -> Version {
         Version(self.rng.up_to(self.version + 2))
     }
@@ -126,7 +126,7 @@ impl Drawn {
         }
     }
 
-    /// One that may be about partitions too.
+    /// A command that may be about partitions too.
     pub(super) fn any_command(&mut self) -> Command {
         if self.one_in(2) { self.command() } else { Command::Partitions(self.about_partitions()) }
     }

@@ -1,4 +1,4 @@
-//! Numbers and bytes as bytes, and back: what the encodings of commands, entries and states are made of.
+//! Numbers and bytes as bytes, and back: the parts of the encodings of commands, entries and states.
 //!
 //! A number has seven bits in each byte, the lowest first, and no more bytes than it needs; so equal values have equal bytes.
 //! Bytes have their length in front.
@@ -10,13 +10,13 @@ pub(super) mod request;
 
 pub use request::FORMAT as REQUEST_FORMAT;
 
-/// How deep transactions may stand within each other.
+/// The deepest nesting of transactions.
 pub const NESTING_MAX: usize = 64;
 
-/// A number above this many bytes would have more than 64 bits.
+/// The longest encoding of a number, in bytes: a longer one would have more than 64 bits.
 const NUMBER_LENGTH_MAX: usize = 10;
 
-/// Why bytes are not what they should be.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecodeError {
     /// They end before they should.
@@ -25,11 +25,11 @@ pub enum DecodeError {
     Long,
     /// A number has more bytes than it needs, or more than 64 bits.
     Number,
-    /// Of something that is one of several, the kind is not known; a later program may know it.
+    /// The kind of a value is not known; a later program may know it.
     Kind(&'static str),
-    /// Something has a value that it cannot have.
+    /// A field has a value that it cannot have.
     Value(&'static str),
-    /// Transactions stand deeper within each other than [`NESTING_MAX`].
+    /// Transactions are nested deeper than [`NESTING_MAX`].
     Nesting,
     /// The format is not one that this program knows.
     Format(u64),
@@ -53,13 +53,13 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// How many bytes a number takes.
+/// The number of bytes that a number takes.
 pub(super) fn number_length(number: u64) -> usize {
     let bits = u64::BITS - (number | 1).leading_zeros();
     usize::try_from(bits.div_ceil(7)).expect("at most ten")
 }
 
-/// Puts a number at the start of a place, which then begins after it.
+/// Puts a number at the start of `place`, which then begins after it.
 ///
 /// # Panics
 /// If the place is too short.
@@ -102,7 +102,7 @@ pub(super) fn push_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// Reads from bytes that may be anything.
+/// A reader of untrusted bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -154,20 +154,20 @@ impl<'a> Reader<'a> {
         Err(DecodeError::Number)
     }
 
-    /// This many bytes.
+    /// Reads this many bytes.
     pub(super) fn exactly(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Short)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    /// Bytes with their length in front.
+    /// Reads bytes with their length in front.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.number()?;
         self.exactly(usize::try_from(length).map_err(|_| DecodeError::Short)?)
     }
 
-    /// A list with its length in front. Room is made for no more than the bytes that are left can be.
+    /// Reads a list with its length in front. Room is made for no more than the bytes that are left can be.
     pub(super) fn list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<T, DecodeError>,
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         Ok(list)
     }
 
-    /// Nothing must be left.
+    /// Checks that nothing is left.
     pub(super) fn end(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Long) }
     }

@@ -1,4 +1,4 @@
-//! An entry of the map: a key, its value, and when it was written.
+//! An entry of the map: a key, its value, and the versions that wrote it.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -8,7 +8,7 @@ use core::num::NonZeroU64;
 use super::command::{SessionId, Version};
 use super::encoding::{Reader, number_length, put_number, signed, unsigned};
 
-/// A key, its value, and when it was written. It never changes; to clone it costs nothing.
+/// A key, its value, and the versions that wrote it. It never changes; cloning it is cheap.
 ///
 /// It is kept as bytes in one piece, because a map of small entries would spend more on pointers than on the entries: the
 /// length of the key, the key, the session, [`Self::made_at`], how much later [`Self::changed_at`] is,
@@ -30,11 +30,12 @@ struct Rewritten {
     of: Arc<[u8]>,
 }
 
-/// An entry from so many bytes on is shared by those that [have its value](Entry::rewritten): so a request that names the value without
-/// having it takes no time for its length. For a shorter one, what sharing takes besides would be too much. Unit tests share nearly all.
+/// The length from which on an entry is shared by those that [have its value](Entry::rewritten): so a request that
+/// names the value without having it takes no time for its length. For a shorter one, the overhead of sharing would be
+/// too much. Unit tests share nearly all.
 const SHARED_LENGTH_MIN: usize = if cfg!(test) { 8 } else { 1024 };
 
-/// What is known of an entry besides its key and its value.
+/// The numbers of an entry besides its key and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// The session with which the entry goes; `None` if it stays.
@@ -43,7 +44,7 @@ pub struct Stamp {
     pub made_at: Version,
     /// The version that wrote it last; not below the one that made it.
     pub changed_at: Version,
-    /// How often it was written since it was made, with that.
+    /// The number of writes since it was made, that one included.
     pub writes: NonZeroU64,
 }
 
@@ -78,7 +79,7 @@ impl Entry {
         Self(Body::Rewritten(Arc::new(Rewritten { stamp, of: Arc::clone(of) })))
     }
 
-    /// The entry that these bytes are, if they are one: see [`Entry`].
+    /// The entry that these bytes encode, if they encode one: see [`Entry`].
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let key_length = usize::try_from(reader.number().ok()?).ok()?;
@@ -127,7 +128,7 @@ impl Entry {
         self.stamp_and_value().1
     }
 
-    /// What is known of it besides.
+    /// The numbers besides the key and the value.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         self.stamp_and_value().0
@@ -151,7 +152,7 @@ impl Entry {
         self.stamp().changed_at
     }
 
-    /// How often it was written since it was made, with that.
+    /// The number of writes since it was made, that one included.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.stamp().writes.get()
@@ -218,7 +219,7 @@ fn length(key: &[u8], numbers: &[u64; 4], value: &[u8]) -> usize {
     number_length(key_length) + key.len() + numbers + value.len()
 }
 
-/// What comes after the bytes that are put at the start.
+/// Puts bytes at the start, and returns the rest.
 fn put_bytes<'a>(place: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
     let (start, rest) = place.split_at_mut(bytes.len());
     start.copy_from_slice(bytes);

@@ -1,7 +1,8 @@
-//! When sessions end that nobody ends before: the leader's to say, by its own clock.
+//! The end of sessions that are not kept alive: the leader decides it by its own clock.
 //!
-//! A new leader does not know when a session was kept alive last, so it gives each its whole time again, from when it became active
-//! (as Chubby does). The earlier leader said until then that a session lived only while its own lease ran, which had ended before.
+//! A new leader does not know when a session was last kept alive, so it gives each its whole time again, from when it
+//! became active (as Chubby does). The earlier leader reported a session alive only while its own lease ran, which had
+//! ended before.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -9,7 +10,7 @@ use alloc::vec::Vec;
 use super::command::SessionId;
 use crate::time::{Duration, Instant};
 
-/// Until when each session lives unless it is kept alive.
+/// The time until which each session lives unless it is kept alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Expiry {
     ends: BTreeMap<SessionId, Instant>,
@@ -17,7 +18,7 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    /// These sessions, each with its whole time.
+    /// The expiry of these sessions, each with its whole time.
     pub(super) fn begin(now: Instant, sessions: impl Iterator<Item = (SessionId, Duration)>) -> Self {
         let mut expiry = Self::default();
         for (session, time_to_live) in sessions {
@@ -26,31 +27,31 @@ impl Expiry {
         expiry
     }
 
-    /// A session lives until then.
+    /// Sets the end of a session.
     pub(super) fn set(&mut self, session: SessionId, end: Instant) {
         self.remove(session);
         self.ends.insert(session, end);
         self.order.insert((end, session));
     }
 
-    /// A session has ended.
+    /// Forgets a session that has ended.
     pub(super) fn remove(&mut self, session: SessionId) {
         if let Some(end) = self.ends.remove(&session) {
             self.order.remove(&(end, session));
         }
     }
 
-    /// Until when a session lives; `None` if it has ended, or is about to.
+    /// The end of a session; `None` if it has ended, or is about to.
     pub(super) fn end(&self, session: SessionId) -> Option<Instant> {
         self.ends.get(&session).copied()
     }
 
-    /// When the next one ends.
+    /// The end of the next session.
     pub(super) fn next(&self) -> Option<Instant> {
         self.order.first().map(|&(end, _)| end)
     }
 
-    /// Takes those whose time is over, so many at the most; they cannot be kept alive any more.
+    /// Takes the sessions whose time is over, at most this many; they cannot be kept alive any more.
     pub(super) fn take_over(&mut self, now: Instant, most: usize) -> Vec<SessionId> {
         let mut over = Vec::new();
         while let Some(&(end, session)) = self.order.first()

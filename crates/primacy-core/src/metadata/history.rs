@@ -1,12 +1,13 @@
-//! What entries were before: the changes since the last compaction, in order.
+//! The history of entries: the changes since the last compaction, in order.
 //!
-//! Each change knows the entry before it, so that nothing is kept twice: what an entry is now stands in the map, and what it
-//! was at a version is the entry before the first change after that version. Changes of one key are chained from the newest to
-//! the oldest; besides the next older one, each has a longer jump (Myers, "An applicative random-access stack", 1983), so that
-//! any version of a key is found in a logarithmic number of steps.
+//! Each change knows the entry before it, so that nothing is kept twice: a present entry is in the map, and the entry
+//! at a version is the one before the first change after that version. Changes of one key are chained from the newest
+//! to the oldest; besides the next older one, each has a longer jump (Myers, "An applicative random-access stack",
+//! 1983), so that any version of a key is found in a logarithmic number of steps.
 //!
-//! A compaction only moves the start. What is before it is dropped in small pieces, a few with each command; and the newest of it stays
-//! a while longer, so that who follows the map from change to change, and has not been told of it yet, misses nothing.
+//! A compaction only moves the start. The changes before it are dropped in small pieces, a few with each command; and
+//! the newest of them stay a while longer, so that a watcher that follows the map from change to change, and has not
+//! been sent them yet, misses nothing.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -14,36 +15,36 @@ use core::ops::Range;
 use super::command::Version;
 use super::entry::Entry;
 
-/// What a change takes besides the entry before it, in bytes. The same number on all machines, for they must compact the same.
+/// The bytes of a change besides the entry before it. The same number on all machines, for they must compact the same.
 pub(super) const CHANGE_BYTES: u64 = 88;
 
 const _: () = assert!(size_of::<Record>() as u64 <= CHANGE_BYTES);
 
-/// How many changes that do not count stay all the same, and how many bytes they may take.
+/// The number of compacted changes that stay all the same; the next constant limits their bytes.
 pub(super) const LINGERING_CHANGES: u64 = 4096;
 const LINGERING_BYTES: u64 = 4 << 20;
 
 /// The room for changes that is kept when there are few.
 const ROOM_MIN: usize = 1024;
 
-/// Which change, counted from the first one that this process has seen: a place, not a part of the state.
+/// The index of a change, counted from the first one that this process has seen: not a part of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
-/// A link to an older change of the same key. What it leads to may have been dropped.
+/// A link to an older change of the same key, which may have been dropped.
 type Link = Option<Place>;
 
-/// A place, or none; and one bit besides, in eight bytes. It stands with every key.
+/// A place, or none; and one bit besides, in eight bytes. It is kept with every key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trail(u64);
 
 impl Trail {
-    /// Of a key that has an entry, and was last changed there.
+    /// The trail of a key that has an entry, and was last changed there.
     pub(super) fn present(newest: Place) -> Self {
         Self((newest.0 + 1) << 1)
     }
 
-    /// Of a key that was deleted there.
+    /// The trail of a key that was deleted there.
     pub(super) fn deleted(at: Place) -> Self {
         Self(((at.0 + 1) << 1) | 1)
     }
@@ -65,9 +66,9 @@ pub(super) struct Record {
     pub(super) after: Option<Entry>,
     /// The next older change of the same key.
     older: Packed,
-    /// One that is older by far.
+    /// A change that is older by far.
     jump: Packed,
-    /// How many older changes the key had.
+    /// The number of older changes that the key had.
     depth: u64,
     /// The bytes of all changes that there ever were, up to this one: only differences mean anything.
     bytes_until: u64,
@@ -101,17 +102,17 @@ pub(super) struct History {
     records: VecDeque<Record>,
     /// The place of the first record.
     first: u64,
-    /// The first place that counts; what is before it waits to be dropped.
+    /// The first place that counts; changes before it wait to be dropped.
     start: u64,
     /// The bytes of all changes before `start`, and of those before `first`.
     bytes_before_start: u64,
     bytes_before_first: u64,
-    /// Nothing was dropped that has happened from here on.
+    /// The version from which on no change was dropped.
     whole_from: Version,
 }
 
 impl History {
-    /// One that will have all that has happened from this version on.
+    /// A history that will have all changes from this version on.
     pub(super) fn from_version(version: Version) -> Self {
         Self { whole_from: version, ..Self::default() }
     }
@@ -142,7 +143,7 @@ impl History {
         place
     }
 
-    /// Where the jump of a change leads whose next older one this is, and how deep the change is.
+    /// The target of the jump of a change with this next older one, and the depth of the change.
     fn jump(&self, older: Link) -> (Link, u64) {
         let Some(next) = self.record(older) else { return (None, 0) };
         let depth = next.depth + 1;
@@ -162,7 +163,7 @@ impl History {
         Some(record)
     }
 
-    /// An older change of the same key that is after this version still: the one that is far, or else the next one.
+    /// An older change of the same key that is after this version still: the far one, or else the next one.
     fn older_after(&self, record: &Record, version: Version) -> Option<&Record> {
         let linked = [record.jump, record.older].map(|link| self.record(link.into()));
         linked.into_iter().flatten().find(|older| older.version > version)
@@ -198,23 +199,23 @@ impl History {
         first.before.as_ref()
     }
 
-    /// How many changes count.
+    /// The number of changes that count.
     pub(super) fn changes(&self) -> u64 {
         self.end() - self.start
     }
 
-    /// Whether the newest change of a key counts.
+    /// True if the newest change of a key counts.
     pub(super) fn counts(&self, trail: Trail) -> bool {
         trail.newest().is_some_and(|newest| newest.0 >= self.start)
     }
 
-    /// How many do not count any more, and wait to be dropped.
+    /// The number of changes that do not count any more, and wait to be dropped.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {
         self.start - self.first
     }
 
-    /// What they take, in bytes.
+    /// The bytes of the changes that count.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes_until(self.end()) - self.bytes_before_start
     }
@@ -236,14 +237,14 @@ impl History {
         self.record(Some(Place(self.start))).map(|record| record.version)
     }
 
-    /// From now on no change before this version counts.
+    /// Stops all changes before this version from counting.
     pub(super) fn start_from(&mut self, version: Version) {
         let waiting = usize::try_from(self.start - self.first).expect("they are in memory");
         let next_starts = self.records.get(waiting + 1).is_none_or(|next| next.version >= version);
         let first = match self.records.get(waiting) {
             None => return,
             Some(oldest) if oldest.version >= version => return,
-            // By far the most often: one is dropped for each that comes.
+            // The usual case: one is dropped for each that comes.
             Some(_) if next_starts => waiting + 1,
             Some(_) => self.records.partition_point(|record| record.version < version),
         };
@@ -252,18 +253,18 @@ impl History {
         self.start = start;
     }
 
-    /// Whether all is here that has happened from this version on, whether or not it counts.
+    /// True if all changes from this version on are here, whether or not they count.
     pub(super) fn is_whole_from(&self, version: Version) -> bool {
         version >= self.whole_from
     }
 
-    /// Whether more waits to be dropped than may stay.
+    /// True if more changes wait to be dropped than may stay.
     pub(super) fn is_too_long(&self) -> bool {
         self.start - self.first > LINGERING_CHANGES
             || self.bytes_before_start - self.bytes_before_first > LINGERING_BYTES
     }
 
-    /// Drops the oldest change that does not count any more; its place and itself.
+    /// Drops the oldest change that does not count any more; returns its place and itself.
     pub(super) fn drop_one(&mut self) -> Option<(Place, Record)> {
         if self.first == self.start {
             return None;
@@ -311,7 +312,7 @@ mod tests {
         (history, trail)
     }
 
-    /// How many links are followed from the newest change to the first one after a version.
+    /// The number of links followed from the newest change to the first one after a version.
     fn steps(history: &History, trail: Trail, version: Version) -> u32 {
         let (mut record, mut steps) = (history.record(trail.newest()).unwrap(), 0);
         while let Some(older) = history.older_after(record, version) {

@@ -1,8 +1,8 @@
 //! The log: records in the order of their numbers, of which the oldest have been replaced by a snapshot.
 //!
-//! A term has one leader, who numbers its records from 1 without gaps, and whose first record says after which one it stands. So
-//! a number names not only a record but all records up to it: two logs whose last numbers are equal are equal. That is why a
-//! number is all that a node ever has to say about its log.
+//! A term has one leader, which numbers its records from 1 without gaps, and whose first record names the record before
+//! it. So a number names not only a record but all records up to it: two logs whose last numbers are equal are equal.
+//! That is why a number is all that a node ever has to report about its log.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 use super::voters::Voters;
 use crate::term::LeaderSequence;
 
-/// What a record takes up beside its payload, in bytes, about: in memory and on the disk.
+/// The approximate overhead of a record beside its payload, in bytes: in memory and on the disk.
 const RECORD_OVERHEAD: usize = 64;
 
-/// How long the payload of a record may be, in bytes: more than a request has that may be replicated.
+/// The longest payload of a record, in bytes: more than a request has that may be replicated.
 pub const PAYLOAD_MAX: usize = 2 << 20;
 
 /// One record.
@@ -22,11 +22,11 @@ pub const PAYLOAD_MAX: usize = 2 << 20;
 pub struct Record {
     /// Its number, which is above those of all records before it.
     pub number: LeaderSequence,
-    /// What it says.
+    /// The content.
     pub body: RecordBody,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RecordBody {
     /// A term begins: the first record of each.
@@ -36,9 +36,9 @@ pub enum RecordBody {
         /// The voters, stated again.
         voters: Arc<Voters>,
     },
-    /// These are the voters from here on.
+    /// The voters from here on.
     Voters(Arc<Voters>),
-    /// Something for the state that is replicated. The log does not look into it.
+    /// A payload for the replicated state. The log does not look into it.
     Payload(Arc<[u8]>),
 }
 
@@ -53,8 +53,8 @@ pub struct Snapshot {
     pub state: Arc<[u8]>,
 }
 
-/// What is to be written to the disk of a log. A number on a disk never goes back: no record is ever taken away or replaced, but
-/// by a snapshot that stands above it.
+/// A write to the disk of a log. A number on a disk never goes back: no record is ever taken away or replaced, except
+/// by a snapshot whose number is above it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
     /// These records, after those that are there.
@@ -63,7 +63,7 @@ pub enum Write {
     Snapshot(Arc<Snapshot>),
 }
 
-/// What was found on the disk of a log, or nothing.
+/// The contents of the disk of a log; empty if it had none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stored {
     /// The latest snapshot.
@@ -78,12 +78,12 @@ pub struct Log {
     /// The record before the first one here; the state up to it is elsewhere.
     base: LeaderSequence,
     records: VecDeque<Record>,
-    /// About how many bytes the records take up.
+    /// The approximate size of the records, in bytes.
     bytes: usize,
 }
 
 impl Record {
-    /// About how many bytes it takes up.
+    /// Its approximate size, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         RECORD_OVERHEAD
@@ -95,7 +95,7 @@ impl Record {
             }
     }
 
-    /// Whether it stands right after the record of this number.
+    /// True if it comes right after the record of this number.
     #[must_use]
     pub fn follows(&self, last: LeaderSequence) -> bool {
         match &self.body {
@@ -137,13 +137,13 @@ impl Log {
         self.base
     }
 
-    /// About how many bytes the records take up.
+    /// The approximate size of the records, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many records are here.
+    /// The number of records that are here.
     #[must_use]
     pub fn count(&self) -> usize {
         self.records.len()
@@ -159,7 +159,7 @@ impl Log {
         self.records.push_back(record);
     }
 
-    /// How many of the records stand up to this number; `None` if the log does not pass over it, or has it no more.
+    /// The number of records up to this number; `None` if the log does not pass over it, or has it no more.
     #[must_use]
     pub fn position(&self, number: LeaderSequence) -> Option<usize> {
         if number == self.base {
@@ -168,8 +168,8 @@ impl Log {
         self.records.binary_search_by_key(&number, |record| record.number).ok().map(|index| index + 1)
     }
 
-    /// How many records stand after this one. Where the log does not pass over that number, or has it no more: how many are here,
-    /// which is as much as is known.
+    /// The number of records after this one. If the log does not pass over that number, or has it no more: the number
+    /// of records that are here, which is all that is known.
     #[must_use]
     pub fn count_after(&self, number: LeaderSequence) -> u64 {
         let last = self.last();
@@ -179,8 +179,8 @@ impl Log {
         (self.records.len() - self.position(number).unwrap_or(0)) as u64
     }
 
-    /// The records after this number, as many as fit into `bytes`, but at least one if there is any; `None` if the log does not
-    /// pass over that number, or no longer has what comes after it.
+    /// The records after this number, as many as fit into `bytes`, but at least one if there is any; `None` if the log
+    /// does not pass over that number, or no longer has the records after it.
     #[must_use]
     pub fn since(&self, number: LeaderSequence, bytes: usize) -> Option<Vec<Record>> {
         let mut room = bytes;
@@ -202,7 +202,7 @@ impl Log {
         self.records.get(self.position(number)?)
     }
 
-    /// Lets go of the oldest records, none above `number`, until those that are left take up no more than `bytes`.
+    /// Forgets the oldest records, none above `number`, until the rest take up no more than `bytes`.
     pub fn forget(&mut self, number: LeaderSequence, bytes: usize) {
         while self.bytes > bytes
             && self.records.front().is_some_and(|record| record.number <= number)
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(log.last(), number(5, 2));
         assert_eq!(log.position(LeaderSequence::NONE), Some(0));
         assert_eq!(log.position(number(2, 2)), Some(2));
-        // Written by the leader of term 2, and never heard of by the one of term 5.
+        // Written by the leader of term 2, and never seen by the one of term 5.
         assert_eq!(log.position(number(2, 3)), None);
         assert_eq!(log.since(number(2, 3), usize::MAX), None);
         let numbers = |records: Vec<Record>| records.iter().map(|record| record.number).collect::<Vec<_>>();

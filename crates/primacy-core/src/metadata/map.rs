@@ -1,4 +1,4 @@
-//! The versioned map: entries as they are, and as they were since the last compaction.
+//! The versioned map: the present entries, and the former ones since the last compaction.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -17,14 +17,14 @@ use super::history::{History, Record, Trail};
 
 mod encoding;
 
-/// What an entry takes besides its key and its value, in bytes: its numbers, its place in the map, and what an allocation
-/// takes.
+/// The overhead of an entry besides its key and its value, in bytes: its numbers, its place in the map, and the
+/// allocation.
 pub(super) const ENTRY_BYTES: u64 = 88;
 
-/// What it takes to keep the key of an entry with its session too, besides the key.
+/// The cost of keeping the key of an entry with its session too, besides the key, in bytes.
 pub(super) const ATTACHMENT_BYTES: u64 = 56;
 
-/// How many compacted changes are dropped with a command, besides two for each change that it makes.
+/// The number of compacted changes that are dropped with a command, besides two for each change that it makes.
 const DROPPED_WITH_A_COMMAND: u64 = 64;
 
 /// A key that has an entry, or had one and is remembered because its history counts.
@@ -67,7 +67,7 @@ impl PartialEq for Slot {
 
 impl Eq for Slot {}
 
-/// The map. What changes it is done in an open version, which [`Map::close`] ends.
+/// The map. It is changed in an open version, which [`Map::close`] ends.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     slots: BTreeSet<Slot>,
@@ -75,15 +75,15 @@ pub(super) struct Map {
     version: Version,
     /// The first version that can be read; `None` as long as nothing was compacted.
     compacted: Option<Version>,
-    /// How many changes the open version has.
+    /// The number of changes of the open version.
     open: u64,
-    /// How many keys have an entry.
+    /// The number of keys that have an entry.
     count: u64,
-    /// What the entries take.
+    /// The bytes that the entries take.
     bytes: u64,
 }
 
-/// What an entry of this key and value counts.
+/// The bytes that an entry of this key and value counts.
 pub(super) fn entry_bytes(key: &[u8], value: &[u8], session: Option<SessionId>) -> u64 {
     let length = |bytes: &[u8]| u64::try_from(bytes.len()).expect("a length fits");
     let attachment = if session.is_some() { ATTACHMENT_BYTES + length(key) } else { 0 };
@@ -125,7 +125,7 @@ impl Map {
         &self.history
     }
 
-    /// How many keys are remembered.
+    /// The number of keys that are remembered.
     #[cfg(test)]
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
@@ -148,7 +148,7 @@ impl Map {
         }
     }
 
-    /// Whether the entries as of a version can be read.
+    /// Checks that the entries as of a version can be read.
     pub(super) fn check_readable(&self, version: Version) -> Result<(), Refusal> {
         if version > self.version() {
             return Err(Refusal::Future { version: self.version() });
@@ -178,8 +178,8 @@ impl Map {
         Box::new(self.slots.range::<[u8], _>(bounds))
     }
 
-    /// All that a look at some keys steps over, in their order: the entries, as they are or as they were at a version that can be read,
-    /// and `None` for each key that has none and is remembered. The same on all nodes.
+    /// The steps of a look at some keys, in their order: the entries, as they are or as they were at a version that can
+    /// be read, and `None` for each key that has none and is remembered. The same on all nodes.
     pub(super) fn steps<'a>(
         &'a self,
         keys: &'a Keys,
@@ -194,7 +194,7 @@ impl Map {
         })
     }
 
-    /// Reads.
+    /// Reads entries.
     pub(super) fn read(&self, read: &Read) -> Result<Found, Refusal> {
         let at = read.at.filter(|&at| at != self.version());
         at.map_or(Ok(()), |at| self.check_readable(at))?;
@@ -210,7 +210,7 @@ impl Map {
         self.put(key, session, |stamp| Entry::new(key, value, stamp))
     }
 
-    /// Writes the key and the value of an entry that is or was there once more.
+    /// Writes the key and the value of a present or former entry once more.
     pub(super) fn rewrite(&mut self, entry: &Entry, session: Option<SessionId>) -> Option<Entry> {
         self.put(entry.key(), session, |stamp| entry.rewritten(stamp))
     }
@@ -254,7 +254,7 @@ impl Map {
         Some(entry)
     }
 
-    /// Ends the open version, if anything has changed in it, and drops some of what is compacted.
+    /// Ends the open version, if it has changes, and drops some of the compacted changes.
     pub(super) fn close(&mut self, limits: Limits) {
         if self.open > 0 {
             self.version = self.version.next();
@@ -269,7 +269,7 @@ impl Map {
         }
     }
 
-    /// A deleted key goes with the last change that its history has.
+    /// Forgets a deleted key with the last change of its history.
     fn forget_deleted(&mut self, key: &[u8], trail: Trail) {
         if self.slots.get(key).is_some_and(|slot| slot.trail == trail) {
             self.slots.remove(key);
@@ -291,7 +291,7 @@ impl Map {
         self.history.start_from(version);
     }
 
-    /// Forgets what entries were before a version.
+    /// Forgets the entries of before a version.
     pub(super) fn compact(&mut self, version: Version) -> Result<(), Refusal> {
         if let Some(compacted) = self.compacted.filter(|&compacted| version <= compacted) {
             return Err(Refusal::Compacted { compacted });
@@ -303,7 +303,8 @@ impl Map {
         Ok(())
     }
 
-    /// The changes of some keys in these versions, in order. No more is looked at than happened in them, however long the history is.
+    /// The changes of some keys in these versions, in order. Only the changes of these versions are looked at, however
+    /// long the history is.
     pub(super) fn changes<'a>(
         &'a self,
         keys: &'a Keys,
@@ -322,7 +323,8 @@ impl Map {
         Ok(Box::new(records.map(move |record| self.change(record, previous))))
     }
 
-    /// The changes of all keys from a version on, in order, for who was told all before it: also what is compacted, if it is here still.
+    /// The changes of all keys from a version on, in order, for a watcher that was sent all before it: compacted ones
+    /// too, if they are still here.
     pub(super) fn news(
         &self,
         from: Version,
@@ -334,7 +336,8 @@ impl Map {
         Ok(self.history.since(from).map(move |record| self.change_as_it_was(record, previous)))
     }
 
-    /// What was before the version to which the map is compacted cannot be read any more, even if it is still there.
+    /// Returns a change. An entry of before the version to which the map is compacted cannot be read any more, even if
+    /// it is still there.
     fn change(&self, record: &Record, previous: Previous) -> Change {
         let is_kept = self.compacted.is_none_or(|compacted| record.version > compacted);
         self.change_as_it_was(record, if is_kept { previous } else { Previous::Unwanted })
@@ -345,7 +348,7 @@ impl Map {
             Some(entry) => Happened::Written(entry.clone()),
             None => Happened::Deleted(record.named().clone()),
         };
-        // An entry that was made then has none before it, also if its transaction has deleted another one of this key.
+        // An entry that was made then has none before it, even if its transaction has deleted another one of this key.
         let is_made = record.after.as_ref().is_some_and(|entry| entry.made_at() == record.version);
         let previous = match previous {
             Previous::Wanted if !is_made => self.history.before_version(record).cloned(),
@@ -355,7 +358,7 @@ impl Map {
     }
 }
 
-/// What is wanted of these entries, which come in the order of their keys.
+/// The result of a read among these entries, which come in the order of their keys.
 fn find<'a>(read: &Read, mut entries: impl Iterator<Item = &'a Entry>, version: Version) -> Found {
     let mut found = Found { version, entries: Vec::new(), more: false, count: 0 };
     let limit = read.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -364,7 +367,7 @@ fn find<'a>(read: &Read, mut entries: impl Iterator<Item = &'a Entry>, version: 
         Wanted::Count => {}
         Wanted::Entries | Wanted::Keys => {
             let is_bounded = read.made != Bounds::default() || read.changed != Bounds::default();
-            // Without these the first ones will do, and the others are only counted.
+            // Without these the first entries suffice, and the others are only counted.
             let needs_all = is_bounded || read.order != Order::default();
             let taken = if needs_all { usize::MAX } else { limit.saturating_add(1) };
             chosen.extend(entries.by_ref().take(taken));

@@ -1,7 +1,7 @@
-//! What the replicas of a log say to each other.
+//! The messages between the replicas of a log.
 //!
-//! Everything is said in a term: what does not name the term to which its receiver is bound is not heard. Answers name the process
-//! life that asked, because an answer to an earlier one may speak of a log that is lost.
+//! Every message belongs to a term: one that does not name the term to which its receiver is bound is ignored. Answers
+//! name the incarnation that asked, because an answer to an earlier one may be about a log that is lost.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,35 +11,35 @@ use super::voters::Voters;
 use crate::id::Incarnation;
 use crate::term::LeaderSequence;
 
-/// What replicas say to each other.
+/// The content of a message between replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// "I was elected in my term. How far is your log? And promise to take nothing from an earlier leader."
     Sync,
     /// The answer, which is that promise.
     SyncReply {
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
         /// The last number of the log, all of it durable.
         last: LeaderSequence,
     },
-    /// "Your log is longer: send what comes after this number."
+    /// "Your log is longer: send the records after this number."
     Fetch {
-        /// The last number of the one that asks.
+        /// The last number of the node that asks.
         after: LeaderSequence,
     },
     /// The answer, if the log passes over that number.
     Fetched {
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
         /// The number that was named.
         after: LeaderSequence,
-        /// What comes after it, or the first part of that.
+        /// The records after it, or the first part of them.
         records: Vec<Record>,
     },
     /// From the leader: "These come after that number, and so far all is committed."
     Append {
-        /// Grows with each that is sent to one follower.
+        /// The number of the round, which grows with each that is sent to one follower.
         round: u64,
         /// The number before the first of the records.
         after: LeaderSequence,
@@ -48,59 +48,59 @@ pub enum Body {
         /// The last number that is committed, as far as the leader knows.
         committed: LeaderSequence,
     },
-    /// The answer: how far the follower's log is, all of it durable.
+    /// The answer: the end of the follower's log, all of it durable.
     AppendReply {
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
         /// The round that is answered.
         round: u64,
         /// The last number of the follower's log.
         last: LeaderSequence,
-        /// Whether the records did not fit behind that.
+        /// True if the records did not fit behind that.
         gap: bool,
-        /// The follower has lost its log, and what it holds does not count yet.
+        /// True if the follower has lost its log: its records do not count yet.
         recovering: bool,
     },
-    /// "What you need is not in my log any more, or your log went another way: take this snapshot."
+    /// "The records that you need are not in my log any more, or your log went another way: take this snapshot."
     Offer {
         /// The last number in it.
         number: LeaderSequence,
     },
     /// "Send the snapshot of this number from here on."
     Part {
-        /// Which one.
+        /// The number of the snapshot.
         number: LeaderSequence,
-        /// How many bytes of it are there.
+        /// The number of bytes of it that are there.
         offset: u64,
     },
     /// A part of a snapshot.
     PartReply {
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
-        /// Which one.
+        /// The number of the snapshot.
         number: LeaderSequence,
         /// The voters in it.
         voters: Arc<Voters>,
-        /// How many bytes come before this part.
+        /// The number of bytes before this part.
         offset: u64,
-        /// How many bytes the whole has.
+        /// The number of bytes of the whole.
         length: u64,
         /// The part.
         bytes: Arc<[u8]>,
     },
     /// "I have lost my log. Who leads?"
     Recover,
-    /// The answer of one that has not.
+    /// The answer of a node that has not.
     RecoverReply {
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
-        /// If the one that answers leads and has committed the begin of its term: its last number.
+        /// The last number of the node that answers, if it leads and has committed the first record of its term.
         leads_up_to: Option<LeaderSequence>,
     },
 }
 
 impl Body {
-    /// Whether only who leads says it: then the term binds whoever hears it, as a heartbeat of it would.
+    /// True if only a leader sends it: then its term binds the receiver, as a heartbeat of it would.
     #[must_use]
     pub const fn leads(&self) -> bool {
         matches!(self, Self::Sync | Self::Append { .. })

@@ -1,6 +1,6 @@
 //! Metadata: a state that the leader of an election writes, and all nodes keep.
 //!
-//! It is a versioned map with sessions, on which whoever has no store of his own can hold elections.
+//! It is a versioned map with sessions, in which clients without a store of their own can hold elections.
 
 pub mod clients;
 pub mod command;

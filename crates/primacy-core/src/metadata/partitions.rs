@@ -1,15 +1,19 @@
-//! Partitions: who is the primary of each, under which number, and which nodes are there to be one.
+//! Partitions: the primary of each, its number, and the nodes that can be a primary.
 //!
-//! It is the partition state table of BlazingMQ, kept by all replicas. What is replicated is what happened: a node has come, has
-//! gone, has given something back, or an operator wants something. Who becomes the primary of what follows from that on every
-//! replica alike; so the death of a node is one small record, whatever the number of partitions, and where nothing happens nothing
-//! is said.
+//! It is the partition state table of BlazingMQ, kept by all replicas. Events are replicated: a node has come, has
+//! gone, has given something back, or an operator gives an order. The primaries follow from that on every replica
+//! alike; so the death of a node is one small record, whatever the number of partitions, and without events there is no
+//! traffic.
 //!
-//! Assumes   that a session is ended only when its node counts it as over (see [`Command::Join`]), when this life of the node is
-//!           gone, or by the node itself, when it has stopped.
-//! Promises  that a partition has one primary at most; that its number grows with each that it gets; that nobody gets it before the
-//!           former one has given it back, or its session has ended; that loads differ by one at most, in each group and in all
-//!           together, after every change of what nodes and partitions there are, as long as operators move nothing.
+//! Assumes   that a session is ended only when its node counts it as over (see [`Command::Join`]), when this
+//! incarnation of
+//!           the node is gone, or by the node itself, when it has stopped.
+//! Promises  that a partition has one primary at most; that its number grows with each that it gets; that no node gets
+//! it
+//!           before the former one has given it back, or its session has ended; that loads differ by one at most, in
+//! each
+//!           group and in all together, after every change of the nodes and partitions, as long as operators move
+//! nothing.
 //! Costs     a few bytes for each partition, and a step for each when a node comes or goes.
 //!
 //! ```text
@@ -31,20 +35,20 @@ use super::command::SessionId;
 use crate::id::{Incarnation, NodeId};
 use crate::time::Duration;
 
-/// How many partitions there may be, in all groups together: as many as a replica can look through in some milliseconds.
+/// The highest number of partitions in all groups together: as many as a replica can look through in some milliseconds.
 pub const PARTITIONS_MAX: u32 = 1_000_000;
-/// How many groups there may be.
+/// The highest number of groups.
 pub const GROUPS_MAX: usize = 1_000;
-/// How many nodes may be up or drained.
+/// The highest number of nodes that are up or drained.
 pub const NODES_MAX: usize = 1_000;
-/// How many bytes the name of a group has at most.
+/// The longest name of a group, in bytes.
 pub const GROUP_NAME_MAX: usize = 63;
 
-/// What a partition takes, in bytes.
+/// The size of a partition, in bytes.
 const PARTITION_BYTES: u64 = 16;
-/// What a group takes besides its partitions, in bytes.
+/// The size of a group besides its partitions, in bytes.
 const GROUP_BYTES: u64 = 128;
-/// What a node takes, in bytes.
+/// The size of a node, in bytes.
 const NODE_BYTES: u64 = 128;
 
 /// The name of a group of partitions: 1 to [`GROUP_NAME_MAX`] letters, digits, `.`, `_` and `-`.
@@ -75,7 +79,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// A text is no [`GroupName`].
+/// Error: the text is no [`GroupName`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupNameError;
 
@@ -87,59 +91,59 @@ impl fmt::Display for GroupNameError {
 
 impl core::error::Error for GroupNameError {}
 
-/// What is wanted of partitions, or has happened to their nodes.
+/// An order about partitions, or an event of their nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The node that sends it is up from now on, and may be a primary, for as long as this session lives. If an earlier life of it
-    /// was up, that one is gone, and the node is primary of the same partitions under new numbers.
+    /// The sending node is up from now on, and may be a primary, for as long as this session lives. If an earlier
+    /// incarnation of it was up, that one is gone, and the node is primary of the same partitions under new numbers.
     ///
-    /// Nobody but the leader and the node itself end such a session: the leader by its clock, or when a guardian has vouched that this
-    /// life of the node is gone. Whoever sends it may count it as living for its time from before it asked, or asked to keep it alive,
-    /// less what the clocks may differ; the leader counts from after that.
+    /// Only the leader and the node itself end such a session: the leader by its clock, or when a guardian has reported
+    /// that this incarnation of the node is gone. The sender may count it as living for its time from before it asked,
+    /// or asked to keep it alive, less the drift of the clocks; the leader counts from after that.
     Join {
         /// The number of the session, which begins with this.
         session: SessionId,
-        /// How long it lives without being kept alive.
+        /// The time for which it lives without being kept alive.
         time_to_live: Duration,
     },
-    /// The node of this session has stopped being a primary of anything, and is not up any more.
+    /// The node of this session has stopped being a primary of any partition, and is not up any more.
     Leave {
         /// The session, which ends with this.
         session: SessionId,
     },
-    /// The node of this session has stopped being the primary of these partitions: where it was under a number not above this
-    /// one. What it has got since then it keeps.
+    /// The node of this session has stopped being the primary of these partitions: where it was under a number not
+    /// above this one. Partitions that it has got since then it keeps.
     Release {
         /// The session.
         session: SessionId,
         /// The highest number that is given back.
         up_to: u64,
-        /// Which partitions. Of groups that there are not, nothing is given back.
+        /// The partitions. Groups that do not exist are ignored.
         ranges: Vec<Ranges>,
     },
-    /// There shall be such a group.
+    /// Creates a group.
     Create {
         /// Its name.
         group: GroupName,
-        /// How many partitions it has.
+        /// The number of its partitions.
         count: u32,
     },
-    /// There shall not be this group any more. It is gone when all its primaries have given it back.
+    /// Drops a group. It is gone when all its primaries have given it back.
     Drop {
         /// Its name.
         group: GroupName,
     },
-    /// This node shall not be a primary, as long as another one can be.
+    /// Drains a node: it shall not be a primary, as long as another one can be.
     Drain {
         /// The node, which need not be up.
         node: NodeId,
     },
-    /// It may be one again.
+    /// Lets a drained node be a primary again.
     Undrain {
         /// The node.
         node: NodeId,
     },
-    /// This node shall be the primary of this partition.
+    /// Makes this node the primary of this partition.
     Move {
         /// The group.
         group: GroupName,
@@ -159,7 +163,7 @@ pub struct Ranges {
     pub ranges: Vec<core::ops::Range<u32>>,
 }
 
-/// Why nothing was done.
+/// The reason why nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// There is such a group already, or it is not gone yet.
@@ -168,10 +172,10 @@ pub enum Refusal {
     GroupNotFound,
     /// The group has no such partition.
     PartitionNotFound {
-        /// How many it has.
+        /// The number of its partitions.
         count: u32,
     },
-    /// A group shall have no partition at all.
+    /// A group would have no partition at all.
     NoPartitions,
     /// There would be more than [`PARTITIONS_MAX`].
     TooManyPartitions,
@@ -183,7 +187,7 @@ pub enum Refusal {
     NodeNotUp,
     /// The node is drained.
     NodeDrained,
-    /// Another life of the node is up, and it is not known to be an earlier one.
+    /// Another incarnation of the node is up, and it is not known to be an earlier one.
     NodeUp,
 }
 
@@ -209,12 +213,13 @@ impl fmt::Display for Refusal {
 /// All partitions, and the nodes that are up or drained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
-    /// In the order of their names. Each is up or drained.
+    /// The nodes in the order of their names. Each is up or drained.
     nodes: Vec<Node>,
     groups: BTreeMap<GroupName, Group>,
-    /// How many partitions there are, in all groups.
+    /// The number of partitions, in all groups.
     count: u32,
-    /// How many orders and ends of sessions have changed anything. Whoever becomes a primary does so under the number of the step.
+    /// The number of orders and ends of sessions that have changed anything. A node that becomes a primary does so
+    /// under the number of the step.
     step: u64,
 }
 
@@ -222,7 +227,7 @@ pub struct Partitions {
 struct Node {
     name: NodeId,
     drained: bool,
-    /// While it is up.
+    /// The session, while it is up.
     up: Option<Up>,
 }
 
@@ -236,29 +241,29 @@ struct Up {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     slots: Vec<Slot>,
-    /// It is to go: what is given back is nobody's any more.
+    /// True if it is to go: partitions that are given back have no primary any more.
     ending: bool,
 }
 
 /// One partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
-    /// That of the present primary, or of the last one.
+    /// The number of the present primary, or of the last one.
     number: u64,
     primary: Option<Place>,
     next: Next,
 }
 
-/// A node, by its place among them.
+/// A node, by its index among the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place(NonZeroU16);
 
-/// What comes after the present primary of a partition.
+/// The plan for a partition after its present primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Nothing is planned; where there is no primary, this.
+    /// No plan: the primary stays, or there is none.
     Stays,
-    /// It is taken back, for this node; `None` if nobody can have it.
+    /// It is taken back, for this node; `None` if no node can have it.
     Taken(Option<Place>),
 }
 
@@ -269,16 +274,16 @@ pub struct Partition {
     pub primary: Option<NodeId>,
     /// The number of the primary, which is its fencing token; that of the last one if there is none, 0 if there was none.
     pub number: u64,
-    /// Whether it stays with it.
+    /// The plan for it.
     pub plan: Plan,
 }
 
-/// What is planned for a partition.
+/// The plan for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing.
+    /// No plan.
     Stays,
-    /// Its primary shall give it back, and then this node gets it; `None` if nobody does.
+    /// Its primary shall give it back, and then this node gets it; `None` if no node does.
     Taken(Option<NodeId>),
 }
 
@@ -287,9 +292,9 @@ pub enum Plan {
 pub struct Run {
     /// The group.
     pub group: GroupName,
-    /// Which ones.
+    /// The indices of the partitions.
     pub range: core::ops::Range<u32>,
-    /// How each of them is.
+    /// The state of each of them.
     pub partition: Partition,
 }
 
@@ -300,26 +305,26 @@ pub struct NodeHealth {
     pub node: NodeId,
     /// The session by which it is up.
     pub up: Option<SessionId>,
-    /// Whether it shall not be a primary.
+    /// True if it shall not be a primary.
     pub drained: bool,
-    /// Of how many partitions it is the primary.
+    /// The number of partitions of which it is the primary.
     pub primary_of: u32,
-    /// Of how many of these it is not to stay the primary.
+    /// The number of these of which it is not to stay the primary.
     pub gives_back: u32,
-    /// How many are taken back from others for it.
+    /// The number of partitions that are taken back from others for it.
     pub awaits: u32,
 }
 
 /// A group, as an observer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSize {
-    /// How many partitions it has.
+    /// The number of its partitions.
     pub count: u32,
-    /// How many have no primary.
+    /// The number of partitions without a primary.
     pub free: u32,
-    /// How many are being taken back.
+    /// The number of partitions that are being taken back.
     pub taken: u32,
-    /// Whether it is to go.
+    /// True if it is to go.
     pub ending: bool,
 }
 
@@ -337,7 +342,7 @@ impl Place {
 impl Slot {
     const FREE: Self = Self { number: 0, primary: None, next: Next::Stays };
 
-    /// Who has it when all that is planned is done.
+    /// The primary when the plan is done.
     fn owner(&self) -> Option<Place> {
         match self.next {
             Next::Stays => self.primary,
@@ -345,12 +350,12 @@ impl Slot {
         }
     }
 
-    /// It has this primary from now on.
+    /// Gives it this primary.
     fn give(&mut self, primary: Place, number: u64) {
         *self = Self { number, primary: Some(primary), next: Next::Stays };
     }
 
-    /// It has no primary any more.
+    /// Leaves it without a primary.
     fn free(&mut self) {
         *self = Self { primary: None, next: Next::Stays, ..*self };
     }
@@ -369,7 +374,8 @@ impl Group {
 }
 
 impl Partitions {
-    /// How many orders and ends of sessions have changed anything; whoever waits for changes has new ones if it has grown.
+    /// The number of orders and ends of sessions that have changed anything; there are new changes to watch if it has
+    /// grown.
     #[must_use]
     pub const fn step(&self) -> u64 {
         self.step
@@ -381,18 +387,18 @@ impl Partitions {
         self.place(node).and_then(|place| self.nodes[place.index()].up).map(|up| up.session)
     }
 
-    /// Which life of a node is up.
+    /// The incarnation of a node that is up.
     #[must_use]
     pub fn life_of(&self, node: NodeId) -> Option<Incarnation> {
         self.place(node).and_then(|place| self.nodes[place.index()].up).map(|up| up.incarnation)
     }
 
-    /// All sessions by which nodes are up, and how long each lives without being kept alive.
+    /// All sessions by which nodes are up, and the time for which each lives without being kept alive.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, Duration)> {
         self.nodes.iter().filter_map(|node| node.up).map(|up| (up.session, up.time_to_live))
     }
 
-    /// How long this session lives without being kept alive, if a node is up by it.
+    /// The time for which this session lives without being kept alive, if a node is up by it.
     #[must_use]
     pub fn time_to_live(&self, session: SessionId) -> Option<Duration> {
         self.sessions().find(|&(other, _)| other == session).map(|(_, time_to_live)| time_to_live)
@@ -466,7 +472,7 @@ impl Partitions {
         nodes
     }
 
-    /// What all of it takes, in bytes.
+    /// The size of all of it, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let length = |length: usize| u64::try_from(length).expect("a length fits");
         length(self.nodes.len()) * NODE_BYTES
@@ -474,7 +480,7 @@ impl Partitions {
             + u64::from(self.count) * PARTITION_BYTES
     }
 
-    /// What an order adds to that at most.
+    /// The most bytes that an order adds to that.
     pub(super) fn bytes_of(command: &Command) -> u64 {
         match command {
             Command::Create { count, .. } => GROUP_BYTES + u64::from(*count) * PARTITION_BYTES,

@@ -1,8 +1,8 @@
-//! Which requests were applied, so that none is applied twice.
+//! The applied requests, remembered so that none is applied twice.
 //!
-//! A client numbers its requests and says below which number it waits for none any more; only the numbers above that are
-//! remembered. What comes from a life of a node after a later life of it has been here is refused: nobody waits for it, and
-//! what it has sent before is forgotten.
+//! A client numbers its requests and reports the number below which it waits for none any more; only the numbers above
+//! that are remembered. A request of an incarnation of a node after a later one has been here is refused: no client
+//! waits for it, and its earlier requests are forgotten.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,13 +13,13 @@ use super::encoding::request::{identity, push_identity};
 use super::encoding::{DecodeError, Reader, push_number};
 use crate::id::{Identity, Incarnation, NodeId};
 
-/// How many applied requests are remembered of one client that has not said that it waits for them no more.
+/// The highest number of applied requests that are remembered of one client that still waits for them.
 pub const OPEN_MAX: usize = 65_536;
 
-/// Of how many clients requests are remembered.
+/// The highest number of clients of which requests are remembered.
 pub const CLIENTS_MAX: usize = 4096;
 
-/// What is remembered of one process life.
+/// The remembered requests of one incarnation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Client {
     done_below: u64,
@@ -40,12 +40,13 @@ impl Client {
     }
 }
 
-/// What is remembered of all.
+/// The remembered requests of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests(BTreeMap<Identity, Client>);
 
 impl Requests {
-    /// Whether a request is to be applied, which then is remembered. `false` if it was before, or is not waited for.
+    /// Admits a request that is to be applied, and remembers it. Returns `false` if it was applied before, or is not
+    /// waited for.
     pub(super) fn admit(&mut self, request: &Request) -> Result<bool, Refusal> {
         let client = self.client(request.client)?;
         client.forget_below(request.done_below);
@@ -59,7 +60,7 @@ impl Requests {
         Ok(true)
     }
 
-    /// Whether a request was applied, or is not waited for. What was forgotten of a node was not.
+    /// True if a request was applied, or is not waited for. The forgotten requests of a node count as not applied.
     pub(super) fn has(&self, client: &Identity, sequence: u64) -> bool {
         self.0.get(client).is_some_and(|client| client.has(sequence))
     }
@@ -71,12 +72,12 @@ impl Requests {
         Ok(self.0.entry(client).or_default())
     }
 
-    /// Makes room for a life that is not known.
+    /// Makes room for an unknown incarnation.
     fn make_room(&mut self, client: Identity) -> Result<(), Refusal> {
         if self.lives(client.node).any(|life| life.count > client.incarnation.count) {
             return Err(Refusal::FormerLife);
         }
-        // Two lives of one count are two that have started from one backup: nobody knows which one is the later.
+        // Two incarnations with one count have started from one backup: it is unknown which one is the later.
         let former = self.lives(client.node).filter(|life| life.count < client.incarnation.count);
         for incarnation in former.collect::<Vec<Incarnation>>() {
             self.0.remove(&Identity { incarnation, ..client });
@@ -90,7 +91,7 @@ impl Requests {
         lives.map(|(life, _)| life).take_while(move |life| life.node == node).map(|life| life.incarnation)
     }
 
-    /// Forgets all lives of a node.
+    /// Forgets all incarnations of a node.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.0.retain(|client, _| client.node != node);
     }

@@ -1,6 +1,6 @@
-//! Sessions: life lines of clients, with the entries that go with them.
+//! Sessions of clients, with the entries that go with them.
 //!
-//! When one expires is not known here, because no clock is: a leader that has one proposes its end.
+//! The expiry of a session is not known here, because there is no clock: a leader that has one proposes its end.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::encoding::{DecodeError, Reader, push_number, unsigned};
 use super::map::Map;
 use crate::time::Duration;
 
-/// What a session takes besides the keys of its entries, in bytes.
+/// The size of a session besides the keys of its entries, in bytes.
 pub(super) const SESSION_BYTES: u64 = 64;
 
 /// A session.
@@ -22,7 +22,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// How long it lives without being kept alive.
+    /// The time for which it lives without being kept alive.
     #[must_use]
     pub fn time_to_live(&self) -> Duration {
         self.time_to_live
@@ -47,7 +47,7 @@ impl Sessions {
         self.0.iter().map(|(&id, session)| (id, session))
     }
 
-    /// What they take, in bytes, besides the keys of their entries, which count with those.
+    /// Their size in bytes, besides the keys of their entries, which count with those.
     pub(super) fn bytes(&self) -> u64 {
         u64::try_from(self.0.len()).expect("a length fits") * SESSION_BYTES
     }
@@ -58,12 +58,12 @@ impl Sessions {
         assert_eq!(former, None, "a session begins once");
     }
 
-    /// Ends a session; the keys of its entries, which are to be deleted. `None` if there is no such session.
+    /// Ends a session; returns the keys of its entries, which are to be deleted. `None` if there is no such session.
     pub(super) fn end(&mut self, id: SessionId) -> Option<BTreeSet<Bytes>> {
         Some(self.0.remove(&id)?.keys)
     }
 
-    /// The entry of a key goes with another session, or with none, from now on.
+    /// Moves the entry of a key to another session, or to none.
     pub(super) fn move_key(&mut self, key: &[u8], from: Option<SessionId>, to: Option<SessionId>) {
         if from == to {
             return;
@@ -76,7 +76,7 @@ impl Sessions {
         }
     }
 
-    /// Appends the sessions, without their keys: the entries say with which one they go.
+    /// Appends the sessions, without their keys: the entries name their sessions.
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         push_number(to, u64::try_from(self.0.len()).expect("a length fits"));
         for (id, session) in &self.0 {

@@ -1,7 +1,7 @@
-//! The state that replicas keep: the map, the sessions, and which requests were applied.
+//! The state that replicas keep: the map, the sessions, and the applied requests.
 //!
-//! It asks for nothing and depends on nothing but the requests that were applied and their order; so it is the same on all
-//! nodes that have applied the same ones.
+//! It depends on nothing but the requests that were applied and their order; so it is the same on all nodes that have
+//! applied the same ones.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -40,26 +40,26 @@ pub struct State {
     cost: u64,
 }
 
-/// True if somebody waits for the answers of operations. Where nobody does, none are made: they may be much larger than what asked for
-/// them.
+/// A choice whether operations make answers, for a client that waits for them. Otherwise none are made: they may be
+/// much larger than the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// A client of this node waits for them.
+    /// A client of this node waits for the answers.
     Wanted,
-    /// Nobody does: what was done is answered with [`Answer::Done`].
+    /// No client waits: an operation is answered with [`Answer::Done`].
     Unwanted,
 }
 
-/// How much there is in a state.
+/// The size of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// How many keys have an entry.
+    /// The number of keys that have an entry.
     pub entries: u64,
-    /// What entries, sessions and partitions take, in bytes: what [`Limits::quota`] limits.
+    /// The bytes of entries, sessions and partitions, which [`Limits::quota`] limits.
     pub bytes: u64,
-    /// How many changes the history has.
+    /// The number of changes in the history.
     pub history_changes: u64,
-    /// What the history takes, in bytes.
+    /// The bytes of the history.
     pub history_bytes: u64,
 }
 
@@ -84,13 +84,14 @@ impl State {
         }
     }
 
-    /// Applies a request, unless it was applied before. What is refused counts as applied, except where the state cannot
+    /// Applies a request, unless it was applied before. A refused one counts as applied, except where the state cannot
     /// remember it: [`Refusal::TooManyRequests`], [`Refusal::TooManyClients`] and [`Refusal::FormerLife`].
     pub fn apply(&mut self, request: &Request) -> Applied {
         self.apply_for(request, Answers::Wanted)
     }
 
-    /// The same, where nobody may be waiting for the answers: what is done and what is refused is the same, also where these are not made.
+    /// The same, where perhaps no client waits for the answers: the same is done and refused, also where no answers are
+    /// made.
     pub fn apply_for(&mut self, request: &Request, answers: Answers) -> Applied {
         let result = match self.requests.admit(request) {
             Ok(true) => self.execute(request.client, &request.command, answers),
@@ -101,13 +102,14 @@ impl State {
         Applied::First(Outcome { version: self.map.version(), result })
     }
 
-    /// Whether a request was applied, or its sender waits for it no more.
+    /// True if a request was applied, or its sender waits for it no more.
     #[must_use]
     pub fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
         self.requests.has(client, sequence)
     }
 
-    /// The cost of what was applied since this was last asked, besides its bytes, as the number of bytes of records that take as long.
+    /// Takes the cost of the requests applied since the last call, besides their bytes, as the number of bytes of
+    /// records that take as long.
     pub fn take_cost(&mut self) -> u64 {
         core::mem::take(&mut self.cost)
     }
@@ -118,7 +120,7 @@ impl State {
             Command::Compact(version) => self.map.compact(*version).map(|()| Answer::Done),
             Command::Begin { session, time_to_live } => self.begin(*session, *time_to_live),
             Command::End { session } => self.end(*session),
-            // The session of a node ends with the node, by the leader's word or its own, and by nobody else's.
+            // The session of a node is ended with the node, by the leader or the node itself, and by no other.
             Command::Expire { session } if self.partitions.end(*session) => Ok(Answer::Ended { count: 0 }),
             Command::Expire { session } => self.end(*session),
             Command::Partitions(command) => self.obey(sender, command),
@@ -188,7 +190,8 @@ impl State {
         self.observe_within(operation, u64::MAX)
     }
 
-    /// The same, and refuses with [`Refusal::TooManyEntries`] also what would look at more entries than `looks`.
+    /// The same, but also refuses with [`Refusal::TooManyEntries`] an operation that would look at more entries than
+    /// `looks`.
     #[must_use]
     pub fn observe_within(&self, operation: &Operation, looks: u64) -> Option<Outcome> {
         operation
@@ -196,8 +199,8 @@ impl State {
             .then(|| Outcome { version: self.map.version(), result: self.only_read(operation, looks) })
     }
 
-    /// What happened to some keys from a version on, in order; nothing if that is yet to come. The changes of one version follow
-    /// each other; a key may be among them more than once.
+    /// The changes of some keys from a version on, in order; none if that is yet to come. The changes of one version
+    /// follow each other; a key may be among them more than once.
     ///
     /// For one key, it costs as many steps as it has such changes; for more, as many as there are of all keys.
     ///
@@ -212,7 +215,7 @@ impl State {
         self.changes_in(keys, from..self.version().next(), previous)
     }
 
-    /// The same in these versions. It takes no longer than what happened in them asks for, however long the history is.
+    /// The same in these versions. The time depends only on the changes of these versions, however long the history is.
     ///
     /// # Errors
     /// [`Refusal::Compacted`], if not all of them are known any more.
@@ -225,8 +228,9 @@ impl State {
         self.map.changes(keys, versions, previous)
     }
 
-    /// What happened to all keys from a version on, in order, for who was told all before it: also what was compacted meanwhile, as
-    /// long as this process has it. A few thousand changes stay so, which differs from node to node.
+    /// The changes of all keys from a version on, in order, for a watcher that was sent all before it: those compacted
+    /// meanwhile too, as long as this process has them. A few thousand changes stay so, which differs from node to
+    /// node.
     ///
     /// # Errors
     /// [`Refusal::Compacted`], if not all of them are known any more.
@@ -256,8 +260,8 @@ impl State {
         &self.partitions
     }
 
-    /// How long a session lives without being kept alive, whether a client has begun it or a node is up by it; `None` if there is
-    /// no such session.
+    /// The time for which a session lives without being kept alive, whether a client has begun it or a node is up by
+    /// it; `None` if there is no such session.
     #[must_use]
     pub fn time_to_live(&self, id: SessionId) -> Option<Duration> {
         let of_client = self.sessions.find(id).map(Session::time_to_live);
@@ -287,7 +291,7 @@ impl State {
         self.secret
     }
 
-    /// How much there is.
+    /// The size of the state.
     #[must_use]
     pub fn size(&self) -> Size {
         Size {
@@ -306,7 +310,7 @@ impl State {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let Size { bytes, history_bytes, .. } = self.size();
-        // More than is needed, so that nothing is moved while it grows.
+        // More than needed, so that nothing is moved while it grows.
         let mut to = Vec::with_capacity(usize::try_from(bytes + history_bytes).unwrap_or_default());
         push_number(&mut to, FORMAT);
         push_limits(&mut to, self.limits);
@@ -318,7 +322,7 @@ impl State {
         to
     }
 
-    /// The state that these bytes are. It answers everything as the one that they were made of.
+    /// The state that these bytes encode. It answers everything as the one that they were made of.
     ///
     /// # Errors
     /// [`DecodeError`] if they are none.
@@ -343,7 +347,7 @@ impl State {
         Ok(Self { map, sessions, partitions, requests, limits, secret, cost: 0 })
     }
 
-    /// A number that is the same for equal states, and hardly ever for others. It takes as long as a snapshot.
+    /// A number that is the same for equal states, and rarely for others. It takes as long as a snapshot.
     #[must_use]
     pub fn digest(&self) -> u64 {
         // FNV-1a.

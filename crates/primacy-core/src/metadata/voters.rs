@@ -1,4 +1,4 @@
-//! Who votes, as a replicated log has it: names and addresses, with a number that tells which of two sets is newer.
+//! The voters, as a replicated log has them: names and addresses, with a number that tells which of two sets is newer.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -8,8 +8,9 @@ use crate::term::LeaderSequence;
 
 /// A set of voters.
 ///
-/// The number is that of the last record that states the set, so the newer of two sets is the one with the higher number. A set
-/// from a configuration has the number of nothing, [`LeaderSequence::NONE`], and every set that was ever written is newer.
+/// The number is that of the last record that states the set, so the newer of two sets is the one with the higher
+/// number. A set from a configuration has the number [`LeaderSequence::NONE`], and every set that was ever written is
+/// newer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voters {
     /// The record that states it.
@@ -19,13 +20,13 @@ pub struct Voters {
 }
 
 impl Voters {
-    /// How many vote.
+    /// The number of voters.
     #[must_use]
     pub fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether this node votes.
+    /// True if this node votes.
     #[must_use]
     pub fn contains(&self, node: NodeId) -> bool {
         self.members.contains_key(&node)

@@ -1,4 +1,4 @@
-//! What is wrong with a command by itself, before anybody replicates it.
+//! The checks of a command by itself, before it is replicated.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::metadata::encoding::NESTING_MAX;
 use crate::metadata::partitions;
 use crate::time::Duration;
 
-/// The longest that a session may live without being kept alive: as long as that of the stores whose clients may ask.
+/// The longest time for which a session may live without being kept alive: that of the stores whose clients may ask.
 pub const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(TIME_TO_LIVE_SECONDS_MAX);
 
 const TIME_TO_LIVE_SECONDS_MAX: u64 = 9_000_000_000;
@@ -19,24 +19,25 @@ pub const REQUEST_BYTES_MAX: usize = 3 << 19;
 /// The operations of a transaction unless set otherwise.
 pub const OPERATIONS_MAX: usize = 128;
 
-/// The comparisons and operations of a transaction in all, over all that stand within it and both branches, unless set otherwise:
-/// three full lists, and as much again.
+/// The comparisons and operations of a transaction in all, over all nested ones and both branches, unless set
+/// otherwise: three full lists, and as much again.
 pub const OPERATIONS_IN_ALL_MAX: usize = 6 * OPERATIONS_MAX;
 
-/// What the bounds and the order of a read take besides.
+/// The bytes that the bounds and the order of a read take besides.
 const READ_BYTES: usize = 64;
 
-/// What each operation counts besides the bytes of its keys and values: no less than its encoding takes.
+/// The bytes that each operation counts besides its keys and values: no less than its encoding takes.
 const OPERATION_BYTES: usize = 16;
 
-/// How large a request may be. Only who takes requests asks; what is replicated is applied.
+/// The limits on the size of a request. Only a node that takes requests checks them; a replicated request is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestLimits {
-    /// Of keys and values, with a few bytes for each operation.
+    /// The limit on keys and values, with a few bytes for each operation.
     pub bytes: usize,
-    /// Of each of the three lists of a transaction. What the longest one has is taken off for those within.
+    /// The limit on each of the three lists of a transaction. The length of the longest one is taken off for those
+    /// within.
     pub operations: usize,
-    /// Of comparisons and operations over all transactions within one, and both branches of each.
+    /// The limit on comparisons and operations over all transactions within one, and both branches of each.
     pub operations_in_all: usize,
 }
 
@@ -52,7 +53,7 @@ impl Default for RequestLimits {
 }
 
 impl Command {
-    /// How many bytes it has: those of keys and values, with a few for each operation.
+    /// The number of bytes: those of keys and values, with a few for each operation.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -62,10 +63,10 @@ impl Command {
         }
     }
 
-    /// Whether the command may be replicated: what can be said without the state.
+    /// Checks that the command may be replicated, as far as that can be told without the state.
     ///
     /// # Errors
-    /// The first that is found wrong: [`Refusal::EmptyKey`], [`Refusal::TooManyOperations`], [`Refusal::DuplicateKey`],
+    /// The first fault: [`Refusal::EmptyKey`], [`Refusal::TooManyOperations`], [`Refusal::DuplicateKey`],
     /// [`Refusal::TimeToLiveTooLong`] or [`Refusal::RequestTooLarge`].
     pub fn check(&self, limits: RequestLimits) -> Result<(), Refusal> {
         match self {
@@ -86,7 +87,7 @@ impl Command {
 }
 
 impl Operation {
-    /// As [`Command::check`]; for one that only reads and is not replicated.
+    /// As [`Command::check`]; for an operation that only reads and is not replicated.
     ///
     /// # Errors
     /// As [`Command::check`].
@@ -115,7 +116,7 @@ impl Operation {
         if key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
     }
 
-    /// How many comparisons and operations it has, itself and all that stand within.
+    /// The number of comparisons and operations: itself and all nested ones.
     fn count(&self) -> usize {
         match self {
             Self::Read(_) | Self::Write(_) | Self::Delete(_) => 1,
@@ -180,7 +181,7 @@ impl Transaction {
     }
 }
 
-/// What a list of operations changes.
+/// The keys that a list of operations changes.
 #[derive(Default)]
 struct Touched<'a> {
     written: BTreeSet<&'a [u8]>,
@@ -190,7 +191,7 @@ struct Touched<'a> {
 impl<'a> Touched<'a> {
     /// Takes the write of a key, unless it is deleted, or written but not in a branch that excludes this one.
     fn write(&mut self, key: &'a [u8], excluded: &BTreeSet<&'a [u8]>) -> Result<(), Refusal> {
-        // All from a key on are no interval for the server whose clients these are, and overlap nothing.
+        // An open-ended range is no interval for the server whose clients these are, and overlaps nothing.
         let covers = |keys: &&Keys| !matches!(keys, Keys::From(_)) && keys.contain(key);
         if self.deleted.iter().any(covers) || (self.written.contains(key) && !excluded.contains(key)) {
             return Err(Refusal::DuplicateKey);
@@ -200,8 +201,8 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// Refuses a key that would be written twice, or deleted and written. What is written by one transaction within and deleted by
-/// a later one is let through, as other servers do: then the order decides.
+/// Refuses a key that would be written twice, or deleted and written. A key written by one nested transaction and
+/// deleted by a later one is let through, as other servers do: then the order decides.
 fn overlaps(operations: &[Operation]) -> Result<Touched<'_>, Refusal> {
     let mut touched = Touched::default();
     for operation in operations {

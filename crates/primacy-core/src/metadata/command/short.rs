@@ -1,6 +1,6 @@
-//! The commands that programs need most, in few words: one key is read, or written, or written unless it was changed meanwhile.
+//! Builders of the most common commands: one key is read, or written, or written unless it was changed meanwhile.
 //!
-//! They make the same values as those who fill every field by hand.
+//! They make the same values as code that fills every field by hand.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -21,7 +21,7 @@ impl Read {
 }
 
 impl Write {
-    /// Writes this value under this key. The entry stays until somebody deletes it, and the one before it is not returned.
+    /// Writes this value under this key. The entry stays until it is deleted, and the one before it is not returned.
     #[must_use]
     pub fn new(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         Self {
@@ -38,8 +38,9 @@ impl Write {
         Self { session: Replace::With(Some(session)), ..self }
     }
 
-    /// The same only if nobody has written or deleted the key since it was read: compare-and-set. `before` is what was read,
-    /// `None` that there was no entry. [`Answer::Decided`](super::Answer::Decided) says whether it was written.
+    /// The same only if the key was neither written nor deleted since it was read: compare-and-set. `before` is the
+    /// entry that was read, `None` if there was none. [`Answer::Decided`](super::Answer::Decided) tells whether it was
+    /// written.
     #[must_use]
     pub fn if_unchanged(self, before: Option<&Entry>) -> Transaction {
         Transaction {
@@ -51,7 +52,8 @@ impl Write {
 }
 
 impl Comparison {
-    /// Nobody has written or deleted this key since it was read. `before` is what was read, `None` that there was no entry.
+    /// Holds if this key was neither written nor deleted since it was read. `before` is the entry that was read, `None`
+    /// if there was none.
     #[must_use]
     pub fn unchanged(key: impl AsRef<[u8]>, before: Option<&Entry>) -> Self {
         // A version changes a key once at most, so the version tells whether it is the same entry.
@@ -59,7 +61,7 @@ impl Comparison {
         Self {
             keys: Keys::One(key.as_ref().into()),
             relation: Relation::Equal,
-            // What does not fit is the version of no entry.
+            // A number that does not fit is the version of no entry.
             compared: Compared::ChangedAt(i64::try_from(changed_at).unwrap_or(i64::MAX)),
         }
     }
@@ -148,7 +150,7 @@ mod tests {
             }
         }
 
-        /// Whether a transaction was done.
+        /// True if a transaction was done.
         fn decides(&mut self, transaction: Transaction) -> bool {
             let answer = self.tell(transaction);
             let Answer::Decided { held, .. } = answer else { panic!("{answer:?}") };
@@ -181,7 +183,7 @@ mod tests {
         assert!(!told.decides(write("too late").if_unchanged(second.as_ref())), "there is none");
         told.tell(write("second"));
         assert!(!told.decides(write("too late").if_unchanged(second.as_ref())), "it is another one");
-        // What another key guards.
+        // The operations that another key guards.
         let guarded = |before: Option<&Entry>| Transaction {
             comparisons: vec![Comparison::unchanged("key", before)],
             then: vec![Write::new("other", "value").into()],

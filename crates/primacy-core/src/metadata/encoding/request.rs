@@ -1,6 +1,7 @@
 //! Requests as bytes, and back.
 //!
-//! The first byte is the format. Everything has one way to be written, so what is read is written as the same bytes again.
+//! The first byte is the format. Everything is encoded in one way, so a decoded request is encoded as the same bytes
+//! again.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,11 +17,11 @@ use crate::metadata::command::{
 use crate::metadata::partitions::encoding as partitions;
 use crate::time::Duration;
 
-/// The format of requests that this program writes, and the only one that it reads. Whatever a request can say that it could not say
-/// before, is another format; and so is a change of what comes of one, since all nodes must make the same of it.
+/// The format of requests that this program writes, and the only one that it reads. A request that can express more is
+/// another format; and so is a change in the effect of one, since all nodes must make the same of it.
 pub const FORMAT: u8 = 1;
 
-/// What a request takes besides its client's name, keys and values, as a first guess.
+/// The bytes of a request besides its client's name, keys and values, as a first guess.
 const ROOM: usize = 64;
 
 mod tag {
@@ -50,7 +51,7 @@ mod tag {
     pub(super) const VALUE: u8 = 5;
 }
 
-/// What a read has besides its keys; a part that is not there is as [`Read::of`] has it.
+/// The optional parts of a read besides its keys; a missing part is as [`Read::of`] has it.
 mod read_has {
     pub(super) const AT: u8 = 1;
     pub(super) const LIMIT: u8 = 2;
@@ -59,7 +60,7 @@ mod read_has {
     pub(super) const ALL: u8 = 15;
 }
 
-/// What a write is told besides its key.
+/// The optional parts of a write besides its key.
 mod write_has {
     pub(super) const VALUE: u8 = 1;
     pub(super) const SESSION: u8 = 2;
@@ -87,7 +88,7 @@ impl Request {
         to
     }
 
-    /// Whether these bytes can be read, if they are a request at all.
+    /// Checks that these bytes can be decoded, if they are a request at all.
     ///
     /// # Errors
     /// [`DecodeError::Format`], if they are in a format of another version.
@@ -98,8 +99,8 @@ impl Request {
         }
     }
 
-    /// Whose request this is, and its number; `None` if not even that can be read. Both keep their places in every later format, so
-    /// that a request that cannot be read can be refused.
+    /// The sender of this request, and its number; `None` if not even that can be decoded. Both keep their places in
+    /// every later format, so that an unreadable request can be refused.
     #[must_use]
     pub fn sender(bytes: &[u8]) -> Option<(Identity, u64)> {
         let mut from = Reader::new(bytes);
@@ -107,7 +108,7 @@ impl Request {
         Some((identity(&mut from).ok()?, from.number().ok()?))
     }
 
-    /// The request that these bytes are.
+    /// The request that these bytes encode.
     ///
     /// # Errors
     /// [`DecodeError`] if they are none.
@@ -302,7 +303,7 @@ fn push_list<T>(to: &mut Vec<u8>, list: &[T], one: impl Fn(&mut Vec<u8>, &T)) {
     }
 }
 
-/// One of a few, as its place among them.
+/// Appends one of a few choices, as its index among them.
 fn push_choice<T: Copy + PartialEq>(to: &mut Vec<u8>, choices: &[T], chosen: T) {
     let place = choices.iter().position(|&choice| choice == chosen).expect("one of them");
     to.push(u8::try_from(place).expect("there are few"));
@@ -396,7 +397,7 @@ fn flags(from: &mut Reader<'_>, all: u8) -> Result<u8, DecodeError> {
     if flags & !all == 0 { Ok(flags) } else { Err(DecodeError::Kind("a part of an operation")) }
 }
 
-/// Bounds that bound nothing are not written, and so not read.
+/// Bounds that bound nothing are not encoded, and so not decoded.
 fn bounds(from: &mut Reader<'_>) -> Result<Bounds, DecodeError> {
     let bounds = Bounds { from: Version(from.number()?), to: Version(from.number()?) };
     if bounds == Bounds::default() { Err(DecodeError::Value("bounds")) } else { Ok(bounds) }

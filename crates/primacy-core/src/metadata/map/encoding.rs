@@ -1,4 +1,4 @@
-//! The map in a snapshot: what counts of it, and nothing that differs between nodes with the same state.
+//! The map in a snapshot: all that counts, and nothing that differs between nodes with the same state.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,15 +10,15 @@ use crate::metadata::entry::Entry;
 use crate::metadata::history::History;
 use crate::metadata::history::Trail;
 
-/// What stands before a change of the history.
+/// The tag before a change of the history.
 mod tag {
     /// There was no entry before: the key follows.
     pub(super) const MADE: u8 = 1;
-    /// There was one, which follows.
+    /// There was an entry, which follows.
     pub(super) const BEFORE: u8 = 2;
 }
 
-/// A change as it stands in a snapshot.
+/// A change as it is in a snapshot.
 struct Past<'a> {
     version: Version,
     key: &'a [u8],
@@ -98,7 +98,7 @@ impl Map {
         Ok(())
     }
 
-    /// Takes the changes. What stands after one is what stands before the next one of the same key, or what is there now; so
+    /// Takes the changes. The entry after one is the entry before the next one of the same key, or the present one; so
     /// they are gone through from the end first.
     fn take_history(&mut self, past: Vec<Past<'_>>) -> Result<(), DecodeError> {
         let mut later: BTreeMap<&[u8], Option<Entry>> = BTreeMap::new();
@@ -122,14 +122,14 @@ impl Map {
             let is_deleted = after.is_none();
             let place = self.history.push(past.version, past.before, after, trail);
             let trail = if is_deleted { Trail::deleted(place) } else { Trail::present(place) };
-            // The last change of a key puts there what is there already, or that it is deleted.
+            // The last change of a key puts the present entry there, or that it is deleted.
             self.slots.replace(Slot { entry: named, trail });
         }
         Ok(())
     }
 }
 
-/// A version above this one is no honest map's: it would take a million changes a second for 292,000 years.
+/// The highest version of an honest map: a higher one would take a million changes a second for 292,000 years.
 const VERSION_MAX: Version = Version(u64::MAX / 2);
 
 fn entry(from: &mut Reader<'_>, last: Version) -> Result<Entry, DecodeError> {

@@ -1,6 +1,7 @@
-//! What orders do to partitions, and who gets them.
+//! The effects of orders on partitions, and the choice of primaries.
 //!
-//! Who gets what depends on names, loads and what was before, and on nothing else; so it is the same wherever it is computed.
+//! The choice depends on names, loads and the former primaries, and on nothing else; so it is the same wherever it is
+//! computed.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,11 +14,11 @@ use super::{
 use crate::id::{Identity, NodeId};
 use crate::metadata::command::SessionId;
 
-/// How many partitions each node has, or will have when all that is planned is done; by its place.
+/// The number of partitions that each node has, or will have when all plans are done; by its index.
 type Loads = Vec<u32>;
 
 impl Partitions {
-    /// Does what is wanted. The sender is the process life whose request it is.
+    /// Applies a command. The sender is the incarnation whose request it is.
     pub(in crate::metadata) fn obey(
         &mut self,
         sender: Identity,
@@ -47,7 +48,8 @@ impl Partitions {
         Ok(())
     }
 
-    /// The session of a node has ended: it is the primary of nothing any more. `false` if no node is up by this session.
+    /// Ends the session of a node: it is the primary of nothing any more. Returns `false` if no node is up by this
+    /// session.
     pub(in crate::metadata) fn end(&mut self, session: SessionId) -> bool {
         let Some(place) = self.place_of_session(session) else { return false };
         self.step += 1;
@@ -85,7 +87,7 @@ impl Partitions {
             let ending = group.ending;
             for slot in group.slots.iter_mut().filter(|slot| slot.primary == Some(place)) {
                 match slot.next {
-                    // What the former life had is its own again, and another leadership.
+                    // The partitions of the former incarnation are its own again, under another leadership.
                     Next::Stays => slot.give(place, step),
                     Next::Taken(None) if !ending => slot.give(place, step),
                     Next::Taken(_) => slot.given_back(nodes, step),
@@ -116,8 +118,8 @@ impl Partitions {
                     slot.given_back(&self.nodes, step);
                     continue;
                 }
-                // Nobody wanted it back. It is for whoever has least, in this group and then in all; for the same node only if
-                // there is no other.
+                // No other node was planned for it. It goes to the node that has least, in this group and then in all;
+                // to the same node only if there is no other.
                 let load = |other: &Place| (*other == place, here[other.index()], all[other.index()], *other);
                 let other = may_get.iter().copied().min_by_key(load);
                 slot.free();
@@ -218,7 +220,7 @@ impl Partitions {
 
     // ── nodes and their places ──────────────────────────────────────────────────────────────────────────────
 
-    /// Takes in a node that is not there. The places behind it move.
+    /// Inserts a node that is not there. The indices of the later nodes change.
     fn insert(&mut self, node: Node) {
         let index = self.nodes.partition_point(|other| other.name < node.name);
         self.nodes.insert(index, node);
@@ -254,7 +256,7 @@ impl Partitions {
         nodes.map(|(index, _)| Place::of(index)).collect()
     }
 
-    /// Groups that were to go are gone when nobody has any of them.
+    /// Removes groups that were to go and of which no node has any partition.
     fn sweep(&mut self) {
         let is_used = |group: &Group| group.slots.iter().any(|slot| slot.primary.is_some());
         self.groups.retain(|_, group| !group.ending || is_used(group));
@@ -263,14 +265,14 @@ impl Partitions {
 
     // ── who gets what ───────────────────────────────────────────────────────────────────────────────────────
 
-    /// Gives what is free, takes back what shall be elsewhere, and plans where that goes.
+    /// Gives free partitions a primary, takes back those that shall be elsewhere, and plans where they go.
     fn settle(&mut self) {
         let may_get = self.may_get();
         let (step, nodes) = (self.step, &self.nodes);
         let groups = self.groups.values_mut().filter(|group| !group.ending);
         let mut groups: Vec<&mut Group> = groups.collect();
         if may_get.is_empty() {
-            // Whoever has something keeps it, though it be drained: nobody else could have it.
+            // Every node keeps its partitions, even if it is drained: no other node could have them.
             for slot in groups.iter_mut().flat_map(|group| &mut group.slots) {
                 if let Next::Taken(_) = slot.next {
                     slot.next = Next::Taken(None);
@@ -290,7 +292,7 @@ impl Partitions {
     }
 }
 
-/// Why an order was refused.
+/// The reason why an order was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::metadata) enum CommandRefusal {
     SessionNotFound,
@@ -304,7 +306,7 @@ impl From<Refusal> for CommandRefusal {
 }
 
 impl Slot {
-    /// Its primary has given it back, or is gone: whoever it was planned for gets it.
+    /// Handles that its primary has given it back, or is gone: the planned node gets it.
     fn given_back(&mut self, nodes: &[Node], step: u64) {
         match self.next {
             Next::Taken(Some(next)) if nodes[next.index()].may_get() => self.give(next, step),
@@ -314,7 +316,7 @@ impl Slot {
 }
 
 impl Group {
-    /// Leaves without an owner what nobody has, and what those have or are to get who should not.
+    /// Leaves without an owner all free partitions, and those whose present or planned primary should not have them.
     fn disown(&mut self, nodes: &[Node]) {
         for slot in &mut self.slots {
             let stays = slot.owner().is_some_and(|owner| nodes[owner.index()].may_get());
@@ -324,12 +326,12 @@ impl Group {
         }
     }
 
-    /// Gives everything an owner, so that loads differ by one at most, and moves no more for that than it must. The loads in this
-    /// group; those in all are brought up to date.
+    /// Gives everything an owner, so that loads differ by one at most, and moves no more for that than it must. Returns
+    /// the loads in this group; those in all are brought up to date.
     fn level(&mut self, may_get: &[Place], all: &mut Loads, step: u64) -> Loads {
         let mut loads = loads_of(all.len(), [&*self]);
         let mut order = may_get.to_vec();
-        // Those who have most keep one more than others, where it does not come out even: so the least is moved.
+        // The nodes that have most keep one more than others, where it does not come out even: so the least is moved.
         order.sort_by_key(|place| (Reverse(loads[place.index()]), all[place.index()], *place));
         let (each, rest) = (self.slots.len() / order.len(), self.slots.len() % order.len());
         let mut wanted = vec![0; all.len()];
@@ -362,7 +364,7 @@ impl Group {
         loads
     }
 
-    /// Takes so many partitions from each owner, for another one: first such as it does not have yet.
+    /// Takes so many partitions from each owner, for another one: those that it does not have yet first.
     fn take(&mut self, mut surplus: Loads, next: Option<Place>) {
         let is_held = |slot: &Slot| slot.next == Next::Stays;
         let is_on_its_way = |slot: &Slot| slot.next != Next::Stays;
@@ -382,8 +384,8 @@ impl Group {
     }
 }
 
-/// Moves partitions of groups in which one has more than another, until loads differ by one at most in all groups together. Where
-/// they differ by more, there is such a group; and since they differ by one there, they still do.
+/// Moves partitions of groups in which one node has more than another, until loads differ by one at most in all groups
+/// together. Where they differ by more, there is such a group; and since they differ by one there, they still do.
 fn level_all(groups: &mut [&mut Group], each: &mut [Loads], all: &mut Loads, may_get: &[Place]) {
     loop {
         let load = |place: &&Place| all[place.index()];
@@ -404,7 +406,7 @@ fn level_all(groups: &mut [&mut Group], each: &mut [Loads], all: &mut Loads, may
     }
 }
 
-/// How many partitions of these groups each node has or is to get.
+/// The number of partitions of these groups that each node has or is to get.
 fn loads_of<'a>(nodes: usize, groups: impl IntoIterator<Item = &'a Group>) -> Loads {
     let mut loads = vec![0; nodes];
     for slot in groups.into_iter().filter(|group| !group.ending).flat_map(|group| &group.slots) {

@@ -26,14 +26,14 @@ mod tag {
     pub(super) const MOVE: u8 = 8;
 }
 
-/// How a node is.
+/// The flags of a node.
 mod node_is {
     pub(super) const UP: u8 = 1;
     pub(super) const DRAINED: u8 = 2;
     pub(super) const ALL: u8 = 3;
 }
 
-/// What comes next of a partition; from `TAKEN_FOR` on, the place of the node follows in the number.
+/// The plan for a partition; from `TAKEN_FOR` on, the index of the node follows in the number.
 mod next {
     pub(super) const STAYS: u64 = 0;
     pub(super) const TAKEN: u64 = 1;
@@ -113,7 +113,7 @@ fn push_ranges(to: &mut Vec<u8>, ranges: &Ranges) {
     }
 }
 
-/// Each range is above the one before, so a partition is in one of them at most.
+/// Reads ranges. Each is above the one before, so a partition is in one of them at most.
 fn ranges(from: &mut Reader<'_>) -> Result<Ranges, DecodeError> {
     let group = group_name(from)?;
     let mut last = 0_u32;

@@ -1,4 +1,4 @@
-//! Partitions against a slow twin: nodes that act on what they have last seen of them, which may be of the past.
+//! Partitions against a slow twin: nodes that act on their last view of them, which may be of the past.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -27,7 +27,7 @@ fn session(number: i64) -> SessionId {
     SessionId::new(number).unwrap()
 }
 
-/// Some partitions, to which commands are given.
+/// Partitions to which commands are given.
 #[derive(Default)]
 struct Told {
     partitions: Partitions,
@@ -259,7 +259,7 @@ fn a_hundred_thousand_partitions_are_few_bytes_as_long_as_neighbours_are_alike()
     };
     assert!(encoded(&told.partitions) < 1_000, "{}", encoded(&told.partitions));
     assert_eq!(size_of::<Slot>(), 16);
-    // The worst: each has another number than the one before.
+    // The worst case: each has another number than the one before.
     for index in (0..2_000).step_by(2) {
         let session = told.partitions.partition(&group("g"), index).unwrap().primary.unwrap();
         let session = told.partitions.session_of(session).unwrap();
@@ -275,7 +275,7 @@ fn decoded(bytes: &[u8]) -> Result<Partitions, DecodeError> {
     Ok(partitions)
 }
 
-/// What partitions are as bytes for ever.
+/// The bytes of partitions, forever.
 #[test]
 fn partitions_are_these_bytes_for_ever() {
     let mut told = Told::default();
@@ -295,7 +295,7 @@ fn partitions_are_these_bytes_for_ever() {
     assert_eq!(decoded(&bytes), Ok(told.partitions));
 }
 
-/// Whatever the bytes are, they are partitions that can go on, or none.
+/// Any bytes are partitions that can go on, or are refused.
 #[test]
 fn any_bytes_are_partitions_that_are_written_so_or_none() {
     let mut rng = Rng::new(11);

@@ -1,17 +1,19 @@
-//! The cost of an operation: how many entries it looks at, and how long its answer may be. Both are bounded before anything is changed,
-//! so that whatever stands in a log can be applied.
+//! The cost of an operation: the number of entries it looks at, and the length of its answer. Both are bounded before
+//! anything is changed, so that any record in a log can be applied.
 //!
-//! All nodes apply the same records, and must refuse the same ones. So what is counted depends on nothing but the operation and the
-//! entries, and is counted also where nobody waits for an answer.
+//! All nodes apply the same records, and must refuse the same ones. So the cost depends on nothing but the operation
+//! and the entries, and is counted also where no client waits for an answer.
 //!
-//! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more, and its answer
-//! takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers, counts like an entry: whatever looks
-//! at a range of keys steps over it. Where values are compared or sorted, each [`COMPARED_BYTES`] of them count like one more. A write
-//! that keeps a value shares it, so it costs no more than its request is long.
+//! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more,
+//! and its answer takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers,
+//! counts like an entry: a look at a range of keys steps over it. Where values are compared or sorted, each
+//! [`COMPARED_BYTES`] of them count like one more. A write that keeps a value shares it, so it costs no more than its
+//! request is long.
 //!
-//! Every node applies an operation that is replicated, on the thread that keeps the lead, and applies it again from its log after a
-//! restart. So the comparisons and reads of such a one look at no more than [`LOOKS_MAX`], and its deletions at twice all entries and
-//! changes of the history, and [`LOOKS_MAX`] more; and what applying has cost [counts](State::take_cost) as part of the log's length.
+//! Every node applies a replicated operation, on the thread that keeps the lead, and applies it again from its log
+//! after a restart. So its comparisons and reads look at no more than [`LOOKS_MAX`], and its deletions at twice all
+//! entries and changes of the history, and [`LOOKS_MAX`] more; and the cost of applying it [counts](State::take_cost)
+//! as part of the log's length.
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -24,8 +26,9 @@ use crate::metadata::command::{
 use crate::metadata::entry::Entry;
 use crate::metadata::map::{Map, entry_bytes};
 
-/// How many entries an operation may look at beside twice all that there are, and twice all changes of the history: its comparisons,
-/// reads and deletions together, an entry or a deleted key counted as often as it is looked at.
+/// The highest number of entries that an operation may look at beside twice all that there are, and twice all changes
+/// of the history: its comparisons, reads and deletions together, an entry or a deleted key counted as often as it is
+/// looked at.
 pub const VISITS_MAX: u64 = 1_000_000;
 
 /// Entries that the comparisons and reads of a replicated operation may look at, together. It is above the number of deleted keys that
@@ -38,25 +41,25 @@ pub const COMPARED_BYTES: u64 = 1024;
 /// Bytes of records that take about as long to apply as a look at one entry.
 const VISIT_BYTES: u64 = 8;
 
-/// How many bytes the answer of an operation may take: keys and values, with 88 for each entry.
+/// The most bytes that the answer of an operation may take: keys and values, with 88 for each entry.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// What each answer takes besides its entries.
+/// The bytes of each answer besides its entries.
 const OPERATION_BYTES: u64 = 128;
 
-/// What an operation may still spend.
+/// The rest of an operation's budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// What comparisons and reads may still look at.
+    /// The number of entries that comparisons and reads may still look at.
     looks: u64,
     visits: u64,
-    /// How many visits there were.
+    /// The number of visits so far.
     spent: u64,
     answer_bytes: u64,
 }
 
 impl Budget {
-    /// The budget of an operation that only the node does that is asked.
+    /// The budget of an operation that only the asked node does.
     pub(super) fn of_one_node(map: &Map, looks: u64) -> Self {
         Self::new(map, VISITS_MAX, looks)
     }
@@ -77,12 +80,12 @@ impl Budget {
         self.spent.saturating_mul(VISIT_BYTES)
     }
 
-    /// Looks at an entry in order to compare or read it.
+    /// Counts a look at an entry in order to compare or read it.
     pub(super) fn look(&mut self) -> Result<(), Refusal> {
         self.look_at(1)
     }
 
-    /// Compares so many bytes of values.
+    /// Counts the comparison of so many bytes of values.
     pub(super) fn compare(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.look_at(u64::try_from(bytes).expect("a length fits") / COMPARED_BYTES)
     }
@@ -92,7 +95,7 @@ impl Budget {
         self.visit_all(entries)
     }
 
-    /// Looks at an entry in order to delete it, or at an operation.
+    /// Counts a look at an entry in order to delete it, or at an operation.
     pub(super) fn visit(&mut self) -> Result<(), Refusal> {
         self.visit_all(1)
     }
@@ -109,11 +112,11 @@ impl Budget {
     }
 }
 
-/// What was written before in the same operation, and how many bytes that has: what a later part of it may answer with, too.
+/// The entries written before in the same operation, and the bytes of each: a later part of it may return them, too.
 type Written<'a> = BTreeMap<&'a [u8], u64>;
 
 impl State {
-    /// Refuses what would cost too much, of the branches that are taken.
+    /// Refuses an operation that would cost too much, of the branches that are taken.
     pub(super) fn check_cost(
         &self,
         operation: &Operation,
@@ -151,7 +154,7 @@ impl State {
         }
         budget.compare(sum.compared())?;
         budget.answer(sum.bytes())?;
-        // A read of an earlier version is not told what is written now; counted it is all the same.
+        // A read of an earlier version does not return these entries; they are counted all the same.
         if read.wanted == Wanted::Count { Ok(()) } else { spend_on_written(&read.keys, written, budget) }
     }
 
@@ -187,7 +190,7 @@ impl State {
     }
 }
 
-/// What was written before may be answered with by each later part that asks for its key.
+/// Counts earlier writes: each later part that asks for their keys may return them.
 fn spend_on_written(keys: &Keys, written: &Written<'_>, budget: &mut Budget) -> Result<(), Refusal> {
     let bounds: (Bound<&[u8]>, Bound<&[u8]>) = match keys {
         Keys::One(key) => (Bound::Included(&**key), Bound::Included(&**key)),
@@ -209,9 +212,9 @@ fn bytes_of(entry: &Entry) -> u64 {
 struct Sum<'a> {
     read: &'a Read,
     limit: u64,
-    /// The first ones in the order of the keys are those that are answered.
+    /// True if the first entries in the order of the keys are returned.
     takes_first: bool,
-    /// The values are sorted.
+    /// True if the values are sorted.
     sorts_values: bool,
     count: u64,
     bytes: u64,
@@ -249,13 +252,14 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// Of values that may be the same but for their ends: each is compared once for each time that their number is doubled.
+    /// The bytes compared, if the values are the same but for their ends: each is compared once for each time that
+    /// their number is doubled.
     fn compared(&self) -> usize {
         let times = self.count.checked_ilog2().map_or(0, |log| log + 1);
         self.values.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
     }
 
-    /// Which of them the limit leaves depends on their order; none is longer than the longest.
+    /// The bytes of the answer. Their order decides which entries the limit leaves; none is longer than the longest.
     fn bytes(&self) -> u64 {
         self.bytes.min(self.longest.saturating_mul(self.limit))
     }

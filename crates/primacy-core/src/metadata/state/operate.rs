@@ -1,7 +1,7 @@
-//! What operations do to entries, and to the sessions with which those go.
+//! The effects of operations on entries, and on their sessions.
 //!
-//! A transaction is judged before anything is changed: which branches are taken, and whether all that is in them can be done.
-//! After that nothing can fail, so it is done in full or not at all.
+//! A transaction is judged before anything is changed: the branches that are taken, and whether all operations in them
+//! can be done. After that nothing can fail, so it is done in full or not at all.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -15,8 +15,8 @@ use crate::metadata::command::{
 use crate::metadata::entry::Entry;
 use crate::metadata::map::{Map, entry_bytes};
 
-/// Which branches are taken: whether the comparisons held of each transaction that is reached, in the order in which they are
-/// done.
+/// The branches that are taken: for each transaction that is reached, whether its comparisons held, in the order in
+/// which they are done.
 pub(super) struct Path(Vec<bool>);
 
 impl Path {
@@ -50,8 +50,8 @@ impl Transaction {
 impl State {
     pub(super) fn operate(&mut self, operation: &Operation, answers: Answers) -> Result<Answer, Refusal> {
         if let Operation::Write(write) = operation {
-            // Of two things wrong, a write by itself is told this one, and one in a transaction the other one: so the server
-            // does whose clients ask.
+            // Of two faults, a write by itself is refused for this one, and one in a transaction for the other one: so
+            // does the server whose clients ask.
             self.check_session(write)?;
         }
         let mut budget = Budget::of_all_nodes(&self.map);
@@ -60,7 +60,7 @@ impl State {
         Ok(self.perform(operation, &mut path?.steps(), answers))
     }
 
-    /// Finds out which branches are taken, and that all in them can be done.
+    /// Finds the branches that are taken, and checks that all operations in them can be done.
     fn judge(&self, operation: &Operation, budget: &mut Budget) -> Result<Path, Refusal> {
         let path = Path::of(&self.map, operation, budget)?;
         self.check_writes(operation, &mut path.steps())?;
@@ -139,13 +139,14 @@ impl State {
         }
     }
 
-    /// Refuses what makes entries larger when there is no room. What a transaction deletes makes none.
+    /// Refuses an operation that makes entries larger when there is no room. Deletions of the same transaction make
+    /// none.
     fn check_space(&self, operation: &Operation, path: &Path) -> Result<(), Refusal> {
         let after = self.sum(operation, &mut path.steps(), &|write| {
             let (value, session) = self.written(write);
             entry_bytes(&write.key, value, session)
         });
-        // Where there is room for all of it, nobody needs to know what is there already.
+        // Where there is room for all of it, the present entries do not matter.
         if self.bytes().saturating_add(after) <= self.limits.quota {
             return Ok(());
         }
@@ -156,7 +157,7 @@ impl State {
         if after > before && would_be > self.limits.quota { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    /// The sum of something over all writes that are reached.
+    /// The sum of a number over all writes that are reached.
     fn sum(
         &self,
         operation: &Operation,
@@ -201,8 +202,8 @@ impl State {
         }
     }
 
-    /// The value and the session that a write leaves. What it keeps of an entry that its own transaction has deleted is what was
-    /// there before that.
+    /// The value and the session that a write leaves. The parts that it keeps of an entry that its own transaction has
+    /// deleted are those from before that.
     pub(super) fn written<'a>(&'a self, write: &'a Write) -> (&'a [u8], Option<SessionId>) {
         let value = match &write.value {
             Replace::With(value) => value,
@@ -266,7 +267,7 @@ pub(super) fn next(path: &mut impl Iterator<Item = bool>) -> bool {
     path.next().expect("the same transactions are reached in the same order")
 }
 
-/// Whether a comparison holds of all entries of its keys; of one without anything, if there is none.
+/// True if a comparison holds for all entries of its keys; for one without anything, if there is none.
 fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool, Refusal> {
     budget.look()?;
     let mut is_there = false;

@@ -1,4 +1,5 @@
-//! The state against its twin, which is dumb and right; and what the twin does not know: requests, limits, snapshots.
+//! The state against its twin, which is simple and right; and the parts that the twin lacks: requests, limits,
+//! snapshots.
 
 mod cost;
 mod twin;
@@ -79,7 +80,7 @@ impl Told {
     }
 }
 
-/// Everything that can be asked is answered by both in the same way.
+/// Checks that both answer every question in the same way.
 fn compare(state: &State, twin: &Twin, drawn: &mut Drawn) {
     assert_eq!(state.version().0, twin.version());
     for version in 0..=twin.version() + 1 {
@@ -89,7 +90,7 @@ fn compare(state: &State, twin: &Twin, drawn: &mut Drawn) {
             for previous in [Previous::Unwanted, Previous::Wanted] {
                 let told = state.changes(&keys, Version(version), previous).map(Iterator::collect);
                 assert_eq!(told, twin.changes(&keys, Version(version), previous), "{keys:?} {version}");
-                // Those of the next few versions are the beginning of it.
+                // The changes of the next few versions are the beginning of it.
                 let few = Version(version)..Version(version + 3);
                 let begins = told.map(|mut all: Vec<Change>| {
                     all.retain(|change| few.contains(&change.version));
@@ -290,7 +291,7 @@ fn one_command_makes_one_version_whatever_it_changes() {
     assert_eq!((entry.made_at(), entry.writes()), (Version(4), 1), "it was made anew");
 }
 
-/// What is deleted and written in one version is told in order; what was before it, is what was before the version.
+/// Changes of one key in one version are reported in order; the entry before them is the one before the version.
 #[test]
 fn a_key_may_change_more_than_once_in_a_version() {
     let mut told = Told::default();
@@ -424,7 +425,7 @@ fn history_is_bounded_and_dropped_a_little_at_a_time() {
     assert_eq!(told.state.size().history_changes, 1, "the changes of the last version stay");
 }
 
-/// A state with something of everything, and its bytes, for ever.
+/// A state with a bit of everything, and its bytes, forever.
 #[test]
 fn a_snapshot_is_these_bytes_for_ever() {
     use crate::metadata::partitions::{Command as About, GroupName};
@@ -458,7 +459,7 @@ const SNAPSHOT: &str = concat!(
     "01010163010aac020201026e31010bac0201000000000000000701016700030301000001026e310100000000000000070a0100",
 );
 
-/// What one node has signed, all others accept, after a restart as well.
+/// A signature of one node is accepted by all others, after a restart as well.
 #[test]
 fn the_first_secret_that_is_shared_stays_also_in_a_snapshot() {
     let mut told = Told::default();
@@ -508,8 +509,8 @@ fn a_snapshot_that_is_none_is_refused() {
     assert!(taken > 100, "most bytes are those of values: {taken}");
 }
 
-/// A snapshot of a map at version 4 with these entries and these changes: how much later each is than the one before, and the
-/// entry before it or else the key that it made.
+/// A snapshot of a map at version 4 with these entries and these changes: the distance of each to the one before, and
+/// the entry before it or else the key that it made.
 fn crafted(entries: &[Entry], changes: &[(u64, Result<&Entry, &str>)]) -> Result<(), DecodeError> {
     let mut to = Vec::new();
     for number in [FORMAT, u64::MAX, u64::MAX, u64::MAX, 4, 0, entries.len() as u64] {
@@ -547,7 +548,7 @@ fn a_snapshot_says_nothing_that_cannot_be() {
     assert_eq!(crafted(&[attached], &[]), wrong("the session of an entry"));
 }
 
-/// Who follows the map must not miss what was written and compacted between two looks.
+/// A watcher that follows the map must not miss changes that were written and compacted between two looks.
 #[test]
 fn what_is_compacted_is_news_still_for_a_while() {
     let mut told = Told::default();
@@ -564,7 +565,7 @@ fn what_is_compacted_is_news_still_for_a_while() {
     };
     assert_eq!(news(&told.state, 2), Ok(vec![(2, false), (3, true), (4, true), (5, true)]));
     assert_eq!(news(&told.state, 4), Ok(vec![(4, true), (5, true)]));
-    // A node that has fetched a snapshot has none of it.
+    // A node that has fetched a snapshot has none of them.
     let restored = State::restore(&told.state.snapshot()).unwrap();
     assert_eq!(news(&restored, 4), Err(Refusal::Compacted { compacted: Version(5) }));
     assert_eq!(news(&restored, 5), Ok(vec![(5, true)]));

@@ -38,7 +38,7 @@ fn checked(operation: Operation) -> Result<(), Refusal> {
     Command::Operate(operation).check(RequestLimits::default())
 }
 
-/// As the server refuses and lets through whose clients ask.
+/// Refuses and admits the same as the server whose clients ask.
 #[test]
 fn a_key_is_written_once_or_deleted() {
     let doubled = [
@@ -101,7 +101,7 @@ fn a_transaction_has_not_too_many_operations() {
     assert_eq!(checked(all(many(OPERATIONS_MAX))), Ok(()));
     assert_eq!(checked(all(many(OPERATIONS_MAX + 1))), Err(Refusal::TooManyOperations));
     assert_eq!(checked(either(Vec::new(), many(OPERATIONS_MAX + 1))), Err(Refusal::TooManyOperations));
-    // What the longest list has is taken off for those within.
+    // The length of the longest list is taken off for those within.
     assert_eq!(checked(all(vec![all(many(OPERATIONS_MAX - 1))])), Ok(()));
     assert_eq!(checked(all(vec![all(many(OPERATIONS_MAX))])), Err(Refusal::TooManyOperations));
     let nested = |depth| (0..depth).fold(write("a"), |within, _| all(vec![within]));

@@ -18,7 +18,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Everything that a request can be, and what it is as bytes for ever.
+/// Every kind of request, and its bytes forever.
 fn golden() -> Vec<(Command, &'static str)> {
     let session = SessionId::new(-2).unwrap();
     let read = Read {
@@ -119,8 +119,8 @@ fn a_request_is_read_as_what_was_written() {
     }
 }
 
-/// What is taken for a request is one: it is written as the same bytes again. Nothing else is known of any bytes, and nothing
-/// panics.
+/// Bytes that are taken for a request are one: it is written as the same bytes again. Other bytes are refused, and
+/// nothing panics.
 #[test]
 fn any_bytes_are_a_request_that_is_written_so_or_none() {
     let mut drawn = Drawn { rng: Rng::new(4), version: 300 };

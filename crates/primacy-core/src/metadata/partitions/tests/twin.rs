@@ -1,4 +1,4 @@
-//! A world of nodes, each of which acts on what it has last seen of the partitions, and is slow in everything.
+//! A simulation of nodes, each of which acts on its last view of the partitions, and is slow in everything.
 
 use super::*;
 
@@ -8,24 +8,24 @@ type Which = (GroupName, u32);
 const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const GROUPS: [&str; 3] = ["g", "h", "i"];
 
-/// A process life of a node, as the library's is.
+/// An incarnation of a node, as the library's is.
 #[derive(Clone)]
 struct Life {
     name: NodeId,
     count: u64,
     /// Its session, as long as it counts its right to act as running.
     session: Option<SessionId>,
-    /// What it has last seen.
+    /// Its last view.
     view: Partitions,
-    /// What it acts for, and under which number.
+    /// The partitions that it acts for, and the number of each.
     acts: BTreeMap<Which, u64>,
-    /// What it has stopped acting for.
+    /// The partitions that it has stopped acting for.
     stopped: BTreeSet<(Which, u64)>,
-    /// What it has sent, and may be applied at any time, more than once.
+    /// The commands that it has sent, which may be applied at any time, more than once.
     sent: Vec<Command>,
 }
 
-/// What worlds have met.
+/// The number of times that each case has occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Met {
     acted: u64,
@@ -64,10 +64,10 @@ pub(super) struct World {
     rng: Rng,
     truth: Partitions,
     lives: Vec<Life>,
-    /// Sessions whose nodes have stopped, and that are not ended yet.
+    /// The sessions whose nodes have stopped, and that are not ended yet.
     silent: Vec<SessionId>,
     sessions: i64,
-    /// The highest number under which anybody has acted.
+    /// The highest number under which a node has acted.
     highest: BTreeMap<Which, u64>,
     met: Met,
 }
@@ -132,7 +132,7 @@ impl World {
         done
     }
 
-    /// The node sees all that there is, and does what it must.
+    /// The node sees the present state, and does what it must.
     fn look(&mut self, index: usize) {
         let life = &mut self.lives[index];
         life.view = self.truth.clone();
@@ -185,7 +185,7 @@ impl World {
         self.met.unasked += 1;
     }
 
-    /// Something that was sent is applied; perhaps it comes again.
+    /// Applies a command that was sent; perhaps it comes again.
     fn deliver(&mut self, index: usize) {
         let life = &mut self.lives[index];
         let Some(last) = life.sent.len().checked_sub(1) else { return };
@@ -201,14 +201,14 @@ impl World {
         self.obey(sender, &command);
     }
 
-    /// Its right to act is over, by its own clock.
+    /// Ends its right to act, by its own clock.
     fn stop(&mut self, index: usize) {
         let life = &mut self.lives[index];
         life.acts.clear();
         self.silent.extend(life.session.take());
     }
 
-    /// And then by the leader's.
+    /// Ends a session by the leader's clock, after that.
     fn expire(&mut self) {
         if let Some(session) = self.silent.pop() {
             let before = self.truth.clone();
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// It dies, and another life comes at once; what the first has sent may still arrive.
+    /// Ends the process, and starts another incarnation at once; commands of the first may still arrive.
     fn restart(&mut self, index: usize) {
         let life = &mut self.lives[index];
         life.acts.clear();
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// At most one acts for each partition.
+    /// Checks that at most one node acts for each partition.
     fn judge(&self) {
         let mut acting = BTreeMap::new();
         for life in &self.lives {
@@ -273,7 +273,8 @@ impl World {
         }
     }
 
-    /// How even it is, and that no more was moved than must be; each counted anew, one partition after the other.
+    /// Checks that loads are even, and that no more was moved than must be; each counted anew, one partition after the
+    /// other.
     fn judge_loads(&mut self, before: &Partitions) {
         if *before == self.truth {
             return;
@@ -333,7 +334,7 @@ fn is_level(loads: &BTreeMap<NodeId, u32>) -> bool {
     loads.values().max().unwrap() - loads.values().min().unwrap() <= 1
 }
 
-/// Who has each partition when all that is planned is done.
+/// The primary of each partition when all plans are done.
 fn owners(partitions: &Partitions, group: &GroupName) -> Vec<Option<NodeId>> {
     let owner = |partition: Partition| match partition.plan {
         Plan::Stays => partition.primary,
@@ -342,7 +343,7 @@ fn owners(partitions: &Partitions, group: &GroupName) -> Vec<Option<NodeId>> {
     partitions.runs(group).flat_map(|run| run.range.map(move |_| owner(run.partition))).collect()
 }
 
-/// How many must leave an owner who may keep what it has: those that are more than one of the largest shares.
+/// The number of partitions that must leave an owner that may keep its own: those above one of the largest shares.
 fn least_moves(former: &[Option<NodeId>], may_get: &[NodeId], count: usize) -> usize {
     let has = |node: &NodeId| former.iter().filter(|owner| **owner == Some(*node)).count();
     let mut loads: Vec<usize> = may_get.iter().map(has).collect();

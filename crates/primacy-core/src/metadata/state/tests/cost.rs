@@ -1,4 +1,4 @@
-//! That the cost of applying is bounded, whatever is asked, and that all nodes refuse the same.
+//! The cost of applying is bounded for every request, and all nodes refuse the same.
 
 use super::*;
 use crate::metadata::command::{Compared, Comparison, Order, Relation, SortKey, Wanted};
@@ -28,7 +28,7 @@ fn filled(entries: u64, length: usize) -> Told {
     told
 }
 
-/// It is refused, where answers are wanted and where they are not, and changes nothing.
+/// Checks that it is refused, where answers are wanted and where they are not, and changes nothing.
 fn refuses(told: &mut Told, operation: &Operation, refusal: Refusal) {
     let before = (told.state.version(), told.state.size());
     for answers in [Answers::Wanted, Answers::Unwanted] {
@@ -40,13 +40,13 @@ fn refuses(told: &mut Told, operation: &Operation, refusal: Refusal) {
     assert_eq!((told.state.version(), told.state.size()), before);
 }
 
-/// How many times an operation that one node does may look at so many keys.
+/// The number of times that an operation of one node may look at so many keys.
 fn looks_allowed(told: &Told, keys: u64) -> usize {
     let all = told.state.size().entries + told.state.size().history_changes;
     usize::try_from((2 * all + VISITS_MAX) / (keys + 1)).unwrap()
 }
 
-/// How many times one that is replicated may.
+/// The number of times that a replicated one may.
 fn replicated_looks_allowed(keys: u64) -> usize {
     usize::try_from(LOOKS_MAX / keys).unwrap()
 }
@@ -69,11 +69,11 @@ fn a_request_looks_at_no_more_than_so_many_entries() {
         assert!(told.operate(fit.clone()).is_ok());
         refuses(&mut told, exceed, Refusal::TooManyEntries);
     }
-    // Also if none of the transactions within has many.
+    // Also if none of the nested transactions has many.
     let reads = [vec![write("w", "w")], many(allowed + 1, &all(Wanted::Count))].concat();
     let halves = reads.chunks(allowed / 2 + 1).map(|some| transaction(some.to_vec())).collect();
     refuses(&mut told, &transaction(halves), Refusal::TooManyEntries);
-    // One that only reads keeps no other node busy.
+    // An operation that only reads keeps no other node busy.
     let allowed = looks_allowed(&told, ENTRIES);
     let observe = |count| told.state.observe(&transaction(many(count, &all(Wanted::Count)))).unwrap().result;
     assert!(observe(allowed - 1).is_ok());
@@ -88,7 +88,7 @@ fn all_entries_can_be_deleted_and_told_in_one_request() {
     assert_eq!(count, LOOKS_MAX + 1);
 }
 
-/// A node applies its log again when it starts, so what stands in it may not cost much more than what is long.
+/// A node applies its log again when it starts, so a record must not cost much more than its length.
 #[test]
 fn what_applying_has_cost_is_told_once_whether_it_was_refused_or_not() {
     let mut told = filled(ENTRIES, 1);
@@ -122,7 +122,7 @@ fn deleted_keys_are_looked_at_as_long_as_the_history_remembers_them() {
         Comparison { keys: Keys::all(), relation: Relation::Less, compared: Compared::ChangedAt(1) };
     let compares = Transaction { comparisons: vec![comparison; allowed + 1], ..Transaction::default() };
     refuses(&mut told, &Operation::Transaction(compares), Refusal::TooManyEntries);
-    // What is compacted is forgotten, on each node in its own time, and counts on none.
+    // A compacted deletion is forgotten, on each node in its own time, and counts on none.
     told.sequence += 1;
     let compact = request(told.sequence, Command::Compact(told.state.version()));
     assert!(matches!(told.state.apply(&compact), Applied::First(Outcome { result: Ok(_), .. })));
@@ -153,13 +153,13 @@ fn an_answer_has_no_more_than_so_many_bytes() {
     };
     let few = Operation::Read(Box::new(few));
     assert!(told.operate(transaction(many(20 * allowed, &few))).is_ok());
-    // What the request itself writes counts as often as it is read.
+    // The writes of the request itself count as often as they are read.
     let long = "v".repeat(1 << 20);
     let one = Operation::Read(Box::new(Read::of(Keys::One(bytes("w")))));
     let own = |count| [vec![write("w", &long)], many(count, &one)].concat();
     assert!(told.operate(transaction(own(60))).is_ok());
     refuses(&mut told, &transaction(own(65)), Refusal::AnswerTooLarge);
-    // So are entries that were there.
+    // So do entries that were there.
     let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
     let deletes = [many(allowed + 2, &read), vec![delete]].concat();
     refuses(&mut told, &transaction(deletes), Refusal::AnswerTooLarge);
@@ -173,7 +173,7 @@ fn the_answer_of_a_single_read_has_no_more_than_so_many_bytes() {
     assert!(told.state.observe(&read).unwrap().result.is_ok());
     told.operate(write("one more", &"v".repeat(length))).unwrap();
     assert_eq!(told.state.observe(&read).unwrap().result, Err(Refusal::AnswerTooLarge));
-    // Keys, a number, and some of them are told still.
+    // Keys, a number, and some entries are still returned.
     let few = Read { limit: NonZeroU64::new(10), ..Read::of(Keys::all()) };
     for read in [all(Wanted::Keys), all(Wanted::Count), Operation::Read(Box::new(few))] {
         assert!(told.state.observe(&read).unwrap().result.is_ok(), "{read:?}");
@@ -235,7 +235,7 @@ fn values_that_are_compared_or_sorted_count_by_their_length() {
     assert!(told.operate(shorter).is_ok(), "the first one that does not hold is the last one");
     told.operate(delete("w")).unwrap();
     refuses(&mut told, &all_hold(compared + 1), Refusal::TooManyEntries);
-    // One that only reads may sort all that there is, but not as often as it likes.
+    // An operation that only reads may sort all that there is, but not as often as it likes.
     let observe =
         |count| told.state.observe(&transaction(many(count, &sorted(Wanted::Keys)))).unwrap().result;
     let allowed = usize::try_from((VISITS_MAX + 200) / (5 * looks)).unwrap();
@@ -243,7 +243,7 @@ fn values_that_are_compared_or_sorted_count_by_their_length() {
     assert_eq!(observe(allowed + 1), Err(Refusal::TooManyEntries));
 }
 
-/// What a state becomes does not depend on whether somebody waits.
+/// The effect on a state does not depend on whether a client waits.
 #[test]
 fn where_nobody_waits_the_same_is_done_and_no_answer_is_made() {
     for seed in 0..60 {

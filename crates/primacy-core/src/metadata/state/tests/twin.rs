@@ -1,4 +1,4 @@
-//! The dumb twin of the state: a full copy of everything for each version, and nothing that is clever.
+//! The simple twin of the state: a full copy of everything for each version, and nothing clever.
 
 use core::num::NonZeroU64;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ type Rows = BTreeMap<Vec<u8>, Entry>;
 pub(super) struct Twin {
     /// The entries as of version 1, 2, …
     copies: Vec<Rows>,
-    /// When, and what there was and is of a key.
+    /// The version of each change, and the entry of the key before and after it.
     changes: Vec<(u64, Option<Entry>, Option<Entry>)>,
     compacted: Option<u64>,
     sessions: BTreeMap<SessionId, u64>,
@@ -224,7 +224,7 @@ impl Twin {
         };
         entries.retain(is_meant);
         let ascending = read.order.direction == Direction::Ascending;
-        // Such that the equal ones stay in order either way.
+        // So the equal ones stay in order either way.
         if !ascending {
             entries.reverse();
         }
