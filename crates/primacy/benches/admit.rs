@@ -1,4 +1,4 @@
-//! What a resource pays for its fence: in memory, and with a mark on disk. `cargo bench -p primacy --bench admit`
+//! The cost of a fence for a resource: in memory, and with a mark on disk. `cargo bench -p primacy --bench admit`
 
 use std::hint::black_box;
 

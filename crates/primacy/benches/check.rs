@@ -1,4 +1,4 @@
-//! What `Leadership::check` costs on a hot path. `cargo bench -p primacy --bench check`
+//! The cost of `Leadership::check` on a hot path. `cargo bench -p primacy --bench check`
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What the machine needs for a heartbeat, without the network: the follower's answer, and the leader's counting of it.
+//! The cost of a heartbeat in the machine, without the network: the follower's answer, and the leader's counting of it.
 //! `cargo bench -p primacy --bench handle`
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use primacy::core::{
     Command, Endpoint, Event, Identity, Incarnation, Input, Instant, NodeId, Output, Protocol as _, Term,
 };
 
-/// How much later each heartbeat comes: less than a promise, so that the leader stays.
+/// The time between heartbeats: less than a promise, so that the leader stays.
 const STEP_NANOS: u64 = 1_000_000;
 
 fn node(name: &str) -> Identity {
@@ -48,7 +48,7 @@ fn message(from: Identity, term: u64, body: Body) -> Input<Message> {
     Input::Message { from: Endpoint::Node(from.node), message }
 }
 
-/// All that it says, so that the next input may come.
+/// Drains all outputs, so that the next input may come.
 fn drain(machine: &mut Quorum) -> Vec<Message> {
     let mut sent = Vec::new();
     while let Some(output) = machine.poll() {

@@ -3,7 +3,7 @@
 //! A frame is a length (four bytes, the highest first) and an [`Envelope`](wire::Envelope) in the encoding of
 //! Protocol Buffers. The tags are written by hand and never change their meaning, so that versions can be
 //! mixed: unknown fields are skipped, and an unknown kind of message is told apart from a broken one.
-//! What comes out of [`decode`] is a valid value of the core's types; everything else is a [`DecodeError`].
+//! [`decode`] returns valid values of the core's types; all other bytes are a [`DecodeError`].
 
 mod bully;
 mod metadata;
@@ -27,20 +27,20 @@ use crate::connections::FRAME_LENGTH_MAX;
 use crate::handshake::{Confirmation, DiskId, ElectionKind, Hello, RefusalKind, Role, TlsProblem, Voters};
 use crate::versions::{SPOKEN, Versions};
 
-/// The longest frame of those who keep metadata together, between nodes that have let each other in: a record of the longest
-/// request, and what is around it.
+/// The longest frame between nodes that keep metadata together and have admitted each other: a record of the longest
+/// request, and its envelope.
 pub(crate) const METADATA_FRAME_LENGTH_MAX: usize = 4 * 1024 * 1024;
 
-/// How many bytes the length of a frame takes.
+/// The bytes of a frame's length.
 const PREFIX_LENGTH: usize = 4;
 
-/// The longest text of a refusal, in characters; a longer one is cut, because it will stand in a log.
+/// The longest text of a refusal, in characters; a longer one is cut, because it will be logged.
 pub(crate) const REFUSAL_TEXT_MAX: usize = 2048;
 
-/// Everything that is said over a connection.
+/// A frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// The first word of the one that dials.
+    /// The first frame of the dialling side.
     Hello(Hello),
     /// The answer: come in.
     Welcome(Hello),
@@ -50,7 +50,7 @@ pub(crate) enum Frame {
     Ready,
     /// A word of the election.
     Message(Word),
-    /// A guardian's testimony: this process life has ended, and all its work with it.
+    /// A guardian's testimony: this incarnation has ended, and all its work with it.
     Died(Identity),
     /// The receipt for it.
     DiedHeard(Identity),
@@ -61,7 +61,7 @@ pub(crate) enum Frame {
     Lost,
 }
 
-/// What the nodes of an election say to each other, whichever election it is.
+/// A message between the nodes of an election, of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// By a majority.
@@ -81,7 +81,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// The process life that says it of itself; `None` if it is nothing that nodes say.
+    /// The incarnation that sends it, as the message names it; `None` if nodes do not send such a message.
     pub(crate) fn incarnation(&self) -> Option<Incarnation> {
         Some(match self {
             Self::Quorum(message) => message.incarnation,
@@ -140,7 +140,7 @@ pub(crate) enum DecodeError {
     /// It may be well-formed for a later version; so it is counted apart.
     #[error("{0} is of a kind that this version does not know")]
     Unknown(&'static str),
-    /// A hello that says who speaks and in which versions, all of them others; so nothing is known of the rest.
+    /// A hello whose sender speaks only other versions; so nothing is known but its name and versions.
     #[error("{node} speaks {versions} of the protocol, and this node {SPOKEN}")]
     OtherVersion { node: NodeId, versions: Versions },
 }
@@ -207,7 +207,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
 pub(crate) struct Deframer {
     length_max: usize,
     bytes: Vec<u8>,
-    /// How many of the bytes have been handed out as frames.
+    /// The number of bytes that have been handed out as frames.
     taken: usize,
 }
 
@@ -230,8 +230,8 @@ impl Deframer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, once all of it is there. After an error the stream cannot be read any further, because
-    /// nobody knows where the next frame begins.
+    /// The next frame, once all of it is there. After an error the stream cannot be read any further, because the beginning
+    /// of the next frame is unknown.
     pub(crate) fn next_frame(&mut self) -> Result<Option<&[u8]>, TooLong> {
         let rest = &self.bytes[self.taken..];
         let Some((prefix, body)) = rest.split_first_chunk::<PREFIX_LENGTH>() else { return Ok(None) };
@@ -245,8 +245,8 @@ impl Deframer {
     }
 }
 
-/// The messages as Protocol Buffers has them. A tag that was once used is never given another meaning. What the nodes of
-/// each election say stands in a file of its own.
+/// The messages as Protocol Buffers has them. A tag that was once used is never given another meaning. The messages of each
+/// election are in a file of its own.
 mod wire {
     use super::bully::wire as bully;
     use super::metadata::wire as metadata;
@@ -362,7 +362,7 @@ mod wire {
         // Nothing if that is the newest one.
         #[prost(uint32, optional, tag = "18")]
         pub(super) oldest_version: Option<u32>,
-        // Of the one that dials: the one that it dials, and the disk with which it knows that.
+        // On the dialling side: the node that it dials, and the disk that it has recorded for that.
         #[prost(message, optional, tag = "19")]
         pub(super) known_disk: Option<KnownDisk>,
     }
@@ -528,12 +528,11 @@ const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = [
     Algorithm::Seniority,
 ];
 
-/// Who confirms a nomination, in the order of the numbers on the wire.
+/// The confirmations of a nomination, in the order of the numbers on the wire.
 const CONFIRMATIONS: [Option<Confirmation>; 3] =
     [None, Some(Confirmation::Quorum), Some(Confirmation::Store)];
 
-/// What it means to hold a record, in the order of the numbers on the wire. The first one is that of nodes that do not know
-/// this field.
+/// The durabilities, in the order of the numbers on the wire. The first one is that of nodes that do not know this field.
 const DURABILITIES: [Option<Durability>; 3] = [None, Some(Durability::Fsync), Some(Durability::Memory)];
 
 /// The place of a value among all.
@@ -541,7 +540,7 @@ fn number_of<T: PartialEq>(all: &[T], value: &T) -> u32 {
     (0..).zip(all).find(|(_, known)| *known == value).map_or(u32::MAX, |(number, _)| number)
 }
 
-/// What stands at this place.
+/// The value at this place.
 fn numbered<T: Copy>(all: &[T], number: u32, field: &'static str) -> Result<T, DecodeError> {
     let place = usize::try_from(number).ok().and_then(|place| all.get(place));
     place.copied().ok_or(DecodeError::Invalid(field))
@@ -555,7 +554,7 @@ impl wire::KnownDisk {
 }
 
 impl wire::Hello {
-    /// The election stands in the envelope, because every frame names it there.
+    /// The election is in the envelope, because every frame names it there.
     fn parse(self, election: &str) -> Result<Hello, DecodeError> {
         let highest = self.newest_version;
         let versions = Versions { lowest: self.oldest_version.unwrap_or(highest), highest };
@@ -570,7 +569,7 @@ impl wire::Hello {
         })
     }
 
-    /// What a version may say in another way, where it speaks no other one.
+    /// Reads the fields that a version which speaks no other one may encode differently.
     fn parse_rest(
         self,
         election: &str,
@@ -638,7 +637,7 @@ const REFUSALS: [(RefusalKind, u32); 17] = [
     (RefusalKind::NotAVoter, 7),
     (RefusalKind::Safety, 8),
     (RefusalKind::Disk, 9),
-    // What else TLS finds wrong is told by TLS.
+    // Other defects found by TLS are sent by TLS.
     (RefusalKind::Tls(TlsProblem::Cleartext), 10),
     (RefusalKind::Tls(TlsProblem::NotCleartext), 11),
     (RefusalKind::Tls(TlsProblem::OtherName), 12),

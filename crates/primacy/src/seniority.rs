@@ -1,4 +1,4 @@
-//! How an election by seniority is held: what its nodes can be told beside their names and timers.
+//! Options of an election by seniority, beside its nodes' names and timers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::members::Membership;
 /// last one waits longer than with any timeout that one would state.
 const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
 
-/// How an election by seniority is held; for [`Builder::seniority`](crate::Builder::seniority). The default is good for a few
+/// Options of an election by seniority; for [`Builder::seniority`](crate::Builder::seniority). The default is good for a few
 /// nodes on one network.
 ///
 /// On all nodes must be the same: `seeds` and their order, `neighbours` and `split_brain`; and `detection` and `stable_after`
@@ -45,30 +45,30 @@ const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeniorityOptions {
-    /// Whom a node asks to join, at most 16, of the peers. The first one founds the cluster if no other one belongs to one, and
-    /// nobody else does: if that one is gone for good before there is a cluster, name another one first, on all nodes. Empty:
-    /// the peers in the order of their names, the first 16 if there are more.
+    /// The nodes that a node asks to join, at most 16, of the peers. The first one founds the cluster if no other one belongs to one, and
+    /// no other node does: if it is gone for good before there is a cluster, name another one first, on all nodes. Empty: the peers in
+    /// the order of their names, the first 16 if there are more.
     pub seeds: Vec<NodeId>,
     /// To how many members next to it on the ring of ages a member shows itself; `None`: to all. Of three peers or more at least two,
     /// unless each part goes on: so many links must be cut to make others take a living member for lost.
     pub neighbours: Option<u32>,
-    /// How silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
+    /// The rule by which silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
     pub detection: Option<Detection>,
     /// For how long the same members must have been lost before they are removed, or a part stops; at most an hour. `None`: the
     /// lease.
     pub stable_after: Option<Duration>,
-    /// How many members there must be, see [`Elector::check_members`]; `None`: one.
+    /// The minimum number of members, see [`Elector::check_members`]; `None`: one.
     pub minimum_members: Option<usize>,
-    /// What becomes of parts of the cluster that have lost each other.
+    /// The policy for parts of the cluster that have lost each other.
     pub split_brain: SplitBrain,
     /// The zone that this node tells the other members.
     pub zone: String,
-    /// What else it tells them, at most eight; with the node's address, its version and the zone 512 bytes together, and fewer
+    /// Other attributes for the members, at most eight; with the node's address, its version and the zone 512 bytes together, and fewer
     /// where there are more than a hundred peers, so that a view of all fits into a message.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What becomes of parts of a cluster that have lost each other.
+/// The policy for parts of a cluster that have lost each other.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum SplitBrain {
     /// The part with most of the members goes on; of two halves, the one with the smallest name.
@@ -99,30 +99,30 @@ pub enum SeniorityError {
         /// The peers' names.
         peers: String,
     },
-    /// Nobody would ever be removed, or at once.
+    /// No member would ever be removed, or each at once.
     #[error(
         "members that are lost are removed after {given:?}: state more than nothing, or a message that is late costs a \
          member its place, and at most {STABLE_AFTER_MAX:?}"
     )]
     StableAfter {
-        /// What was stated.
+        /// The configured time.
         given: Duration,
     },
-    /// Phi-accrual would suspect everybody, or nobody.
+    /// Phi-accrual would suspect every member, or none.
     #[error("phi-accrual suspects at a likelihood from 1 to 20, and this is {}.{}; 8 is usual", .tenths / 10, .tenths % 10)]
     Threshold {
         /// The likelihood, in tenths.
         tenths: u32,
     },
-    /// Phi-accrual would suspect whoever is late once.
+    /// Phi-accrual would suspect a member that is late once.
     #[error(
         "where heartbeats have come evenly, phi-accrual would suspect a member that is {grace} late, and they come every {interval}: \
          state a pause of {interval} or more, so that one of them may be lost"
     )]
     Grace {
-        /// How late a member may be at the least.
+        /// The least lateness at which a member is suspected.
         grace: core::Duration,
-        /// How often it shows itself.
+        /// The heartbeat interval.
         interval: core::Duration,
     },
     /// Silence would never be suspicious.
@@ -136,9 +136,9 @@ pub enum SeniorityError {
         "a minimum of {minimum} members cannot be: state at least 1, and at most all peers, which are {peers}"
     )]
     Minimum {
-        /// What was stated.
+        /// The configured number.
         minimum: usize,
-        /// How many there are.
+        /// The number of peers.
         peers: usize,
     },
     /// No part could go on, or two could.
@@ -148,18 +148,18 @@ pub enum SeniorityError {
         majority::needed(*.peers)
     )]
     StaticQuorum {
-        /// What was stated.
+        /// The configured size.
         size: usize,
-        /// How many there are.
+        /// The number of peers.
         peers: usize,
     },
-    /// One cut link would remove a living member, and its part would not be one that has lost the others.
+    /// One cut link would remove a living member, and its part would still be connected to the others.
     #[error(
         "with 1 neighbour among {peers} peers one cut link removes a member that all others still reach, and two parts go on at the \
          same time: state at least 2 neighbours, leave it out, or choose available if two leaders may be"
     )]
     OneNeighbour {
-        /// How many peers there are.
+        /// The number of peers.
         peers: usize,
     },
     /// A view could not be sent.
@@ -169,9 +169,9 @@ pub enum SeniorityError {
         FRAME_LENGTH_MAX
     )]
     ViewTooLong {
-        /// How many there are.
+        /// The number of peers.
         peers: usize,
-        /// How long the view would be.
+        /// The length of the view, in bytes.
         length: usize,
     },
 }
@@ -196,7 +196,7 @@ impl fmt::Debug for SplitBrain {
 }
 
 impl SeniorityOptions {
-    /// What a machine is told.
+    /// The configuration of a machine.
     pub(crate) fn machine(
         &self,
         me: Identity,
@@ -227,7 +227,7 @@ impl SeniorityOptions {
         self.minimum_members.unwrap_or(1)
     }
 
-    /// What is wrong with it, as far as that can be known without the peers.
+    /// Checks the options, as far as that is possible without the peers.
     pub(crate) fn check(
         &self,
         node: NodeId,
@@ -252,7 +252,7 @@ impl SeniorityOptions {
         self.check_grace(timers.renewal.into())
     }
 
-    /// What phi-accrual learns may make it as strict as its bounds let it be.
+    /// Checks that phi-accrual is sound at the strictest that its bounds allow.
     fn check_grace(&self, interval: core::Duration) -> Result<(), SeniorityError> {
         let Some(phi @ Detection::PhiAccrual { .. }) = self.detection else { return Ok(()) };
         // What it waits above the mean of the intervals, when they do not spread.
@@ -293,7 +293,7 @@ impl SeniorityOptions {
 }
 
 impl Config {
-    /// How many members there must be; `None` where there are none.
+    /// The minimum number of members; `None` where there are none.
     pub(crate) fn minimum_members(&self) -> Option<usize> {
         (self.kind.algorithm == core::election::Algorithm::Seniority).then(|| self.seniority.minimum())
     }
@@ -313,12 +313,12 @@ impl Config {
 }
 
 impl Elector {
-    /// Whether the cluster is large enough here to serve a request: ask before each. By seniority, it must have
-    /// [`SeniorityOptions::minimum_members`], and this node must belong to it; in other elections there is no cluster, and the
-    /// answer is always yes. It asks nobody: a part that has lost the others learns late that it is one.
+    /// Checks that the cluster is large enough here to serve a request: call it before each. By seniority, it must have
+    /// [`SeniorityOptions::minimum_members`], and this node must belong to it; in other elections there is no cluster, and the check
+    /// always succeeds. It makes no request: a part that has lost the others learns late that it is one.
     ///
     /// # Errors
-    /// [`TooFewMembers`], with how many there are and how many there must be.
+    /// [`TooFewMembers`], with the present and the required number.
     pub fn check_members(&self) -> Result<(), TooFewMembers> {
         let Some(minimum) = self.minimum_members() else { return Ok(()) };
         let members = match &*self.publisher.members.borrow() {

@@ -1,4 +1,4 @@
-//! How a node stands, for people and for programs.
+//! The status of a node, for people and for programs.
 
 use std::collections::BTreeSet;
 
@@ -22,42 +22,40 @@ mod why;
 
 pub use self::why::NEW_RECORD;
 
-/// How a node stood at one moment. It is information, and nobody may act on it: what it says of a leader may be over
-/// before it is read.
+/// The status of a node at one moment. It is information only; no program may act on it: its leader may be replaced before it is read.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The moment, on this machine's boot clock, as all other instants here.
     pub at: Instant,
     /// The election.
     pub election: String,
-    /// This node, in this life.
+    /// This node, in its present incarnation.
     pub identity: Identity,
     /// The timers that are in force.
     pub timers: Timers,
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     pub leader: Option<Leader>,
     /// Since when that is so, as far as this node knows.
     pub since: Instant,
     /// This node's own leadership.
     pub lead: Option<Lead>,
-    /// What keeps its lead, while that is being given up: the work that has not ended. There is a sentence in the log if it takes
+    /// The reason that its lead is kept while it is being given up: the work that has not ended. The log has a warning if it takes
     /// longer than it should.
     pub kept_by: Option<String>,
-    /// What the leader has announced last, as far as this node knows; see
-    /// [`Elector::announcements`](crate::Elector::announcements).
+    /// The last announcement of the leader, as far as this node knows; see [`Elector::announcements`](crate::Elector::announcements).
     pub announced: Option<Announcement>,
     /// Whether the application wants this node to lead.
     pub campaigning: bool,
     /// Why it does not: as it has stated with [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning), or that
     /// an earlier campaign of it has ended. `None` for an application that has never campaigned and states nothing.
     pub not_campaigning: Option<String>,
-    /// What the health check says.
+    /// The result of the health check.
     pub healthy: bool,
     /// Whether the operator lets this node lead; see [`Elector::cordon`](crate::Elector::cordon).
     pub cordoned: bool,
     /// Over a store: what fails there now; nothing while the store answers.
     pub store_troubles: Vec<StoreTrouble>,
-    /// What it knows of the others.
+    /// Its knowledge of the others.
     pub view: View,
 }
 
@@ -66,7 +64,7 @@ pub struct Status {
 pub struct Lead {
     /// The number of the leadership.
     pub term: Term,
-    /// What it was given: the token that resources check, or, in an advisory election, none.
+    /// Its mandate: the token that resources check, or, in an advisory election, none.
     pub mandate: Mandate,
     /// The end, unless it is renewed.
     pub valid_until: Instant,
@@ -74,7 +72,7 @@ pub struct Lead {
     pub ending: Option<Reason>,
 }
 
-/// What a node knows of the election beside its own part.
+/// A node's knowledge of the election beside its own part.
 #[derive(Clone, Debug)]
 pub enum View {
     /// Among peers.
@@ -85,46 +83,46 @@ pub enum View {
     Sessions(Box<session::Status>),
 }
 
-/// What a node knows of its peers.
+/// A node's knowledge of its peers.
 #[derive(Clone, Debug)]
 pub struct PeersView {
-    /// How the leader is found.
+    /// The way in which the leader is found.
     pub kind: ElectionKind,
     /// The election's own state.
     pub election: ElectionView,
     /// The other nodes that are connected.
     pub connected: BTreeSet<NodeId>,
-    /// Everyone whose vote counts.
+    /// Every node whose vote counts.
     pub voters: Voters,
-    /// How far this node's log is, where metadata is kept.
+    /// The state of this node's log, where metadata is kept.
     pub metadata: Option<MetadataView>,
     /// The voters that have not told this node how far their logs are, while it has been elected and must know that of a majority
     /// before it leads.
     pub awaited: BTreeSet<NodeId>,
-    /// What is promised.
+    /// The promised safety.
     pub safety: Safety,
-    /// Nodes of higher priority stand first.
+    /// The priority; nodes of higher priority campaign first.
     pub priority: u32,
     /// Whether this node votes only.
     pub witness: bool,
     /// The number of this node's durable state.
     pub disk: DiskId,
-    /// How it stands with each peer.
+    /// The state of each peer.
     pub peers: Vec<PeerStatus>,
-    /// What the connections have counted.
+    /// The counters of the connections.
     pub counters: Counters,
-    /// How it stands with this node's certificate; `None` in cleartext.
+    /// The state of this node's certificate; `None` in cleartext.
     pub certificate: Option<CertificateStatus>,
     /// The last refusal of someone who is none of the peers.
     pub stranger_refused: Option<PeerRefusal>,
 }
 
-/// How far the log of metadata is at one node.
+/// The state of the log of metadata at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataView {
     /// The record that states the voters; [`LeaderSequence::NONE`] as long as they are those of the configuration.
     pub voters_number: LeaderSequence,
-    /// What it means that a node holds a record.
+    /// The condition under which a node holds a record.
     pub durability: Durability,
     /// The last record of the log.
     pub last: LeaderSequence,
@@ -140,7 +138,7 @@ pub struct MetadataView {
     pub elected: Option<Leader>,
 }
 
-/// What an election among peers tells of itself.
+/// The state of an election among peers.
 #[derive(Clone, Debug)]
 pub enum ElectionView {
     /// By a majority.
@@ -154,18 +152,18 @@ pub enum ElectionView {
     },
     /// The oldest member of a cluster: advisory.
     Seniority(Box<seniority::Status>),
-    /// One election says who should lead, another one who may.
+    /// One election nominates a leader, another one confirms it.
     Confirmed {
-        /// Who should.
+        /// The nominee.
         nominee: Option<NodeId>,
-        /// What the election that nominates tells of itself.
+        /// The state of the nominating election.
         nomination: Box<Self>,
-        /// Who may.
+        /// The state of the confirming election.
         by: Box<ConfirmationView>,
     },
 }
 
-/// What the election that confirms a nominee tells of itself.
+/// The state of the election that confirms a nominee.
 #[derive(Clone, Debug)]
 pub enum ConfirmationView {
     /// A majority of the peers.
@@ -201,7 +199,7 @@ impl ElectionView {
         }
     }
 
-    /// What is durable of it; `None` where nothing is.
+    /// Its durable state; `None` where it has none.
     #[must_use]
     pub fn hard(&self) -> Option<HardState> {
         match self {
@@ -264,8 +262,8 @@ impl Status {
         view.election.seniority().map_or(Ok(()), |seniority| seniority.enough_members)
     }
 
-    /// Why nobody leads, as far as this node knows: a sentence for each thing that is missing, for people. Empty if
-    /// somebody leads.
+    /// Explains why there is no leader, as far as this node knows: a sentence for each missing thing, for people. Empty if there is
+    /// one.
     #[must_use]
     pub fn why_no_leader(&self) -> Vec<String> {
         why::no_leader(self)
@@ -289,7 +287,7 @@ impl View {
         }
         let seniority = view.election.seniority().ok_or(AskError::NoMembers)?;
         let Some(cluster) = &seniority.view else {
-            // The founder waits for those with whom it was, before it founds another cluster.
+            // Before it founds another cluster, the founder waits for the nodes that it was with.
             let founder = seniority.founder;
             let is_awaited = founder == Some(me) && view.voters.contains(node);
             return is_awaited.then_some(()).ok_or(AskError::NotAwaited { node, by: me, founder });

@@ -1,7 +1,7 @@
 //! The health of the store that an election is held in: each request counted, each change of state logged once with the
 //! store's own words, and the last error kept for operators and for the reason of a lost lead.
-//!
-//! All requests of all stores pass through [`StoreRequest`], one value each. A request that the machine gives up, because the
+//! All requests of all stores pass through [`StoreRequest`], one value each. A request that the machine gives up, because the store did
+//! not answer in time, has failed as well; errors that its client has met on the way are reported with it.
 //! store did not answer in time, has failed as well; what its client has met on the way is told with it.
 
 use std::fmt::Display;
@@ -15,12 +15,12 @@ use crate::clock;
 use crate::config::{Timers, Venue};
 use crate::measures::{Histogram, Measures};
 
-/// What a request is for. A store may answer reads and fail writes, so each has a state of its own.
+/// The purpose of a request. A store may answer reads and fail writes, so each has a state of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// A look at the record or the queue.
     Read,
-    /// What keeps the lead, or takes or releases it: writes of the record, sessions and their keep-alives.
+    /// Writes of the record, sessions and their keep-alives, which take, keep or release the lead.
     Renewal,
 }
 
@@ -45,18 +45,18 @@ impl Operation {
     }
 }
 
-/// After how many leases without another failure a store that answers other requests has no trouble with those that failed.
+/// The number of leases without another failure after which a store that answers other requests has no trouble with the failed ones.
 const OVER_AFTER: u64 = 3;
 
-/// The age in milliseconds from which the last failure is told: nothing may be asked any more.
+/// The age in milliseconds from which the last failure is reported: there may be no further requests.
 const TOLD_AFTER_MS: u64 = 10_000;
 
-/// How a failed request is to be taken; a later one is worse.
+/// The severity of a failed request; a later one is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     /// It may pass by itself.
     Passing,
-    /// It lasts until somebody acts: a right is missing, or what is there is no record.
+    /// It lasts until an operator acts: a right is missing, or the content is no record.
     Lasting,
 }
 
@@ -64,7 +64,7 @@ enum Severity {
 pub(crate) trait StoreError: Display {
     /// Returns whether the store has answered as it should: another was first.
     fn is_answer(&self) -> bool;
-    /// Returns whether it lasts until somebody acts.
+    /// Returns true if it lasts until an operator acts.
     fn is_lasting(&self) -> bool;
 }
 
@@ -123,7 +123,7 @@ struct Channel {
     last_success: Option<Instant>,
     /// The failures since the last success.
     row: Option<Row>,
-    /// What was logged and not yet taken back.
+    /// The logged trouble that was not yet taken back.
     logged: Option<Logged>,
     recovered_at: Option<Instant>,
 }
@@ -148,14 +148,14 @@ struct Logged {
     at: Instant,
 }
 
-/// What is wrong with the store that an election is held in, as one node has met it.
+/// The trouble with the store that an election is held in, as one node has met it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreTrouble {
     /// The store, without what could be secret.
     pub store: String,
-    /// What fails: `read`, or `renewal` for all that takes, keeps or releases the lead.
+    /// The failing operation: `read`, or `renewal` for all requests that take, keep or release the lead.
     pub operation: &'static str,
-    /// How many requests in a row have failed, those that were not answered in time included.
+    /// The number of failed requests in a row, those that were not answered in time included.
     pub failures: u64,
     /// Since when no such request has succeeded, on this machine's boot clock: of a renewal, since the last one that did; of a read,
     /// since the first one that failed.
@@ -220,19 +220,19 @@ impl StoreHealth {
         state.quiet = timers.lease.into();
     }
 
-    /// How many requests failed, or were not answered in time.
+    /// The number of requests that failed, or were not answered in time.
     #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn failed(&self, operation: Operation) -> u64 {
         self.failed[operation as usize].load(Ordering::Relaxed)
     }
 
-    /// How many were answered late.
+    /// The number of requests that were answered late.
     #[cfg(feature = "metrics")]
     pub(crate) fn slow(&self, operation: Operation) -> u64 {
         self.slow[operation as usize].load(Ordering::Relaxed)
     }
 
-    /// What fails now.
+    /// The present troubles.
     pub(crate) fn troubles(&self) -> Vec<StoreTrouble> {
         let state = self.lock();
         Operation::ALL.into_iter().rev().filter_map(|operation| state.trouble(operation)).collect()
@@ -261,8 +261,8 @@ impl StoreHealth {
         state.channels[operation as usize].last_success = Some(now);
         let ended = Operation::ALL.map(|other| {
             let channel = &mut state.channels[other as usize];
-            // One that does not lead writes nothing, so no write of it can succeed: the last failure is over when the store has
-            // answered reads for long since.
+            // A node that does not lead writes nothing, so no write of it can succeed: the last failure is over when the store has
+            // answered reads for long enough.
             let failed_last =
                 channel.row.as_ref().map(|row| row.at).filter(|at| now >= at.after(quiet.times(OVER_AFTER)));
             let ended_at = if other == operation { Some(now) } else { failed_last };
@@ -351,7 +351,7 @@ impl State {
     }
 }
 
-/// A request that is under way. One that is dropped without an outcome was given up.
+/// A request that is under way. If it is dropped without an outcome, it was given up.
 pub(crate) struct StoreRequest {
     measures: Arc<Measures>,
     operation: Operation,
@@ -389,7 +389,7 @@ impl StoreRequest {
 impl Drop for StoreRequest {
     fn drop(&mut self) {
         let (health, waited) = (&self.measures.store, clock::now().since(self.began));
-        // One that is given up earlier is not wanted any more.
+        // A request that is given up earlier is not wanted any more.
         let slow_after = health.lock().slow_after;
         if self.has_outcome || waited < slow_after {
             return;

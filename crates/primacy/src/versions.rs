@@ -4,7 +4,7 @@
 //! neighbouring versions are one cluster, and its nodes can be upgraded one after the other. How a version is added, and why a
 //! cluster of two versions is safe, is in `docs/decisions/0025-formats-are-read-one-version-before-they-are-written.md`.
 //!
-//! This file is the one place that says what may be said to whom. A program that writes another format than it says here does not
+//! Only this file defines the formats for each version. A program that writes another format than the one defined here does not
 //! build.
 
 use std::fmt;
@@ -44,7 +44,7 @@ impl fmt::Display for Versions {
     }
 }
 
-/// What a program reads and writes of one thing that outlives a connection, by the numbers of its formats.
+/// The formats in which a program reads and writes one thing that outlives a connection, by their numbers.
 #[derive(Clone, Copy, Debug)]
 struct Formats {
     /// The oldest that it reads.
@@ -55,7 +55,7 @@ struct Formats {
     written: u64,
 }
 
-/// What a program of one version of the protocol reads and writes.
+/// The formats that a program of one version of the protocol reads and writes.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     protocol: u32,
@@ -79,8 +79,9 @@ const VERSIONS: [Version; 1] = [Version {
 }];
 
 impl Formats {
-    /// Whether a program with these may take the place of one with those `before`, and run beside it: each reads what the other
-    /// writes, and the later one whatever the earlier one does. What was written once may stand in a log for ever, and is sent on.
+    /// True if a program with these may take the place of one with those `before`, and run beside it: each reads everything that
+    /// the other writes, and the later one everything that the earlier one does. A written record may stay in a log without limit,
+    /// and is sent on.
     const fn may_follow(self, before: Self) -> bool {
         let is_sound = self.oldest <= self.written && self.written <= self.newest;
         is_sound && self.oldest <= before.oldest && self.written <= before.newest

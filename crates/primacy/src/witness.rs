@@ -1,7 +1,7 @@
-//! How a guardian bears witness to the death of its node: to the peers, or in the record of a store.
+//! Reports of a node's death by its guardian: to the peers, or in the record of a store.
 //!
-//! Whether the node and all its work are gone is not known here. The guardian makes sure of it, and says so by
-//! calling [`Witness::testify`].
+//! This module does not find out whether the node and all its work are gone. The guardian makes sure of it, and reports it by calling
+//! [`Witness::testify`].
 
 #[cfg(feature = "peers")]
 mod peers;
@@ -38,7 +38,7 @@ enum Part {
     Store(StoreWitness),
 }
 
-/// Who has heard of the death.
+/// The receivers of a report of a death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Testimony {
     /// The peers that have confirmed it.
@@ -54,7 +54,7 @@ pub struct Testimony {
 /// Why a guardian cannot bear witness.
 #[derive(Debug, thiserror::Error)]
 pub enum WitnessError {
-    /// What the node says of itself was not made by this version.
+    /// The node's hello was not made by this version.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Hello(String),
     /// The node's election is held among peers, and the guardian's program is built without them.
@@ -92,12 +92,12 @@ impl Witness {
         Ok(Self { part })
     }
 
-    /// Goes on with what the same process needs by now: it connects to peers that are new, or elsewhere, and leaves those who are none any
-    /// more. Who is a peer still notices nothing.
+    /// Switches to the specification that the same process has by now: connects to peers that are new, or elsewhere, and leaves former
+    /// peers. Peers that stay notice nothing.
     ///
     /// # Errors
-    /// [`WitnessError`]. Where a thread is wanting, some that are new or elsewhere would not be told until it is called again, and all
-    /// others are; where a name is none, nothing has changed.
+    /// [`WitnessError`]. Where no thread can be started, some peers that are new or elsewhere would not be told until it is called again,
+    /// and all others are; where a name is invalid, nothing has changed.
     pub fn reach(&mut self, spec: &WitnessSpec) -> Result<(), WitnessError> {
         match (&self.part, spec) {
             (Part::Peers(witness, _), WitnessSpec::Peers { peers, .. }) => witness.reach(peers),
@@ -105,7 +105,7 @@ impl Witness {
         }
     }
 
-    /// Whose death this witness tells of.
+    /// The process whose death is reported.
     #[must_use]
     pub fn identity(&self) -> Identity {
         match &self.part {

@@ -1,4 +1,5 @@
-//! What leaders of a ranked election announce, as three real nodes hear it over real connections.
+//! Announcements of leaders of a ranked election, as three real nodes hear them over real
+//! connections.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
@@ -67,7 +68,7 @@ impl Drop for Leader {
     }
 }
 
-/// What the leader's process does: it announces what it reads, until it is killed.
+/// The leader's process: it announces its input, until it is killed.
 async fn lead(peers: &str) {
     let dir = PathBuf::from(std::env::var_os("ANNOUNCING_DIR").unwrap());
     let elector = ranked("a", &peers.parse().unwrap(), &dir).await;
@@ -97,7 +98,7 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     let known = b.elector.status().await.unwrap().leader.map(|leader| leader.identity.node);
     assert_eq!(refused, Err(PublishError::NotLeading { node: b.elector.identity().node, leader: known }));
 
-    // The leader dies, and the next one says the last that it has heard.
+    // The leader dies, and the next one repeats the last announcement that it has heard.
     leader.0.kill().unwrap();
     leader.0.wait().unwrap();
     let next = soon("the next election", b.elector.campaign()).await.unwrap();
@@ -117,7 +118,7 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     next.publish(&full).await.unwrap();
     c.hears(&full, next.term().0).await;
 
-    // One that comes back hears what is announced now, without anybody saying it again.
+    // A node that comes back hears the present announcement, though it is not published again.
     let mut a = Follower::begin("a", &peers, &dir).await;
     a.hears(&full, next.term().0).await;
     let elector = b.elector.clone();

@@ -25,7 +25,7 @@ async fn over_a_store_one_leads_and_resigns_to_the_other_with_a_higher_token() {
     let waiting = tokio::spawn(async move { two.campaign().await });
     let guard = first.guard().unwrap();
     let resigned = tokio::spawn(first.resign());
-    // While the work has not ended, nobody else may begin.
+    // While the work has not ended, no other node may begin.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(guard.check().is_err());
     assert!(!waiting.is_finished());
@@ -43,7 +43,7 @@ async fn a_campaign_that_is_dropped_leaves_nothing_behind() {
     let campaign = tokio::time::timeout(Duration::from_millis(50), two.campaign()).await;
     assert!(campaign.is_err(), "another leads");
     leader.resign().await;
-    // Nobody stands now; so the lead is free, and stays so until somebody does.
+    // There is no candidate now; so the lead is free, and stays so until there is one.
     let mut observer = two.observe();
     while observer.leader().is_some() {
         soon("the release to be seen", observer.changed()).await;
@@ -184,7 +184,7 @@ async fn a_leader_whose_work_makes_no_progress_gives_up_the_lead_in_order() {
     let lease = Duration::from_secs(60);
     let one = over_memory("progress", lease).await;
     let leader = soon("the election", one.campaign()).await.unwrap();
-    // Kept, and never called; a promise that was dropped binds nobody.
+    // Kept, and never called; a dropped promise does not bind.
     drop(leader.progress(Duration::from_millis(1)));
     let patient = leader.progress(lease);
     let progress = leader.progress(Duration::from_millis(20));

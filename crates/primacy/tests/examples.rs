@@ -57,7 +57,7 @@ fn fenced_writes_runs() {
     fenced_writes::main().unwrap();
 }
 
-/// A service on a port that nobody else uses, and curl as its leaders.
+/// A service on a port that no other process uses, and curl as its leaders.
 #[cfg(feature = "tower")]
 #[test]
 fn fenced_http_runs_and_refuses_what_curl_sends_too_late() {

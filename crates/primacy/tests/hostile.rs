@@ -1,4 +1,4 @@
-//! Three electors on loopback, one of which leads, and strangers who would rather have it otherwise.
+//! Three electors on loopback, one of which leads, and attackers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
@@ -18,10 +18,10 @@ use support::{Dir, peers, soon};
 const NODES: [&str; 3] = ["a", "b", "c"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How many connections say nothing to the leader.
+/// The number of connections that send nothing to the leader.
 const SILENT: usize = 1000;
 
-/// How many may be in their handshake with a node at a time.
+/// The most connections that may be in their handshake with a node at a time.
 const STRANGERS_MAX: u64 = 64;
 
 /// Three electors that know each other, in a directory of their own.
@@ -77,7 +77,7 @@ impl Three {
         soon("the first election", self.electors[0].campaign()).await.unwrap()
     }
 
-    /// Waits until the node at this position sees its peers, and whoever else came, like that.
+    /// Waits until the node at this position sees its peers, and other connections, like that.
     async fn until(&self, position: usize, what: &str, fits: impl Fn(&PeersView) -> bool) {
         let looking = async {
             loop {
@@ -139,7 +139,7 @@ fn trickle(mut stream: TcpStream, tls: bool) -> std::thread::JoinHandle<usize> {
             }
             match stream.read(&mut [0; 1024]) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // It may have been told why.
+                // It may have been sent the reason.
                 Ok(_) | Err(_) => return said + 1,
             }
         }
@@ -177,7 +177,7 @@ async fn bad_input_unseats_nobody(tls: bool) {
         pour(three.dial(node), &[&[0x16, 3, 1, 2, 0][..], &garbage].concat());
         goes_on(&leadership).await;
     }
-    // Connections that say nothing: most of them to the leader, and on this side they stay.
+    // Connections that send nothing: most of them to the leader, and on this side they stay.
     for _ in 0..SILENT {
         held.push(three.dial("a"));
     }
@@ -239,7 +239,7 @@ async fn bad_certificates_unseat_nobody_and_good_ones_are_taken_when_they_come()
     for (valid, reason) in [((2020, 2021), "tls_expired"), ((2998, 2999), "tls_not_yet_valid")] {
         three.issue("c", valid);
         let c = three.enter("c").await;
-        // By the leader and by the one that follows it, and both when they dial it and when it dials them.
+        // By the leader and by a follower, and both when they dial it and when it dials them.
         for position in [0, 1] {
             let refused = |view: &PeersView| {
                 let of_c = |peer: &&primacy::transport::PeerStatus| peer.node.as_str() == "c";
@@ -256,7 +256,7 @@ async fn bad_certificates_unseat_nobody_and_good_ones_are_taken_when_they_come()
     let c = three.enter("c").await;
     let campaign = tokio::spawn(async move { c.campaign().await.unwrap() });
     goes_on(&leadership).await;
-    // While it runs: it reads its files again, and so do those who dial it.
+    // While it runs: it reads its files again, and so do the nodes that dial it.
     three.issue("c", (2020, 2999));
     let target = NodeId::new("c").unwrap();
     assert_eq!(soon("the transfer", leadership.transfer(target)).await, Reason::Transferred(target));

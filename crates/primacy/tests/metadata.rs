@@ -28,7 +28,7 @@ async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) ->
         .unwrap()
 }
 
-/// Three nodes, of which nobody stands, and their directory.
+/// Three nodes, none of which campaigns, and their directory.
 async fn enter_three(test: &str) -> (Vec<Elector>, Dir) {
     let names = ["a", "b", "c"];
     let (peers, dir, mut nodes) = (peers(&names), Dir::new(test), Vec::new());
@@ -80,7 +80,7 @@ async fn what_one_node_writes_all_can_read() {
     }
 }
 
-/// A node that stands for as long as it lives.
+/// A node that campaigns until it is dropped.
 struct Standing {
     elector: Elector,
     stands: tokio::task::JoinHandle<()>,
@@ -91,7 +91,7 @@ impl Standing {
         Self::begin(enter(name, peers, dir, durability).await)
     }
 
-    /// It stands from now on.
+    /// Campaigns from now on.
     fn begin(elector: Elector) -> Self {
         let candidate = elector.clone();
         let stands = tokio::spawn(async move {
@@ -125,7 +125,7 @@ impl Standing {
                     | Progress::Waiting
                     | Progress::Resigning,
                 ) => false,
-                // The one that is to be removed may lead; then the next one is asked.
+                // The node to remove may lead; then the next one is asked.
                 Ok(Progress::Refused(Refusal::NotLeading)) | Err(MapError::Timeout) => false,
                 other => panic!("{wish:?}: {other:?}"),
             }
@@ -141,7 +141,7 @@ impl Standing {
     }
 
     /// Waits until this node counts these voters, as a record states them, reaches all others of them, and has its log: without it, it
-    /// would be as good as down, and whoever goes next were one too many.
+    /// would be as good as down, and the next removal would be one too many.
     async fn counts(&self, voters: &str) {
         until(voters, async || {
             let view = self.view().await;
@@ -162,7 +162,7 @@ impl Standing {
     }
 }
 
-/// Waits until this holds, and not for ever.
+/// Waits until this holds, with a bound.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
@@ -182,7 +182,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     let c = Standing::enter("c", &first, dir, durability).await;
     a.writes("before").await;
 
-    // One that no voter knows is refused, and told what to do. Then it is added, and has all that there is.
+    // A node that no voter knows is refused, with advice. Then it is added, and has all that there is.
     let d = Standing::enter("d", &all, dir, durability).await;
     until("the refusal of d", async || {
         let view = d.view().await;
@@ -201,7 +201,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     assert_eq!(get(d.map(), "before").await, b"value");
     d.writes("of d").await;
 
-    // One that is removed learns of it; when it comes back it is refused, whatever its configuration says.
+    // A removed node learns of it; when it comes back it is refused, whatever its configuration.
     c.revises(Wish::Remove { node: node("b") }).await;
     for one in [&a, &c, &d] {
         one.counts("{a, c, d}").await;
@@ -221,7 +221,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     })
     .await;
 
-    // A voter that comes back goes by what it remembers, and not by its configuration; so it does without those who are gone.
+    // A voter that comes back goes by its record, and not by its configuration; so it does without the nodes that are gone.
     c.close().await;
     let c = Standing::enter("c", &first, dir, durability).await;
     c.counts("{a, c, d}").await;
@@ -262,7 +262,7 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
     }
 }
 
-/// The others remember what its clients asked for in its earlier lives, and tell a request of those from a new one.
+/// The others remember the requests of its clients in its earlier incarnations, and tell a new request from those.
 #[tokio::test]
 async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served() {
     let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-lost"));
@@ -304,8 +304,8 @@ async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served
     }
 }
 
-/// It may have voted while that one did, so it waits for what that one knows. The list that it is told does not name it, and a restart must
-/// not make it forget where it is.
+/// It may have voted while that one did, so it waits for that node's knowledge. The list that it is sent does not name that node, and a
+/// restart must not make it forget that node's address.
 #[tokio::test]
 async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
     let (all, dir) = (peers(&["a", "b", "c", "d"]), Dir::new("metadata-lost-and-removed"));
@@ -346,8 +346,8 @@ async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
     }
 }
 
-/// What was only in their memories is lost when a majority restarts at once. They know that, and stand still until an operator
-/// says that it is so. What the third still has stays.
+/// Records that were only in their memories are lost when a majority restarts at once. They know that, and stand still until an operator
+/// confirms it. The third node's records stay.
 #[tokio::test]
 async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-loss"));
@@ -361,7 +361,7 @@ async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     for one in [&a, &b] {
         until("that it knows it", async || has_lost_its_log(one).await).await;
     }
-    // One is elected, and says what it waits for, unless it has led before: then it leads on. No other one is named as the leader.
+    // A node is elected, and reports what it waits for, unless it has led before: then it leads on. No other one is named as the leader.
     until("what it waits for", async || {
         let (mut named, mut leads, mut says) = (Vec::new(), None, false);
         for one in [&a, &b, &c] {
@@ -390,7 +390,7 @@ async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     }
 }
 
-/// One of the others may have been elected, and wait for the log as well; then it is not asked why nobody is.
+/// Another node may have been elected, and wait for the log as well; then it is not asked why there is no leader.
 async fn has_lost_its_log(one: &Standing) -> bool {
     one.view().await.metadata.is_some_and(|it| it.recovering)
 }
@@ -437,8 +437,8 @@ async fn voters_come_and_go_in_memory() {
     voters_come_and_go(Durability::Memory, &Dir::new("metadata-memory")).await;
 }
 
-/// Where nobody leads, writes wait, and no more than there is room for; those are all done when somebody leads, though nobody waits
-/// for them any more.
+/// While there is no leader, writes wait, and no more than there is room for; those are all done when there is one, though their callers
+/// have stopped waiting.
 async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
     let (nodes, _dir) = enter_three(&format!("metadata-{test}")).await;
     let map = nodes[0].map().unwrap();

@@ -1,4 +1,4 @@
-//! What an operator can ask of running nodes, in the library: on three electors on loopback.
+//! Operators' requests to running nodes, in the library: on three electors on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
@@ -24,7 +24,7 @@ struct Cluster {
     dir: Dir,
 }
 
-/// A node that stands, and campaigns again whenever its lead has ended; it tells why each one did.
+/// A node that campaigns, and does so again whenever its lead has ended; it reports the reason of each end.
 struct Member {
     elector: Elector,
     ends: tokio::sync::mpsc::UnboundedReceiver<Reason>,
@@ -125,7 +125,7 @@ async fn the_lead_goes_where_the_operator_wants_it() {
     let name = other.elector.identity().node;
     b.follows(name.as_str()).await;
     other.elector.resign().await.unwrap();
-    // Nobody but b is left to lead, and b is not to.
+    // Only b is left to lead, and b is not to.
     b.until("no leader", |status| status.leader.is_none()).await;
     assert!(b.elector.status().await.unwrap().why_no_leader().join(";").contains("cordoned"));
     other.elector.cordon().await.unwrap();
@@ -179,7 +179,7 @@ async fn a_lost_disk_is_remembered_and_readmitted_also_where_it_was_taken_at_its
     let told = |status: &Status| recovering(status).is_some_and(|heard| heard.contains(&node("a")));
     c.until("a's term", told).await;
 
-    // It knows so after a restart as well, though nobody is there to tell it.
+    // It knows so after a restart as well, though there is no node to tell it.
     a.stop().await;
     c.stop().await;
     let c = cluster.start("c").await;

@@ -24,7 +24,7 @@ fn group() -> GroupName {
     GroupName::new("g").unwrap()
 }
 
-/// Nodes, of which each stands, and their state.
+/// Nodes that all campaign, and their state.
 struct Nodes {
     electors: Vec<Elector>,
     /// Until the last of them has ended.
@@ -129,7 +129,7 @@ async fn partitions_are_handed_over_in_order() {
     of_a.extend(take(&mut a, 3).await);
     assert_eq!(of_a.len(), 6);
 
-    // What is dropped unasked comes back, for there is nobody else.
+    // A partition that is dropped unasked comes back, for there is no other node.
     let token = of_a.remove(&0).unwrap().token();
     let again = take(&mut a, 1).await.remove(&0).unwrap();
     assert!(again.token() > token);
@@ -142,7 +142,7 @@ async fn a_future_that_is_dropped_leaves_nothing_behind() {
     let nodes = Nodes::start("cancel", &["a", "b", "c"]).await;
     let mut a = nodes.join(0).await;
     assert_eq!(nodes.electors[0].partitions().join().await.unwrap_err(), PartitionsError::Joined);
-    // One that gives up waiting is not up for long, if ever.
+    // A node that gives up waiting is not up for long, if ever.
     let joining = nodes.electors[1].partitions().time_to_live(TIME_TO_LIVE).join();
     let _ = tokio::time::timeout(Duration::from_millis(1), joining).await;
     nodes.tell(About::Create { group: group(), count: 20 }).await;

@@ -17,7 +17,7 @@ use support::{Dir, PATIENCE, soon};
 
 /// Long enough for a busy machine, and short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(2);
-/// Nobody waits for the end of this one.
+/// A time that no test waits for.
 const LONG: Duration = Duration::from_secs(3600);
 
 async fn over(name: &str, lease: Duration) -> Elector {
@@ -45,7 +45,7 @@ async fn one_leads_and_resigns_to_the_next_with_a_higher_token() {
     let waiting = tokio::spawn(async move { two.campaign().await });
     let guard = first.guard().unwrap();
     let resigned = tokio::spawn(first.resign());
-    // While the work has not ended, nobody else may begin.
+    // While the work has not ended, no other node may begin.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(guard.check().is_err());
     assert!(!waiting.is_finished());
@@ -154,7 +154,7 @@ async fn a_witnessed_death_is_not_waited_for() {
     while memory.entries().len() < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // As if the process were gone: nobody asks what became of it.
+    // As if the process were gone: its outcome is not awaited.
     std::mem::forget(first);
     std::mem::forget(one);
     let testify =

@@ -24,7 +24,7 @@ async fn each_refused_write_is_counted_once() {
     held.admit(FencingToken(4)).unwrap_err();
     assert_eq!(stale_writes_refused(), 2, "one that is held");
 
-    // As good as for ever: nothing is revoked here.
+    // Practically without limit: nothing is revoked here.
     let limits = Limits { patience: Duration::from_secs(600), grace: Duration::from_secs(600) };
     let gate = Gate::new(held, limits).unwrap();
     let old = gate.admit(FencingToken(7)).await.unwrap();

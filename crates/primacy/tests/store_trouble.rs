@@ -1,4 +1,4 @@
-//! What an application learns of a store that fails.
+//! An application's view of a store that fails.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
@@ -32,7 +32,8 @@ async fn lead(store: Opened) -> (Elector, Leadership) {
     (elector, leadership)
 }
 
-/// A failing store's own words reach the event: the reason of the loss, the status, and why nobody leads.
+/// A failing store's own words reach the event: the reason of the loss, the status, and the reason why there is
+/// no leader.
 async fn words_reach_the_event((store, switch): (Opened, FaultSwitch), fault: Fault, words: &str) {
     let (elector, leadership) = lead(store).await;
     assert_eq!(elector.status().await.unwrap().store_troubles, Vec::new());
@@ -48,7 +49,7 @@ async fn words_reach_the_event((store, switch): (Opened, FaultSwitch), fault: Fa
     drop(leadership);
     let status = elector.status().await.unwrap();
     assert!(status.store_troubles.iter().any(|trouble| trouble.error.contains(words)), "{status:?}");
-    // The lead is over at some time, and nobody has said that the application does not want another one.
+    // The lead is over at some time, and the application has not stated that it does not want another one.
     let over = async {
         loop {
             let status = elector.status().await.unwrap();
@@ -82,7 +83,7 @@ async fn a_store_that_does_not_answer_is_told_as_one() {
     words_reach_the_event(sessions("silent"), late, "no answer within 250ms").await;
 }
 
-/// Nobody can be elected by a record whose token has none after it, and so nobody is told that it may be taken.
+/// No node can be elected by a record whose token has none after it, and so none is told that it may be taken.
 #[tokio::test]
 async fn a_record_that_nobody_can_lead_by_is_told_as_unusable() {
     const AT_END: &str = "its token 18446744073709551615 is at the end";

@@ -1,4 +1,4 @@
-//! What the nodes of a [`bully`](primacy_core::election::bully) election say, as bytes.
+//! The messages of a [`bully`](primacy_core::election::bully) election, as bytes.
 
 use primacy_core::Term;
 use primacy_core::election::bully::{Body, Message};

@@ -1,4 +1,4 @@
-//! What nodes say to each other that keep metadata together, as bytes.
+//! The messages of nodes that keep metadata together, as bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -278,7 +278,7 @@ pub(in crate::codec) mod wire {
     }
 }
 
-/// What an operator wants of the voters, and how it stands, by their numbers on the wire.
+/// An operator's changes of the voters, and their progress, by their numbers on the wire.
 mod revising {
     use super::wire::{Revise, Revised};
     use super::{DecodeError, number, parse_node};
@@ -632,7 +632,7 @@ impl TryFrom<wire::Voters> for Voters {
         for wire::Member { node, address } in voters.members {
             members.insert(parse_node(&node, "voters.node")?, address.into());
         }
-        // Whoever takes a list writes it beside its votes.
+        // A node that takes a list writes it beside its votes.
         let may_be = (1..=VOTERS_MAX).contains(&members.len()) && disk::check_room(&members).is_ok();
         if may_be { Ok(Self { number, members }) } else { Err(DecodeError::Invalid("voters.members")) }
     }
@@ -681,7 +681,7 @@ pub(super) fn highest_term(message: &Message) -> Term {
     }
 }
 
-/// The process life that says it.
+/// The incarnation that sends the message.
 pub(super) fn incarnation(message: &Message) -> Option<Incarnation> {
     match message {
         Message::Election { message, .. } => Some(message.incarnation),

@@ -1,4 +1,4 @@
-//! What the nodes of a [`quorum`](primacy_core::election::quorum) election say, as bytes.
+//! The messages of a [`quorum`](primacy_core::election::quorum) election, as bytes.
 
 use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No, Round};
 use primacy_core::{Duration, Incarnation, Term};

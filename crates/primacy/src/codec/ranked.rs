@@ -1,4 +1,4 @@
-//! What the servers of a [`ranked`](primacy_core::election::ranked) election say, as bytes.
+//! The messages of a [`ranked`](primacy_core::election::ranked) election, as bytes.
 
 use primacy_core::election::ranked::{Body, Claim, Message, STATE_MAX};
 use primacy_core::{LeaderSequence, Term};

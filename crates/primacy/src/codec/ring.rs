@@ -1,4 +1,4 @@
-//! What the nodes of an election [on a ring](primacy_core::election::on_a_ring) say, as bytes.
+//! The messages of an election [on a ring](primacy_core::election::on_a_ring), as bytes.
 
 use primacy_core::Term;
 use primacy_core::election::on_a_ring::{Body, Message};
@@ -78,7 +78,7 @@ pub(super) mod wire {
     }
 }
 
-/// What goes around, of the one kind or the other.
+/// A probe of either kind.
 trait Probe: Copy {
     fn to_wire(self, backward: bool) -> wire::Body;
     /// `None` if it is of the other kind.

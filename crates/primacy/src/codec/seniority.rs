@@ -1,6 +1,6 @@
-//! What the nodes of a cluster that is led [by seniority](primacy_core::election::seniority) say, as bytes.
+//! The messages of a cluster that is led [by seniority](primacy_core::election::seniority), as bytes.
 //!
-//! What they say to a store does not go this way.
+//! Its requests to a store are not sent this way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

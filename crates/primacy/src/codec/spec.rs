@@ -16,7 +16,7 @@ use crate::witness::{HelloText, PathText, SecuritySpec, WitnessSpec};
 use super::{DecodeError, Frame, decode, wire};
 
 impl WitnessSpec {
-    /// For the guardian of the node that says `me` of itself.
+    /// Makes the specification for the guardian of the node whose hello is `me`.
     #[must_use]
     pub fn peers(me: &Hello, peers: Vec<(NodeId, String)>, security: &Security) -> Self {
         let hello = HelloText::new(&me.of_guardian());

@@ -1,4 +1,4 @@
-//! Golden bytes, versions that differ, strangers' bytes, and frames in pieces.
+//! Golden bytes, versions that differ, bytes of unauthenticated clients, and frames in pieces.
 
 mod fuzz;
 mod metadata;
@@ -140,7 +140,7 @@ fn kinds_of_a_later_version_are_told_apart_from_broken_ones() {
     assert!(matches!(decode(&[0xff]), Err(DecodeError::Malformed(_))));
 }
 
-/// What becomes of a hello after `change`.
+/// Decodes a hello after `change`.
 fn decode_hello(change: impl FnOnce(&mut wire::Hello)) -> Result<(String, Frame), DecodeError> {
     let mut said = wire::Hello::from(&hello("a", &["a", "b"]));
     change(&mut said);
@@ -174,7 +174,7 @@ fn of_versions_that_are_not_spoken_nothing_is_known_but_who_speaks_them() {
         Err(DecodeError::OtherVersion { node: node("a"), versions: Versions { lowest, highest } })
     };
     assert_eq!((of(2, None), of(7, Some(3)), of(0, None)), (other(2, 2), other(3, 7), other(0, 0)));
-    // To one that speaks version 1 too, it must say what version 1 knows.
+    // To a node that speaks version 1 too, it must send fields that version 1 knows.
     assert_eq!(of(2, Some(1)), Err(DecodeError::Invalid("hello.role")));
     // Where all of it can be read, it is judged as a whole.
     assert!(decode_hello(|said| said.newest_version = 2).is_ok());
@@ -203,7 +203,7 @@ fn random_bytes_cannot_panic_us() {
             bytes[position] = random.next_u64().to_be_bytes()[0];
         }
         bytes.truncate(usize::try_from(random.up_to(bytes.len() as u64 * 4)).unwrap());
-        // Whatever is taken as a frame is one that this version would say itself.
+        // Bytes that are taken as a frame are a frame that this version could send itself.
         if let Ok((election, frame)) = decode(&bytes) {
             let again = encode(&election, &frame).unwrap().split_off(PREFIX_LENGTH);
             assert_eq!(decode(&again).unwrap(), (election, frame));

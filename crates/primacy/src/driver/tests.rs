@@ -1,4 +1,4 @@
-//! The end of a driver that nobody asked for.
+//! Ends of a driver that were not requested.
 
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ impl Settles for Machine {
 /// Its disk is full; something is noticed when it is told to.
 struct FullDisk {
     told: oneshot::Receiver<()>,
-    /// How many messages were sent.
+    /// The number of sent messages.
     sent: usize,
 }
 
@@ -133,7 +133,7 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
         let leadership = elected.await.expect("an answer").expect("a leadership");
         assert_eq!(measures.course().lead.map(|lead| lead.term()), Some(Term(1)));
         fail.send(()).expect("the world is there");
-        // The connections may be closed after this; nobody waits for that.
+        // The connections may be closed after this; the test does not wait for that.
         leadership.lost().await
     };
     let (ended, reason) = tokio::join!(drive(&mut machine, &mut world, &mut desk), application);

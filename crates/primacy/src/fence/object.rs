@@ -14,7 +14,7 @@
 //! the ETag of S3 is a checksum of the content: a write that changes only the metadata leaves it as it was, and the condition of
 //! a stale writer would hold.
 //!
-//! What gets around it is listed in `docs/fencing.md`.
+//! `docs/fencing.md` lists what gets around it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -22,7 +22,7 @@
 //! - The guard runs with the rights of its owner, and each name in it names its schema: no object of a writer is taken for one
 //!   of the system's.
 //!
-//! What gets around it is listed in `docs/fencing.md`.
+//! `docs/fencing.md` lists what gets around it.
 
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;

@@ -8,8 +8,8 @@
 //! version; then nothing is written, and the fence is read again. It is never lowered. So once a token was shown, no
 //! transaction with a lower one is done.
 //!
-//! What gets around it is listed in `docs/fencing.md`: above all, a write that is not made through this, or the same
-//! transaction in another language.
+//! `docs/fencing.md` lists what gets around it: above all, a write that is not made through this, or the same transaction in
+//! another language.
 //!
 //! This module takes clients of [`zookeeper_client`], because the session must be the application's own; so a new major
 //! version of it is one of this module too. A client belongs to the runtime in which it connected.

@@ -1,4 +1,4 @@
-//! Who is refused and why, and what a refusal says.
+//! Refusals: their reasons and their texts.
 
 use primacy_core::Term;
 
@@ -37,7 +37,7 @@ pub(crate) fn keeper(name: &str, term: u64, voters: &[&str]) -> Hello {
     Hello { voters_number, metadata: Some(Durability::Fsync), ..hello(name, voters) }
 }
 
-/// What a node knows that has seen these disks and was told to reach nobody.
+/// The knowledge of a node that has seen these disks and is to reach no peer.
 fn known(disks: &BTreeMap<NodeId, PeerDisk>) -> Known<'_> {
     Known { disks, peers: const { &BTreeSet::new() } }
 }
@@ -135,7 +135,7 @@ fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
     };
     let (old, new) = (keeper("a", 0, &["a", "b", "c"]), keeper("b", 4, &["a", "b", "d"]));
     assert_eq!((verdict(&old, &[], &new), verdict(&new, &[], &old)), (Ok(()), Ok(())));
-    // One that was removed, whatever it knows of that, and one that was not added yet.
+    // A node that was removed, with and without knowing it, and a node that was not added yet.
     let (removed, knows) = (keeper("c", 0, &["a", "b", "c"]), keeper("c", 5, &["a", "b", "d"]));
     let stranger = keeper("x", 0, &["a", "b", "d", "x"]);
     for (other, name) in [(&removed, "c"), (&knows, "c"), (&stranger, "x")] {
@@ -146,8 +146,8 @@ fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
         assert_eq!(verdict(&new, &[name], other), Ok(()), "it is being added");
         assert_eq!(verdict(other, &[], &new), Ok(()));
     }
-    // One that was away while all others were replaced is told by them, also by a leader that adds it again; but not by one that is none of
-    // the newer voters itself.
+    // A node that was away while all others were replaced is told by them, also by a leader that adds it again; but not by a node that is
+    // none of the newer voters itself.
     let away = keeper("c", 1, &["a", "b", "c"]);
     let replaced = keeper("d", 9, &["c", "d", "e"]);
     assert_eq!(verdict(&away, &[], &replaced), Ok(()));

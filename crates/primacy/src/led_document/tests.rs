@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::*;
 
-/// What befalls a write.
+/// A fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It is done, and nobody is told.
+    /// It is done, and its writer gets no answer.
     LoseReply,
-    /// It does not arrive, and nobody is told.
+    /// It does not arrive, and its writer gets no answer.
     LoseRequest,
-    /// It arrives when [`Cell::land`] says so.
+    /// It arrives when [`Cell::land`] is called.
     Late,
-    /// It is not done, and that is told.
+    /// It is not done, and its writer is told so.
     Unavailable,
 }
 
@@ -35,7 +35,7 @@ struct Inner {
     standing: Option<Fault>,
     late: Vec<(Option<Version>, Vec<u8>)>,
     writes: u32,
-    /// Of the next writes, what somebody else puts there just before.
+    /// Contents that another process writes just before the next writes.
     rivals: VecDeque<Vec<u8>>,
     /// Writes wait until it is opened.
     gate: Option<Arc<tokio::sync::Semaphore>>,
@@ -129,7 +129,7 @@ struct Queue {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A broker, whose clock is the runtime's and `ahead` of it.
+/// Makes a broker, whose clock is the runtime's and `ahead` of it.
 fn broker_ahead(cell: &Cell, address: &str, ahead: Duration) -> LedDocument<Queue> {
     let origin = tokio::time::Instant::now();
     let clock = move || {
@@ -159,7 +159,7 @@ fn push(job: &str) -> impl FnOnce(&mut Queue) -> usize + Send + 'static + use<> 
     }
 }
 
-/// Another broker takes over behind the back of whoever leads.
+/// Another broker takes over behind the leader's back.
 async fn usurp(cell: &Cell, address: &str) -> LedDocument<Queue> {
     let usurper = broker(cell, address);
     assert!(matches!(usurper.try_elect().await, Ok(Election::OtherLeader { .. })));
@@ -179,7 +179,7 @@ async fn the_four_results() {
     let other = b.try_elect().await.unwrap();
     assert!(matches!(&other, Election::OtherLeader { address, .. } if address == "a:1"), "{other:?}");
     a.resign().await;
-    // Just before its write, somebody else's.
+    // Just before its write, another process writes.
     let theirs = cell.inner().content.clone().unwrap();
     cell.inner().rivals.push_back(theirs);
     assert_eq!(b.try_elect().await, Ok(Election::Conflict));
@@ -217,7 +217,8 @@ async fn a_change_is_acknowledged_when_it_is_durable_and_all_that_wait_go_togeth
     assert_eq!(cell.document()["jobs"].as_array().unwrap().len(), 50);
 }
 
-/// What comes while a write is under way rings for the next one; a write that has taken it along answers that too.
+/// Changes that come while a write is under way ring for the next one; a write that has taken them along answers
+/// that too.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_for_which_nobody_waits() {
     let cell = Cell::default();
@@ -255,7 +256,7 @@ async fn a_write_without_an_answer_is_done_once() {
         cell.next(fault);
         assert_eq!(a.submit(push("job")).await, Ok(number), "{fault:?}");
     }
-    // One that lands after it was written again.
+    // A write that lands after it was written again.
     cell.next(Fault::Late);
     assert_eq!(a.submit(push("late")).await, Ok(4));
     assert_eq!(cell.land(), [Err(SetError::Conflict)]);
@@ -324,7 +325,7 @@ async fn who_is_replaced_after_a_lost_answer_does_not_know() {
         async move { a.submit(push("job")).await }
     });
     tokio::task::yield_now().await;
-    // Written by it and then by somebody else, before it can look.
+    // Written by it and then by another process, before it can look.
     let theirs = {
         let head = Head {
             token: FencingToken(u64::MAX - 1),
@@ -386,7 +387,7 @@ async fn silence_is_measured_by_the_readers_own_clock_and_only_from_when_it_saw_
     let cell = Cell::default();
     let a = broker(&cell, "a");
     let first = elected(&a).await;
-    // Clocks of other machines are years away, and that says nothing.
+    // Clocks of other machines are years away, and that has no effect.
     let b = broker_ahead(&cell, "b", Duration::from_secs(1 << 30));
     for _ in 0..100 {
         assert!(matches!(b.try_elect().await, Ok(Election::OtherLeader { .. })));
@@ -526,7 +527,7 @@ async fn a_change_that_cannot_be_written_or_panics_leaves_the_state_as_it_was() 
     assert_eq!(a.state().unwrap().jobs, ["job"]);
 }
 
-/// The write was sent, so nobody may say that it was not made; what came too late for it was not made.
+/// The write was sent, so it must not be reported as not made; a change that came too late for it was not made.
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_write_is_given_up_in_the_middle_is_unknown() {
     let cell = Cell::default();

@@ -16,7 +16,7 @@
 //! no new length and no new places on the disk to write down. Its length is always a multiple of a step that its first page
 //! names, and is made longer durably before a block needs it. There is always a newest segment; the state file knows its number.
 //!
-//! What a crash leaves, and how each is told from damage:
+//! The remains of a crash, and how each is told from damage:
 //!
 //! - *A block that is not whole, at the end of the last segment, of which a sector was not written*: it has zeros only, which no
 //!   block that was written has in any sector. It was never acknowledged, and is overwritten with zeros; the caller is told. Any

@@ -1,4 +1,4 @@
-//! What options for seniority are refused, and with what text.
+//! Refused options for seniority, and the texts of their errors.
 
 use super::*;
 use crate::config::{ConfigError, Venue};

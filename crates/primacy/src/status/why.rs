@@ -1,4 +1,4 @@
-//! Why nobody leads.
+//! Reasons why there is no leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +110,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     why
 }
 
-/// What a node waits for that has lost its disk.
+/// The condition for which a node waits that has lost its disk.
 fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>) -> String {
     let (heard, waits_for) = (names(heard.iter().copied()), view.election.waits_for());
     let have = if waits_for.len() == 1 { "has" } else { "have" };
@@ -125,7 +125,7 @@ fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>
     )
 }
 
-/// What a node waits for that has lost its log.
+/// The condition for which a node waits that has lost its log.
 fn lost_log(me: NodeId, votes_alone: bool) -> String {
     if votes_alone {
         return format!(
@@ -161,7 +161,7 @@ fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> Stri
     )
 }
 
-/// What keeps this node out of a cluster, or the cluster without a leader.
+/// The reasons that keep this node out of a cluster, or the cluster without a leader.
 fn in_a_cluster(status: &Status, view: &PeersView, seniority: &seniority::Status) -> Vec<String> {
     let (me, connected) = (status.identity.node, &view.connected);
     let mut why = Vec::new();
@@ -200,7 +200,7 @@ fn in_a_cluster(status: &Status, view: &PeersView, seniority: &seniority::Status
     why
 }
 
-/// What a quorum's own rules keep this node from.
+/// The obstacles for this node in a quorum's own rules.
 fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
     let me = status.identity.node;
     let mut why = Vec::new();
@@ -244,9 +244,10 @@ fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
     why
 }
 
-/// The peers that are connected and say nothing, though this node asks them, and for how long.
+/// The peers that are connected and do not answer, though this node asks them, and for how long.
 fn silent_peers(status: &Status, view: &PeersView) -> BTreeMap<NodeId, Duration> {
-    // A node that is asked for its vote, or to be let into a cluster, answers at once. A node that does not stand asks nothing, and need
+    // A node that is asked for its vote, or to be let into a cluster, answers at once. A node that does not campaign asks nothing, and
+    // need
     // not hear anything.
     let asks = status.campaigning && !status.cordoned && status.healthy && !view.witness;
     let patience = Duration::from(status.timers.lease.saturating_mul(2));

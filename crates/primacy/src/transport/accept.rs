@@ -1,4 +1,4 @@
-//! The side that listens: strangers become peers here, or leave.
+//! The listening side: an unauthenticated connection becomes a peer's here, or is closed.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ pub(super) enum Failure {
     TooLong,
 }
 
-/// Who has dialled this node, after the handshake.
+/// The process that has dialled this node, after the handshake.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) hello: Hello,
@@ -39,7 +39,7 @@ pub(super) struct Caller {
     pub(super) round_trip: Duration,
 }
 
-/// Accepts whoever comes.
+/// Accepts all connections.
 pub(super) async fn listen(shared: Rc<Shared>, listener: TcpListener) {
     let told = LogLimit::default();
     loop {
@@ -65,7 +65,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     // For all of it, so that being refused is no way to stay for longer.
     let deadline = Instant::now() + shared.limits.handshake_timeout.into();
     let greeted = tokio::select! {
-        // What has come from one that has to make room is still looked at.
+        // Bytes that have come from a connection which has to make room are still looked at.
         biased;
         greeted = timeout_at(deadline, shake_hands(&shared, &tcp, address, &stranger)) => greeted,
         () = stranger.must_leave() => return,
@@ -86,8 +86,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     }
 }
 
-/// What stands between a stranger and a peer: the connection is as this node expects it, and the one that has dialled is
-/// let in.
+/// The steps from an accepted connection to a peer: it is as this node expects it, and the dialling node is admitted.
 pub(super) async fn shake_hands(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
@@ -118,7 +117,7 @@ async fn secure(
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
-            // It is told who it says that it is; nothing else of what it says counts.
+            // The refusal names the node that it claims to be; nothing else in its hello counts.
             let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(tcp))));
             let node = match connection.read().await {
                 Err(ReadError::Decode(DecodeError::OtherVersion { node, .. })) => node,
@@ -150,7 +149,8 @@ async fn secure(
     }
 }
 
-/// Before there is TLS, both sides read what is not TLS as cleartext. Whoever it says that it is, it is a stranger.
+/// Before there is TLS, both sides read bytes that are not TLS as cleartext. Whatever name it gives itself, it is
+/// unauthenticated.
 async fn refuse_in_the_clear(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
@@ -170,7 +170,7 @@ async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
     }
 }
 
-/// The port is another one each time, and would only hide that it is the same stranger.
+/// The port differs each time, and would only hide that it is the same client.
 fn stranger_at(address: SocketAddr) -> String {
     format!("a stranger at {}", address.ip().to_canonical())
 }
@@ -262,7 +262,7 @@ async fn receive(shared: &Rc<Shared>, connection: &mut Connection<Rc<Stream>>, c
 /// Admits a node, and tells the driver. The driver may keep it waiting; what happens meanwhile counts.
 async fn connect(shared: &Shared, connection: &mut Connection<Rc<Stream>>, caller: &Caller) -> Option<Place> {
     let theirs = &caller.hello;
-    // The disk first, so that it is recorded before anything that this peer says is acted on.
+    // The disk first, so that it is recorded before any message of this peer is acted on.
     shared.judge(theirs).ok()?;
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;
@@ -285,7 +285,7 @@ async fn connect(shared: &Shared, connection: &mut Connection<Rc<Stream>>, calle
     place
 }
 
-/// Hands on what a peer says, until there is nothing more to hear.
+/// Hands on a peer's messages, until the connection ends.
 async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: &Hello) {
     loop {
         match connection.read().await {
@@ -325,7 +325,7 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             // What it leads to comes first; the guardian can wait.
             tokio::task::yield_now().await;
             if let Ok(receipt) = shared.encode(&Frame::DiedHeard(identity)) {
-                // A guardian that does not get its receipt says it again.
+                // A guardian that does not get its receipt sends its report again.
                 let _ = stream.write_all(&receipt).await;
             }
         }
@@ -336,7 +336,7 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             }
         }
         (Role::Node, Frame::Lost) => shared.has_lost(theirs),
-        // A node vouches for nobody, and a guardian only for the process that it guards.
+        // A node vouches for no death, and a guardian only for the process that it guards.
         (_, Frame::Died(_)) => shared.count(|counters| counters.deaths_refused += 1),
         // These belong to a handshake, or to the other direction.
         (_, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Ready)

@@ -20,7 +20,7 @@ use super::stream::{Connection, ReadError, Stream, prepare, resolve, take_turns}
 use super::tls::{self, Credentials};
 use super::{Delivery, Limits, check_form};
 
-/// How much room is kept for what the kernel has none for, in bytes.
+/// The capacity kept for bytes that the kernel has no room for.
 const PENDING_KEPT: usize = 4096;
 
 /// The way to one peer.
@@ -33,7 +33,7 @@ pub(super) struct Link {
     /// This way is to be closed for good, because the node is no peer any more or is somewhere else.
     closing: Cell<bool>,
     close: Notify,
-    /// Why the address must not be used, once the log was told.
+    /// The reason why the address must not be used, once it was logged.
     forbidden: Cell<bool>,
     outbound: RefCell<Option<Outbound>>,
     trouble: RefCell<Option<String>>,
@@ -45,14 +45,14 @@ struct Outbound {
     stream: Rc<Stream>,
     identity: Identity,
     disk: DiskId,
-    /// In which version of the protocol what is said here is said: whoever encodes for this peer looks here.
+    /// The version of the protocol on this connection: every encoder for this peer looks here.
     version: Option<u32>,
-    /// What the kernel had no room for. If the first frame in it was begun, its rest is here.
+    /// The bytes that the kernel had no room for. If the first frame in it was begun, its rest is here.
     pending: VecDeque<u8>,
     signals: Rc<Signals>,
 }
 
-/// What is told to the task that keeps a connection.
+/// Signals to the task that keeps a connection.
 #[derive(Debug, Default)]
 struct Signals {
     /// Something waits to be written.
@@ -142,7 +142,7 @@ impl Link {
                 Delivery::Buffered
             }
             Ok(written) if written == frame.len() => Delivery::Written,
-            // A frame that was begun must be ended, whatever the limit says.
+            // A frame that was begun must be ended, whatever the limit.
             Ok(0) => outbound.queue(frame, buffer_max),
             Ok(written) => outbound.queue(frame.get(written..).unwrap_or_default(), usize::MAX),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => outbound.queue(frame, buffer_max),
@@ -167,11 +167,11 @@ impl Link {
         self.trouble.borrow().clone()
     }
 
-    /// This process life of the peer has just connected to this node, so it can probably be reached.
+    /// This incarnation of the peer has just connected to this node, so it can probably be reached.
     pub(super) fn heard_from(&self, identity: Identity) {
         match self.outbound.borrow().as_ref() {
             None => self.wake.notify_one(),
-            // The connection leads to an earlier process life. Its end may not have been noticed yet.
+            // The connection leads to an earlier incarnation. Its end may not have been noticed yet.
             Some(outbound) if outbound.identity != identity => {
                 outbound.signals.close.notify_one();
                 self.wake.notify_one();
@@ -242,7 +242,7 @@ impl Link {
 }
 
 impl DialError {
-    /// What TLS has against the other side, or the other side against this one, if it is that.
+    /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
     fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Read(error) => error.tls(),
@@ -269,7 +269,7 @@ impl Outbound {
     }
 }
 
-/// Keeps the link to one peer, for as long as the mesh lives or until it is closed.
+/// Keeps the link to one peer, until the mesh is dropped or the link is closed.
 pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     let mut backoff = Backoff::new(&shared.limits);
     while !link.closing.get() {
@@ -287,7 +287,7 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
                     next = stay(&shared, &link, &connection.stream, &theirs).await;
                 }
                 *link.outbound.borrow_mut() = None;
-                // Whoever has just gone is not back at once, and those who are left have an election to hold.
+                // A node that has just gone is not back at once, and the remaining nodes have an election to hold.
                 rest = shared.limits.backoff_first;
             }
             Err(error) => link.failed(&shared, &error),
@@ -303,10 +303,9 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
 /// A connection, and who answers at its other end.
 pub(super) type Connected = (Connection<Rc<Stream>>, Hello);
 
-/// Speaks over this connection until it is of no use any more. Returns the one that takes its place, if it was
-/// renewed.
+/// Uses this connection until it ends. Returns the connection that takes its place, if it was renewed.
 async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello) -> Option<Connected> {
-    // What an operator has said while they were shaking hands counts.
+    // An operator's order during the handshake counts.
     if shared.judge_answer(link.node, theirs).is_err() {
         return None;
     }
@@ -342,9 +341,9 @@ async fn take_leave(shared: &Shared, link: &Link, stream: &Stream) {
     let _ = timeout(shared.limits.stall_timeout.into(), leaving).await;
 }
 
-/// Returns a connection that was made with this node's present certificate, once that is another than the one that
-/// `stream` was made with. The other side closes the old connection when it has agreed to the new one, so there
-/// is no moment without either.
+/// Returns a connection that was made with this node's present certificate, once that differs from the one that
+/// `stream` was made with. The other side closes the old connection when it has agreed to the new one, so there is
+/// no moment without either.
 async fn renewed(shared: &Shared, link: &Link, stream: &Stream) -> Connected {
     let (Stream::Tls(session), Some(tls)) = (stream, &shared.tls) else {
         return std::future::pending().await;
@@ -416,7 +415,7 @@ pub(super) async fn introduce(
     };
     let mut connection = Connection::new(Rc::new(stream));
     let said = connection.stream.write_all(&shared.hello_to(link.node)).await;
-    // One that has refused already may have closed the connection; then its reason can still be read.
+    // A peer that has refused already may have closed the connection; then its reason can still be read.
     let answer = match (connection.read().await, said) {
         (Err(error), Err(unsaid)) if error.tls().is_none() => return Err(unsaid.into()),
         (answer, _) => answer?,
@@ -451,7 +450,7 @@ async fn hold(link: &Link, stream: &Stream, signals: &Signals) {
     }
 }
 
-/// The other side says nothing over this connection; so whatever comes is its end, or not worth keeping.
+/// The other side sends nothing over this connection; so whatever comes is its end, or not worth keeping.
 async fn ended(stream: &Stream) {
     while stream.readable().await.is_ok() {
         take_turns().await;

@@ -52,10 +52,10 @@ pub(crate) use stream::watch_for_stalls;
 pub use tls::{ServerFiles, ServerTls};
 pub(crate) use tls::{Sides, Tls};
 
-/// What a mesh is made of.
+/// The parameters of a mesh.
 #[derive(Clone, Debug)]
 pub struct MeshConfig {
-    /// What this node says of itself.
+    /// The hello of this node.
     pub me: Hello,
     /// Where it listens.
     pub listen: SocketAddr,
@@ -63,23 +63,23 @@ pub struct MeshConfig {
     pub peers: Vec<(NodeId, String)>,
     /// The disks that this node has seen its peers with.
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
-    /// The term that this node's durable state has, for those who were readmitted; `None` if it has lost its own disk.
+    /// The term of this node's durable state, for readmitted nodes; `None` if it has lost its own disk.
     pub term: Option<Term>,
-    /// How what is said is protected.
+    /// The protection of the connections.
     pub security: Security,
-    /// How long things may take and how large they may grow.
+    /// The limits of durations and sizes.
     pub limits: Limits,
 }
 
-/// What comes out of a mesh.
+/// An event from a mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "most arrivals are messages, and none of them waits for long")]
 pub enum Arrival {
-    /// A node said this.
+    /// A node sent this message.
     Message {
         /// The node that the handshake of the connection named.
         from: NodeId,
-        /// What it said.
+        /// The message.
         message: Word,
     },
     /// Something was noticed about a node.
@@ -94,7 +94,7 @@ pub enum Arrival {
     },
 }
 
-/// What became of a message. Whatever it is, the message may be lost.
+/// The outcome of sending a message. Whatever it is, the message may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The kernel has all of it.
@@ -123,8 +123,7 @@ impl Mesh {
         Self::start_on(listener, config, inbox).await
     }
 
-    /// Takes the address, so that nobody else can; connections are accepted from [`start_on`](Self::start_on)
-    /// on.
+    /// Takes the address, so that no other process can; connections are accepted from [`start_on`](Self::start_on) on.
     ///
     /// # Errors
     /// [`TransportError::NotLoopback`], [`TransportError::InUse`] or [`TransportError::Listen`]
@@ -199,13 +198,12 @@ impl Mesh {
         delivery
     }
 
-    /// Where metadata is kept: these are the voters in force, and these all whom this node is to reach, itself among them or not.
-    /// Those who are new are dialled; those who are none any more are left, and not listened to any longer; those who are
-    /// elsewhere now are dialled there. From now on this node names these voters when it shakes hands, and tells them to
-    /// whoever counts older ones.
+    /// Where metadata is kept: sets the voters in force, and all nodes that this node is to reach, itself among them or not. New
+    /// nodes are dialled; former ones are left, and not listened to any longer; nodes that are elsewhere now are dialled there.
+    /// From now on this node names these voters when it shakes hands, and sends them to every node that counts older ones.
     ///
-    /// An address that may not be used is refused at every attempt to use it, which stands with that peer and once in the log;
-    /// the others are not held up by it. To be called inside the same `LocalSet`.
+    /// An address that may not be used is refused at every attempt to use it, which is shown with that peer and logged once; the
+    /// others are not delayed by it. To be called inside the same `LocalSet`.
     ///
     /// # Errors
     /// [`TransportError::TooLong`] if there are more voters than a node can name; then nothing has changed.
@@ -253,7 +251,7 @@ impl Mesh {
         }
     }
 
-    /// Whose votes count, and the record that states them; what this node says of itself.
+    /// The voters, and the record that states them; as in this node's hello.
     pub(crate) fn voters(&self) -> (Voters, LeaderSequence) {
         let introduction = self.shared.introduction();
         (introduction.me.voters.clone(), introduction.me.voters_number)
@@ -268,12 +266,13 @@ impl Mesh {
         }
     }
 
-    /// The election goes by this number, or a higher one, though it stands on no disk: what others may name is counted from there.
+    /// The election goes by this number, or a higher one, though it is on no disk: the limit for terms of others is counted from
+    /// it.
     pub(crate) fn set_reached(&self, term: Term) {
         self.shared.set_reached(term);
     }
 
-    /// Why this node and a peer refuse each other that have been told different things about the election.
+    /// The reason why this node and a peer refuse each other that are configured differently for the election.
     pub(crate) fn at_odds(&self) -> watch::Receiver<Option<String>> {
         self.shared.at_odds.subscribe()
     }
@@ -283,8 +282,8 @@ impl Mesh {
         self.shared.term()
     }
 
-    /// The disk with which a node waits to be readmitted: it was refused with this one last, or it was not refused and
-    /// says itself that it has lost an earlier one.
+    /// The disk with which a node waits to be readmitted: it was refused with this one last, or it was not refused and reports
+    /// itself that it has lost an earlier one.
     #[must_use]
     pub fn disk_to_readmit(&self, node: NodeId) -> Option<DiskId> {
         self.shared.disk_to_readmit(node)
@@ -302,25 +301,25 @@ impl Mesh {
         self.local_addr
     }
 
-    /// What has been counted since the start.
+    /// The counters since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counters()
     }
 
-    /// What is being counted, for another thread to read.
+    /// The live counters, for another thread to read.
     pub(crate) fn shared_counters(&self) -> Arc<Mutex<Counters>> {
         self.shared.shared_counters()
     }
 
-    /// How it stands with each peer, in the order of their names.
+    /// The state of each peer, in the order of their names.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerStatus> {
         self.shared.peers()
     }
 
-    /// How it stood with this node's certificate when its files were last looked at, which is done every ten seconds
-    /// and with each handshake; `None` without TLS.
+    /// The state of this node's certificate when its files were last looked at, which is done every ten seconds and with each
+    /// handshake; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<CertificateStatus> {
         self.shared.tls.as_ref().map(|tls| tls.status())
@@ -331,7 +330,7 @@ impl Mesh {
         self.shared.tls.clone()
     }
 
-    /// The last refusal of someone who is none of the peers, or has not said who it is.
+    /// The last refusal of a connection that is no peer's, or has not named its node.
     #[must_use]
     pub fn stranger_refused(&self) -> Option<PeerRefusal> {
         self.shared.stranger_refused()
@@ -346,7 +345,7 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        // The tasks hold what holds them; so they would go on for ever.
+        // The tasks hold their owner; so they would never end.
         self.shared.take_tasks().abort_all();
     }
 }

@@ -1,9 +1,9 @@
 //! One connection under TLS.
 //!
 //! The protocol is driven by hand over the socket, because the mesh must be able to hand bytes to the kernel at
-//! once and without waiting, in the middle of an effect of the driver. What is written is encrypted in full and
-//! offered to the kernel in the same call; what the kernel does not take is at most one record, and whoever
-//! writes must see to it that [`flush`](Session::flush) is called when there is room again.
+//! once and without waiting, in the middle of an effect of the driver. Bytes are encrypted in full and offered to
+//! the kernel in the same call; at most one record remains that the kernel does not take, and the writer must see
+//! to it that [`flush`](Session::flush) is called when there is room again.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -62,7 +62,7 @@ impl Session {
         Ok(Self::new(tcp, connection.into(), credentials, Presenter::Acceptor))
     }
 
-    /// Answers one that has dialled. The handshake is yet to be made.
+    /// Answers a dialling node. The handshake is yet to be made.
     pub(super) fn answer(tcp: Rc<TcpStream>, credentials: &Credentials) -> io::Result<Self> {
         let config = credentials.acceptor.clone().expect("a mesh loads both sides");
         let connection = ServerConnection::new(config).map_err(broken)?;
@@ -78,7 +78,7 @@ impl Session {
         Self { tcp, connection: RefCell::new(connection), serial: credentials.serial, presenter }
     }
 
-    /// Makes the handshake. The one that dials may learn only later that the other side refuses it: an alert then
+    /// Makes the handshake. The dialling side may learn only later that the other side refuses it: an alert then
     /// comes where an answer is read.
     pub(super) async fn shake_hands(&self) -> io::Result<()> {
         loop {
@@ -131,9 +131,9 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads what has come. Zero is the end; whether or not the other side said that it would end, a frame that
-    /// was cut is never taken for a whole one. The kernel is asked once at most, so that there is an end to it; if
-    /// that was not enough, the socket is still readable.
+    /// Reads available bytes. Zero is the end; whether or not the other side announced it, a cut frame is never
+    /// taken for a whole one. The kernel is asked once at most, so that there is an end to it; if that was not
+    /// enough, the socket is still readable.
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.try_read_decrypted(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.receive()? {
@@ -164,14 +164,14 @@ impl Session {
         let count = connection.read_tls(&mut Socket(&self.tcp))?;
         let processed = connection.process_new_packets();
         drop(connection);
-        // There may be something to answer. If it is why this side refuses, it is told as far as that is possible.
+        // There may be an alert to send. If this side refuses, it sends its reason as far as that is possible.
         let flushed = self.flush();
         processed.map_err(broken)?;
         flushed?;
         Ok(count)
     }
 
-    /// The certificate of the other side, and those that came with it.
+    /// The certificate of the other side, and the chain that came with it.
     pub(super) fn presented(&self) -> Vec<CertificateDer<'static>> {
         let connection = self.connection.borrow();
         connection

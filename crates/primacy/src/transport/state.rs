@@ -1,4 +1,4 @@
-//! What the tasks of a mesh share, and what can be told of it.
+//! State that the tasks of a mesh share, and reports of it.
 
 use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,15 +29,15 @@ use super::stream::Stream;
 use super::tls::{self, Credentials, Sides, Tls, Trouble};
 use super::{Arrival, Counters, Limits, MeshConfig, PeerRefusal, PeerStatus, Security, TransportError};
 
-/// How many connections one peer, or its guardian, may have with this node. More than one is normal for a
-/// moment, when a process takes its predecessor's place; the oldest one is closed when there would be more.
+/// The most connections that one peer, or its guardian, may have with this node. More than one is normal for a moment, when a process
+/// takes its predecessor's place; the oldest one is closed when there would be more.
 const CONNECTIONS_PER_PEER_MAX: usize = 4;
 
-/// How far above this node's own a term may be that it is told. Terms grow by one with each attempt to be elected: this is
-/// more than a century of one each second. Without it, one message with the highest term of all would be the last one.
+/// The most by which a received term may be above this node's own. Terms grow by one with each attempt to be elected: this is more than
+/// a century of one each second. Without it, one message with the highest term of all would be the last one.
 pub(super) const TERM_LEAP_MAX: u64 = 1 << 32;
 
-/// What the log was told of refusals of one kind, of one peer or of strangers.
+/// The last log line about refusals of one kind, of one peer or of unauthenticated connections.
 #[derive(Debug)]
 struct Logged {
     at: Instant,
@@ -45,7 +45,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// Whether a refusal says something that this one did not, and may be told already.
+    /// True if a refusal has another text than the logged one, and may be logged already.
     fn is_outdated_by(&self, noted: &PeerRefusal, limits: &Limits) -> bool {
         let age = noted.at.since(self.at);
         let news =
@@ -60,7 +60,7 @@ fn names_the_time(kind: RefusalKind) -> bool {
     matches!(kind, RefusalKind::Tls(Expired | NotYetValid | OutOfDate))
 }
 
-/// What the tasks of a mesh share. They all run on one thread, and nothing is borrowed while a task waits.
+/// State that the tasks of a mesh share. They all run on one thread, and nothing is borrowed while a task waits.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) election: String,
@@ -74,21 +74,21 @@ pub(super) struct Shared {
     pub(super) ready: Vec<u8>,
     inbox: Rc<Inbox>,
     strangers: Rc<Strangers>,
-    /// What a peer that has been told otherwise about this election was last told, or has said.
+    /// The last text about a peer that is configured differently for this election.
     pub(super) at_odds: watch::Sender<Option<String>>,
-    /// Apart, since figures are read on another thread. Locked for an addition or a copy, so nobody waits.
+    /// Apart, since figures are read on another thread. Locked for an addition or a copy, so no reader waits long.
     counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
 }
 
-/// What this node says of itself until its voters change, and the frames that say it.
+/// The hello of this node until its voters change, and its frames.
 #[derive(Debug)]
 pub(super) struct Introduction {
     pub(super) me: Hello,
     pub(super) hello: Vec<u8>,
     pub(super) welcome: Vec<u8>,
-    /// What a node is told first whose voters are older.
+    /// The first frame to a node whose voters are older.
     voters: Option<Vec<u8>>,
 }
 
@@ -113,21 +113,21 @@ struct State {
     peer_disks: BTreeMap<NodeId, PeerDisk>,
     /// With which disk a node was refused since it was last talked with.
     refused_disks: BTreeMap<NodeId, DiskId>,
-    /// Who has said that it has lost an earlier disk than this one.
+    /// The nodes that have reported the loss of an earlier disk than this one.
     lost: BTreeMap<NodeId, DiskId>,
     term: Option<Term>,
     /// The highest term of its own, whether or not it can vouch for it, or number that its election goes by.
     term_highest: Term,
-    /// Who has named a term that is too high; the log is told once.
+    /// The nodes that have named a term that is too high; it is logged once.
     leapt: BTreeSet<NodeId>,
     accepted: Vec<Accepted>,
     hellos_heard: u64,
     round_trips: BTreeMap<NodeId, Duration>,
-    /// When each said something last.
+    /// The time of each node's last message.
     heard_at: BTreeMap<NodeId, Instant>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
     stranger_refused: Option<PeerRefusal>,
-    /// What the log was told of each, and when.
+    /// The last log line about each, and its time.
     logged: BTreeMap<(Option<NodeId>, RefusalKind), Logged>,
     random: Rng,
 }
@@ -217,7 +217,7 @@ impl Shared {
         })
     }
 
-    /// What this node says of itself at present.
+    /// The present hello of this node.
     pub(super) fn introduction(&self) -> Rc<Introduction> {
         Rc::clone(&self.introduction.borrow())
     }
@@ -236,12 +236,11 @@ impl Shared {
         encode(&self.election, frame)
     }
 
-    /// Runs a task until it ends or the mesh is closed. If it panics, the mesh is at its end: nobody knows what it would
-    /// be without that task, which may be the one that listens.
+    /// Runs a task until it ends or the mesh is closed. If it panics, the mesh is at its end: it is unknown what it would be without
+    /// that task, which may be the one that listens.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         let mut tasks = self.tasks.borrow_mut();
-        // Those that have ended are forgotten here, else they would pile up with every connection. What became of them
-        // the alarm has told.
+        // Ended tasks are forgotten here, else they would pile up with every connection. The alarm has reported their ends.
         while tasks.try_join_next().is_some() {}
         let alarm = Alarm(Rc::clone(&self.inbox));
         tasks.spawn_local(async move {
@@ -260,8 +259,8 @@ impl Shared {
         self.deliver_when(|| Some(arrival)).await;
     }
 
-    /// Waits until the driver has room, and finds out only then what there is to say: so the driver hears of what is done there
-    /// in the order in which it is done, however many connections wait for it. Nothing is done if the driver is gone.
+    /// Waits until the driver has room, and determines the arrival only then: so the driver hears of actions there in the order in which
+    /// they are done, however many connections wait for it. Nothing is done if the driver is gone.
     pub(super) async fn deliver_when(&self, arrival: impl FnOnce() -> Option<Arrival>) {
         let Some(inbox) = self.inbox.0.borrow().clone() else { return };
         let Ok(room) = inbox.reserve().await else { return };
@@ -291,7 +290,7 @@ impl Shared {
         self.state.borrow_mut().random.duration_up_to(max)
     }
 
-    /// Takes a stranger in for its handshake. If there are too many, another one has to go.
+    /// Admits an unauthenticated connection to its handshake. If there are too many, another one is closed.
     pub(super) fn enter(&self, tcp: &Rc<TcpStream>) -> Stranger {
         let (stranger, full) = self.strangers.enter(tcp, self.limits.strangers_max);
         if full {
@@ -300,7 +299,7 @@ impl Shared {
         stranger
     }
 
-    /// Judges whether the certificate of one that has dialled this node carries the name that it gives itself.
+    /// Judges whether the certificate of a dialling node carries the name that it gives itself.
     pub(super) fn judge_name(&self, stream: &Stream, node: NodeId) -> Result<(), Refused> {
         let Stream::Tls(session) = stream else { return Ok(()) };
         let presented = session.presented();
@@ -309,17 +308,17 @@ impl Shared {
         let Err(error) = leaf.and_then(|leaf| mine.names.check(leaf, node)) else { return Ok(()) };
         let text = tls::trouble::other_name(self.node, node, &error, &mine);
         let trouble = Trouble { problem: TlsProblem::OtherName, by_peer: false, text };
-        // The name is made up; so it must not choose the peer that this stands with.
+        // The name is made up; so it must not choose the peer with which the refusal is shown.
         Err(self.note_trouble(None, &trouble))
     }
 
-    /// Judges one that has dialled this node.
+    /// Judges a node that has dialled this node.
     pub(super) fn judge(&self, theirs: &Hello) -> Result<(), Refused> {
         let verdict = self.with_known(|mine, known| judge(mine, known, theirs));
         verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node, theirs.role))
     }
 
-    /// Refuses one that has dialled this node, and of which nothing more is known than that it speaks none of its versions.
+    /// Refuses a node that has dialled this node, and of which nothing more is known than that it speaks none of its versions.
     pub(super) fn refuse_version(&self, node: NodeId, theirs: Versions) -> Refused {
         let refusal = self.introduction().me.of_other_version(node, theirs);
         self.refuse(&refusal, node, Role::Node)
@@ -354,7 +353,7 @@ impl Shared {
                 Some(_) => return,
             }
         };
-        // With the term one that was readmitted is told who votes: it has to know all whom it has to hear, and which list is the newest.
+        // A readmitted node is told the voters with the term: it has to know all that it has to hear, and the newest list.
         if let (Frame::Readmitted(_), Some(voters)) = (&word, &self.introduction().voters) {
             link.send(voters, usize::MAX);
         }
@@ -387,7 +386,7 @@ impl Shared {
         state.refused_disks.get(&node).copied().or(waits)
     }
 
-    /// Whether a node may name this term. If not, it is counted, and the log is told once.
+    /// True if a node may name this term. If not, it is counted, and logged once.
     pub(super) fn is_within_reach(&self, from: NodeId, term: Term) -> bool {
         let mut state = self.state.borrow_mut();
         let mine = state.term_highest;
@@ -404,7 +403,7 @@ impl Shared {
         false
     }
 
-    /// A node says that it has lost an earlier disk than the one that it has come with.
+    /// Notes that a node has lost an earlier disk than the one that it has come with.
     pub(super) fn has_lost(&self, theirs: &Hello) {
         let node = theirs.identity.node;
         let mut state = self.state.borrow_mut();
@@ -414,17 +413,17 @@ impl Shared {
         }
     }
 
-    /// Judges one that this node has dialled, expecting `expected` to answer.
+    /// Judges a node that this node has dialled, expecting `expected` to answer.
     pub(super) fn judge_answer(&self, expected: NodeId, theirs: &Hello) -> Result<(), Refused> {
         let verdict = self.with_known(|mine, known| judge_answer(mine, known, expected, theirs));
-        // It stands with the peer whose address it is, where an operator looks for it.
+        // It is shown with the peer whose address it is, where an operator looks for it.
         verdict.map_err(|refusal| self.refuse(&refusal, expected, theirs.role))
     }
 
     fn refuse(&self, refusal: &Refusal, about: NodeId, role: Role) -> Refused {
         let refused = Refused::new(refusal.kind(), &refusal.to_string());
         self.note_refusal(Some(about), false, &refused);
-        // The guardian of an earlier life may still say what that one was told.
+        // The guardian of an earlier process may still have that one's configuration.
         if role == Role::Node {
             self.note_odds(about, &refused);
         }
@@ -451,7 +450,7 @@ impl Shared {
         }
     }
 
-    /// Hands on what the hello of one that has dialled this node shows of this node's disk, also if it is refused.
+    /// Hands on the evidence about this node's disk in the hello of a dialling node, even if that is refused.
     pub(super) async fn heed_known_disk(&self, theirs: &Hello) {
         if self.introduction().me.is_known_otherwise_by(theirs) {
             self.deliver_disk_refused(theirs.identity.node, false).await;
@@ -467,7 +466,7 @@ impl Shared {
         let introduction = self.introduction();
         let known_disk = self.state.borrow().peer_disks.get(&node).map(|known| (node, known.disk));
         let hello = Hello { known_disk, ..introduction.me.clone() };
-        // What would be too long with it is said without it.
+        // A hello that would be too long with it is sent without it.
         self.encode(&Frame::Hello(hello)).unwrap_or_else(|_| introduction.hello.clone())
     }
 
@@ -482,7 +481,7 @@ impl Shared {
         tls::explain(error, self.node, peer, mine)
     }
 
-    /// Notes why there is no protected connection to a peer, or to someone who has not said who it is.
+    /// Notes the reason why there is no protected connection to a peer, or to a client that has not named its node.
     pub(super) fn note_trouble(&self, node: Option<NodeId>, trouble: &Trouble) -> Refused {
         let refused = Refused::new(RefusalKind::Tls(trouble.problem), &trouble.text);
         self.note_refusal(node, trouble.by_peer, &refused);
@@ -501,8 +500,8 @@ impl Shared {
             Some(node) => state.refusals.insert(node, noted.clone()),
             None => state.stranger_refused.replace(noted.clone()),
         };
-        // It is repeated at every attempt; once is enough for the log. And strangers can make up as many reasons as
-        // they like, so there is a pause between any two lines about one kind.
+        // It is repeated at every attempt; once is enough for the log. And unauthenticated clients can make up any number of reasons, so
+        // there is a pause between any two lines about one kind.
         let again = node.is_some() && before.is_none();
         let is_news = |last: &Logged| {
             last.is_outdated_by(&noted, &self.limits)
@@ -567,11 +566,11 @@ impl Shared {
         state.hellos_heard
     }
 
-    /// Gives a connection whose handshake has succeeded its place, and closes those that it replaces.
+    /// Gives a connection whose handshake has succeeded its place, and closes the ones that it replaces.
     ///
-    /// None if an operator has said meanwhile that this is no peer, or if the node has said hello again since over a
-    /// connection that is admitted: the last word of a handshake can come after its process has died and the next one has
-    /// connected, and must not make the dead one the latest. One that lives dials again.
+    /// None if an operator has removed this peer meanwhile, or if the node has sent a hello since over a connection that is admitted:
+    /// the last frame of a handshake can come after its process has died and the next one has connected, and must not make the dead one
+    /// the latest. A living process dials again.
     pub(super) fn admit(&self, caller: &Caller) -> Option<Place> {
         let Caller { hello: theirs, number, round_trip } = caller;
         self.judge(theirs).ok()?;
@@ -579,7 +578,7 @@ impl Shared {
         let rival =
             |other: &Accepted| other.identity.node == theirs.identity.node && other.role == theirs.role;
         let outdated = |other: &Accepted| rival(other) && other.number > *number;
-        // Guardians of two lives bear witness each to its own.
+        // Guardians of two incarnations each report the death of their own.
         if theirs.role == Role::Node && state.accepted.iter().any(outdated) {
             return None;
         }
@@ -589,9 +588,8 @@ impl Shared {
         let rivals = state.accepted.iter().filter(|other| rival(other)).count();
         let mut excess = (rivals + 1).saturating_sub(CONNECTIONS_PER_PEER_MAX);
         state.accepted.retain(|other| {
-            // The same process has dialled again, so its earlier connection is broken, whether or not this
-            // side has noticed. Another process life of the node may still be alive, and keeps its
-            // connection.
+            // The same process has dialled again, so its earlier connection is broken, whether or not this side has noticed. Another
+            // incarnation of the node may still be alive, and keeps its connection.
             let replaced = rival(other) && (other.identity == theirs.identity || excess > 0);
             if replaced {
                 excess = excess.saturating_sub(1);
@@ -670,7 +668,7 @@ impl Shared {
         Arc::clone(&self.counters)
     }
 
-    /// Notes that this node says something.
+    /// Notes that this node sends something.
     pub(super) fn has_heard(&self, node: NodeId) {
         self.state.borrow_mut().heard_at.insert(node, clock::now());
     }

@@ -1,12 +1,12 @@
-//! Connections that were accepted and have not shaken hands yet.
+//! Connections that were accepted and have not completed the handshake.
 //!
-//! Anybody can make them, so there is a limit. When it is reached, the next one is still taken in, and another
-//! has to go: the oldest of those that have said nothing; else the oldest that has not shown yet that it may be
-//! here; else the oldest. A node speaks at once and shakes hands within a few round trips, so it gets through
-//! however many connections say nothing or next to nothing, and however long they are allowed to. To keep it out,
-//! others must make as many connections as the limit says, and speak over each, within that short time; and with TLS,
-//! those who have not its certificate cannot even then, once the node has shown it: of those who show the same one, or
-//! in cleartext the same name, only the latest few count for more than those who have shown nothing.
+//! Anyone can make them, so there is a limit. When it is reached, the next one is still accepted, and another is closed:
+//! the oldest one that has sent nothing; else the oldest one that has not shown yet that it may be here; else the
+//! oldest. A node speaks at once and shakes hands within a few round trips, so it gets through however many connections
+//! send nothing or next to nothing, and however long they are allowed to. To keep it out, an attacker must make as many
+//! connections as the limit, and speak over each, within that short time; and with TLS, an attacker without its
+//! certificate cannot even then, once the node has shown it: of connections that show the same one, or in cleartext the
+//! same name, only the latest few count for more than those that have shown nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// How many connections may be known by the same certificate at a time. A process that takes its predecessor's place may
-/// have one as well, and each has a guardian.
+/// The most connections that may be known by the same certificate at a time. A process that takes its predecessor's
+/// place may have one as well, and each has a guardian.
 const KNOWN_BY_THE_SAME_MAX: usize = 4;
 
-/// Those that are in their handshake, the oldest first.
+/// The connections in their handshake, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     places: RefCell<Places>,
@@ -35,18 +35,18 @@ struct Places {
 struct Place {
     number: u64,
     stage: Stage,
-    /// What it is known by.
+    /// The certificate, or in cleartext the name, by which it is known.
     by: Vec<u8>,
     tcp: Rc<TcpStream>,
     leave: Rc<Notify>,
 }
 
-/// What one has shown of itself. Who has shown less goes first.
+/// The progress of a connection's proof of identity. The one with least is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Silent,
     Spoken,
-    /// Its certificate, or in cleartext what it says of itself, is right.
+    /// Its certificate, or in cleartext its hello, is right.
     Known,
 }
 
@@ -80,7 +80,7 @@ impl Places {
         self.taken.iter_mut().find(|place| place.number == number)
     }
 
-    /// The place of the one that has shown least; of several, of the oldest.
+    /// The place of the connection that has shown least; of several, of the oldest.
     fn least(&self) -> usize {
         let silent =
             self.taken.iter().position(|place| place.stage == Stage::Silent && place.has_sent_nothing());
@@ -90,8 +90,8 @@ impl Places {
 }
 
 impl Place {
-    /// What has come may not have been looked at yet. To drop it for that would punish those who come when much
-    /// comes.
+    /// Bytes that have come may not have been looked at yet. To drop the connection for that would punish clients that
+    /// come when much comes.
     fn has_sent_nothing(&self) -> bool {
         let peeked = recv(&self.tcp, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         // Zero bytes are the end, and an error is one, too; but not that there is nothing yet.
@@ -156,7 +156,8 @@ mod tests {
             for _ in 0..LIMIT - 1 {
                 taken.push(enter("thief").await);
             }
-            // It is full, and all have shown a certificate. Newcomers take the places of the one that has most.
+            // It is full, and all have shown a certificate. New connections take the places of the certificate that has
+            // most.
             for newcomer in ["another peer", "yet another"] {
                 taken.push(enter(newcomer).await);
             }

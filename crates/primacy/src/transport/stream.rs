@@ -13,16 +13,16 @@ use super::Limits;
 use super::session::Session;
 use super::tls;
 
-/// How much is read at a time. The messages of an election have less than a hundred bytes.
+/// The bytes that are read at a time. The messages of an election have less than a hundred bytes.
 const READ_LENGTH: usize = 4096;
 
 /// The same where metadata is kept: many records go into one message.
 const METADATA_READ_LENGTH: usize = 64 * 1024;
 
-/// How much of what comes from one that is hung up on is thrown away: more than it can have said before it was refused.
+/// The bytes that are discarded from a connection that is hung up on: more than it can have sent before it was refused.
 const DISCARD_MAX: usize = crate::connections::FRAME_LENGTH_MAX;
 
-/// What bytes go through. The rest of the mesh knows only the methods, which never wait unless they are `async`.
+/// The transport of bytes. The rest of the mesh knows only the methods, which never wait unless they are `async`.
 #[derive(Debug)]
 pub(super) enum Stream {
     /// As they are.
@@ -113,9 +113,8 @@ impl Stream {
     }
 }
 
-/// Says that nothing more will be said, and waits until the other side has heard it and hangs up. If a connection is
-/// closed while something has come that was not read, the kernel may throw away what was said last; one that goes on
-/// talking has that coming.
+/// Announces the end, and waits until the other side has heard it and hangs up. If a connection is closed while unread
+/// bytes have come, the kernel may discard the last bytes sent; a client that goes on sending has that coming.
 pub(super) async fn hang_up(tcp: &TcpStream) {
     if rustix::net::shutdown(tcp, rustix::net::Shutdown::Write).is_err() {
         return;
@@ -131,8 +130,8 @@ pub(super) async fn hang_up(tcp: &TcpStream) {
     }
 }
 
-/// To be awaited in each loop that reads. While something is there, [`TcpStream::readable`] does not wait, and does not
-/// count as work either; so one that sends faster than it is read would keep the thread, and all timers, to itself.
+/// To be awaited in each loop that reads. While bytes are there, [`TcpStream::readable`] does not wait, and does not
+/// count as work either; so a sender that is faster than the reader would keep the thread, and all timers, to itself.
 pub(super) async fn take_turns() {
     tokio::task::consume_budget().await;
 }
@@ -146,7 +145,7 @@ pub(super) fn prepare(tcp: TcpStream, limits: &Limits) -> io::Result<Rc<TcpStrea
 }
 
 impl ReadError {
-    /// What TLS has against the other side, or the other side against this one, if it is that.
+    /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
     pub(super) fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Io(error) => tls::reason(error),
@@ -176,10 +175,10 @@ pub(crate) fn watch_for_stalls(socket: impl std::os::fd::AsFd, limits: &Limits) 
 /// The side of a connection that listens.
 #[derive(Debug)]
 pub(super) struct Connection<S> {
-    /// What it listens to.
+    /// The stream that it reads from.
     pub(super) stream: S,
     deframer: Deframer,
-    /// What was read last; kept so that not every read makes and clears a new one.
+    /// The bytes read last; kept so that not every read makes and clears a new buffer.
     buffer: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Meshes over loopback, and strangers. Every wait is for an event, with a bound.
+//! Meshes over loopback, and unauthenticated connections. Every wait is for an event, with a bound.
 
 mod fuzz;
 mod peers;
@@ -37,7 +37,7 @@ struct Node {
     inbox: mpsc::Receiver<Arrival>,
 }
 
-/// Addresses for these nodes, taken already, so that nobody else gets them.
+/// Addresses for these nodes, taken already, so that no other process gets them.
 fn places<const N: usize>() -> [TcpListener; N] {
     std::array::from_fn(|_| Mesh::bind("127.0.0.1:0".parse().unwrap(), &Security::Loopback).unwrap())
 }
@@ -63,7 +63,7 @@ async fn start(listener: TcpListener, config: MeshConfig) -> Node {
     Node { mesh: Mesh::start_on(listener, config, sender).await.unwrap(), inbox }
 }
 
-/// `a` and `b`, each after a change to what it says of itself.
+/// Makes `a` and `b`, each after a change to its hello.
 async fn pair(change_a: impl FnOnce(&mut Hello), change_b: impl FnOnce(&mut Hello)) -> (Node, Node) {
     let [place_a, place_b] = places();
     let (at_a, at_b) = (at(&place_a), at(&place_b));
@@ -104,7 +104,7 @@ impl Node {
         peer
     }
 
-    /// Waits until the counters say so. They change when tasks run, for which there is no event.
+    /// Waits until the counters fit. They change when tasks run, for which there is no event.
     async fn until(&self, fits: impl Fn(&Counters) -> bool) -> Counters {
         until(|| fits(&self.mesh.counters())).await;
         self.mesh.counters()
@@ -131,7 +131,7 @@ fn heartbeat(from: &Hello, round: u64) -> Message {
     Message { incarnation: from.identity.incarnation, term: Term(1), body }
 }
 
-/// One that speaks the frames by hand.
+/// A client that speaks the frames by hand.
 struct Stranger(Connection<Rc<Stream>>);
 
 impl Stranger {
@@ -171,7 +171,7 @@ impl Stranger {
 fn two_nodes_talk_in_both_directions() {
     run(async {
         let (mut a, mut b) = pair(|a| a.priority = 7, |b| b.witness = true).await;
-        // The disk is told before anything else of that peer, however the two directions are made.
+        // The disk is reported before any message of that peer, in whichever order the two directions are made.
         assert_eq!(b.next().await, Arrival::PeerDisk { node: node("a"), disk: hello("a", &[]).disk });
         assert_eq!(a.next().await, Arrival::PeerDisk { node: node("b"), disk: hello("b", &[]).disk });
         let (seen_a, seen_b) = (b.connected("a").await, a.connected("b").await);
@@ -211,7 +211,7 @@ fn what_is_sent_has_left_before_the_sender_goes_on() {
     });
 }
 
-/// Plays `me` for one that dials `listener`.
+/// Plays `me` for a node that dials `listener`.
 async fn accept(listener: TcpListener, me: Hello) -> Stranger {
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     let mut stranger = Stranger::on(listener.accept().await.unwrap().0);
@@ -372,7 +372,7 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         a.link_to("b").await;
         // The first thing that it hears is what it must know before it votes.
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(7) }).await;
-        // One that has lost its own disk vouches for nothing, until it has recovered.
+        // A node that has lost its own disk vouches for nothing, until it has recovered.
         a.mesh.set_term(None);
         a.mesh.set_term(Some(Term(9)));
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
@@ -415,7 +415,7 @@ fn a_node_that_refuses_those_who_know_it_with_another_disk_is_told() {
             (mine.clone(), Hello { election: "other".into(), ..theirs.clone() }),
             (mine.clone(), Hello { cluster: "other".into(), ..theirs.clone() }),
             (mine.clone(), Hello { known_disk: Some((node("b"), mine.disk)), ..theirs.clone() }),
-            // It has the address of one that is gone.
+            // It has the address of a node that is gone.
             (mine.clone(), Hello { known_disk: Some((node("c"), old)), ..theirs.clone() }),
             (mine.clone(), Hello { voters: Voters::new([node("a")]), ..theirs.clone() }),
         ] {
@@ -446,10 +446,10 @@ fn a_disk_that_was_refused_once_does_not_cut_off_the_node_that_is_back_with_its_
         assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(other.disk));
         let mut b = Stranger::enter(&a, own.clone()).await;
         until(|| a.mesh.disk_to_readmit(node("b")).is_none()).await;
-        // It says itself that it has lost a disk which `a` has never seen.
+        // It reports itself that it has lost a disk which `a` has never seen.
         b.say(Frame::Lost).await;
         until(|| a.mesh.disk_to_readmit(node("b")) == Some(own.disk)).await;
-        // One that was replaced does not hide the one that waits.
+        // A replaced disk does not hide the one that waits.
         a.mesh.readmit(node("b"), former.disk);
         a.mesh.readmit(node("b"), own.disk);
         refused(&other).await;
@@ -483,7 +483,7 @@ fn strangers_are_dropped_and_counted_while_peers_talk() {
         let mut rude = Stranger::dial(&a).await;
         rude.say(Frame::Ready).await;
         rude.closed().await;
-        // One that says nothing, and one that says a frame byte by byte and never ends.
+        // A client that sends nothing, and a client that sends a frame byte by byte and never ends.
         let mut silent = dial().await;
         let mut slow = dial().await;
         let frame = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
@@ -558,7 +558,7 @@ fn being_refused_is_no_way_to_stay_for_longer() {
         refused.read_to_end(&mut Vec::new()).await.unwrap();
         let mut closed = false;
         for _ in 0..1000 {
-            // The first one that comes to a closed connection is answered with its end.
+            // The first bytes to a closed connection are answered with its end.
             closed |= refused.try_write(&[0]).is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
             tokio::task::yield_now().await;
         }
@@ -587,7 +587,7 @@ fn no_more_strangers_are_taken_in_than_the_limit_says_and_the_silent_make_room()
         let [place] = places();
         let limits = Limits { strangers_max: 3, ..Limits::default() };
         let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
-        // One that has begun to speak outlives those that came after it and have not.
+        // A client that has begun to speak outlives later ones that have not.
         let mut slow = Stranger::dial(&a).await;
         let hello_of_b = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
         slow.0.stream.write_all(&hello_of_b[..1]).await.unwrap();
@@ -822,7 +822,7 @@ fn the_last_word_of_a_dead_process_does_not_make_it_the_latest() {
         latest.say(Frame::Message(Word::Quorum(heartbeat(&living, 1)))).await;
         let next = Arrival::Message { from: node("b"), message: Word::Quorum(heartbeat(&living, 1)) };
         assert_eq!(a.next().await, next, "nothing was said of the other one");
-        // Whoever lives, whatever its number is, dials again.
+        // A living process, whatever its number is, dials again.
         let _again = Stranger::enter(&a, dead.clone()).await;
         assert_eq!(a.connected("b").await.identity, dead.identity);
     });

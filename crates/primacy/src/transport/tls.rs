@@ -1,9 +1,9 @@
 //! Transport security: mutual TLS 1.3, with the certificates of files that may be replaced at any time.
 //!
 //! A certificate speaks for the node whose [name](certificate_names) is one of its DNS names (`subjectAltName`). Both sides must
-//! present one, and only the authorities of the file `ca` count; those of the system do not. Every handshake
-//! uses the files as they are at that moment. A replacement that cannot be used is told, and what was there
-//! before stays in use. Nothing is resumed from an earlier session, so that every handshake verifies anew.
+//! present one, and only the authorities of the file `ca` count; those of the system do not. Every handshake uses the files as
+//! they are at that moment. A replacement that cannot be used is reported, and the files before it stay in use. Nothing is
+//! resumed from an earlier session, so that every handshake verifies anew.
 
 pub(crate) mod certificate_names;
 mod load;
@@ -46,7 +46,7 @@ pub(crate) struct Tls {
     certificates: Replaceable<Credentials>,
 }
 
-/// How the log speaks of the certificates with which nodes know each other.
+/// The log's words for the certificates by which nodes know each other.
 const AMONG_NODES: Words = Words { certificate: "the certificate", others: "peers" };
 
 /// Which sides of a handshake a process takes. A guardian only dials, and is small.
@@ -56,7 +56,7 @@ pub(crate) enum Sides {
     Dialler,
 }
 
-/// What handshakes are made with.
+/// The credentials of handshakes.
 pub(crate) struct Credentials {
     /// Counts the replacements.
     pub(crate) serial: u64,
@@ -71,11 +71,11 @@ pub(crate) struct Credentials {
     /// From when until when this node's own certificate is valid: seconds since 1970.
     pub(crate) valid: (u64, u64),
     me: NodeId,
-    /// The certificate of this node, and those that lead to an authority.
+    /// The certificate of this node, and its chain up to an authority.
     chain: Vec<CertificateDer<'static>>,
 }
 
-/// Whom a certificate was presented by.
+/// The side that presented a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presenter {
     Dialler,
@@ -131,7 +131,7 @@ impl Tls {
         Ok(Self { me, cluster: cluster.to_owned(), files: files.clone(), sides, certificates })
     }
 
-    /// What a handshake is to be made with now. Looks at the files, and reads them if they have changed.
+    /// The credentials for a handshake now. Looks at the files, and reads them if they have changed.
     pub(crate) fn current(&self) -> Arc<Credentials> {
         self.current_at(wall_time())
     }
@@ -176,7 +176,7 @@ impl Credentials {
     }
 }
 
-/// What TLS finds wrong, if that is what the error is about.
+/// The defect that TLS has found, if that is the error.
 pub(crate) fn reason(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }

@@ -1,4 +1,4 @@
-//! How a guardian bears witness among peers: a message to each.
+//! Reports of a death among peers: a message to each.
 //!
 //! The guardian keeps a connection of its own to every peer, made long before it is needed, so that a death
 //! is told in one message. It has no asynchronous runtime: a thread for each peer dials, shakes hands and
@@ -51,7 +51,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     links: BTreeMap<NodeId, Link>,
-    /// How many there have been.
+    /// The number of links made so far.
     made: u64,
     testifying: bool,
     closed: bool,
@@ -60,7 +60,7 @@ struct State {
 
 #[derive(Debug)]
 struct Link {
-    /// Which of all; a thread whose link has another number, or is gone, ends.
+    /// The number of the link; a thread whose link has another number, or is gone, ends.
     number: u64,
     address: String,
     /// The connection, once its handshake is done. Its thread reads from it.
@@ -143,11 +143,11 @@ impl PeersWitness {
         Ok(witness)
     }
 
-    /// Leaves those who are not among these peers at the same address, and starts to connect to those who are new.
+    /// Leaves nodes that are not among these peers at the same address, and starts to connect to new ones.
     ///
     /// # Errors
-    /// [`WitnessError`]. Where a thread is wanting for one peer, the others are connected to all the same; where a name is none,
-    /// nothing has changed.
+    /// [`WitnessError`]. Where no thread can be started for one peer, the others are connected to all the same; where a name is
+    /// invalid, nothing has changed.
     pub(super) fn reach(&self, peers: &[(String, String)]) -> Result<(), WitnessError> {
         let peers = parse(peers)?;
         let mut state = self.shared.lock();
@@ -192,7 +192,7 @@ impl PeersWitness {
         let shared = &self.shared;
         let mut state = shared.lock();
         state.testifying = true;
-        // In the reverse of the order in which they stand: whoever stands first asks those who have heard already.
+        // In reverse order: the first node to campaign asks nodes that have heard already.
         for link in state.links.values_mut().rev() {
             link.tell(&shared.died);
         }
@@ -221,8 +221,7 @@ impl Drop for PeersWitness {
             link.shut();
         }
         self.shared.changed.notify_all();
-        // The threads end by themselves; one that is looking up a name cannot be hurried, and nobody waits
-        // for it.
+        // The threads end by themselves; one that is looking up a name cannot be interrupted, and is not waited for.
     }
 }
 
@@ -263,7 +262,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the connection to one peer, until the death has been told, the peer is none any more or the witness is dropped.
+    /// Keeps the connection to one peer, until the death has been reported, the node is no peer any more or the witness is
+    /// dropped.
     fn tend(&self, node: NodeId, number: u64, address: &str) {
         let mut longest_wait = self.limits.backoff_first;
         while self.lock().link(node, number).is_some() {
@@ -336,7 +336,7 @@ impl Shared {
         let until = StdInstant::now() + StdDuration::from(self.limits.handshake_timeout);
         wire.shake_hands(until)?;
         let said = wire.write_all(&self.hello);
-        // One that has refused already may have closed the connection; then its reason can still be read.
+        // A peer that has refused already may have closed the connection; then its reason can still be read.
         match (read_frame(wire, deframer, Some(until)), said) {
             (Err(LinkError::Io(error)), Err(unsaid)) if reason(&error).is_none() => Err(unsaid.into()),
             (Err(error), _) => Err(error),
@@ -404,8 +404,7 @@ impl Shared {
         loop {
             match read_frame(wire, &mut deframer, None) {
                 Ok(Frame::DiedHeard(identity)) if identity == self.me.identity => return Ok(()),
-                // Nothing else is said in this direction; whatever a later version says there is its own
-                // affair.
+                // Nothing else is sent in this direction; other frames of a later version are ignored.
                 Ok(
                     Frame::Hello(_)
                     | Frame::Welcome(_)

@@ -1,4 +1,4 @@
-//! What a node hands to its guardian, so that it can bear witness when the node is gone.
+//! The specification that a node hands to its guardian, so that it can report the death of the node.
 
 use std::time::Duration;
 
@@ -6,17 +6,18 @@ use primacy_core::id::NodeIdError;
 use primacy_core::{Identity, Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// To whom a guardian bears witness, and as what. A node hands it to its guardian at the start, and again when other nodes vote.
+/// The receivers of a guardian's report, and its identity. A node hands it to its guardian at the start, and again when other nodes
+/// vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WitnessSpec {
     /// To the peers of an election among nodes.
     Peers {
-        /// What the guardian says of itself.
+        /// The guardian's hello.
         hello: HelloText,
         /// The peers, each with its name and its `host:port`.
         peers: Vec<(String, String)>,
-        /// How what is said is protected.
+        /// The protection of the connections.
         security: SecuritySpec,
         /// The record to clear as well, where a store confirms the leader.
         store: Option<StoreSpec>,

@@ -1,4 +1,5 @@
-//! How a guardian bears witness where the election is held over a store: it writes the release for the dead.
+//! Reports of a death where the election is held over a store: the guardian writes the release for the dead
+//! process.
 
 use std::time::Duration as StdDuration;
 

@@ -11,7 +11,7 @@ use rustls::ClientConnection;
 
 use crate::transport::tls::{Credentials, Trouble, broken, dns_name, explain, reason};
 
-/// How much is read at a time; a handshake with a short chain of certificates has about as much.
+/// The bytes that are read at a time; a handshake with a short chain of certificates has about as much.
 const READ_LENGTH: usize = 2048;
 
 pub(super) struct Wire {
@@ -64,7 +64,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits for something to come, for ever or until that time; zero bytes are the end.
+    /// Waits for bytes, without limit or until that time; zero bytes are the end.
     pub(super) fn read(&self, bytes: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
         let Some(protection) = &self.protection else { return self.read_raw(bytes, until) };
         loop {
@@ -85,7 +85,7 @@ impl Wire {
         let _ = self.tcp.shutdown(Shutdown::Both);
     }
 
-    /// What TLS has against the other side, or the other side against this one, if the error is that.
+    /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
     pub(super) fn explain(&self, error: &io::Error, me: NodeId, node: NodeId) -> Option<Trouble> {
         let protection = self.protection.as_ref()?;
         reason(error).map(|reason| explain(reason, me, node.as_str(), &protection.credentials))
@@ -106,7 +106,7 @@ impl Wire {
         while !rest.is_empty() {
             connection.read_tls(&mut rest)?;
             let processed = connection.process_new_packets();
-            // There may be something to answer. If it is why this side refuses, it is told as far as that is possible.
+            // There may be an alert to send. If this side refuses, it sends its reason as far as that is possible.
             let sent = self.send(&mut connection);
             processed.map_err(broken)?;
             sent?;

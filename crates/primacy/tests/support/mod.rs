@@ -1,4 +1,4 @@
-//! What the tests of the library share: nodes at ports of their own, directories of their own, and patience.
+//! Shared parts of the library's tests: nodes at ports of their own, directories of their own, and patience.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use primacy::Peers;
 
-/// How long anything that must happen may take, on a busy machine.
+/// The longest time that anything which must happen may take, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for what must happen.
@@ -19,8 +19,8 @@ pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     happened.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
 }
 
-/// Below those that the kernel gives to connections, one of which would take the port of a node that is not there yet,
-/// or is away for a moment.
+/// Ports below the ones that the kernel gives to connections, one of which would take the port of a node that is not
+/// there yet, or is away for a moment.
 const PORTS: Range<u16> = 10_000..30_000;
 
 /// Nodes of these names, each at a free port of the loopback interface that no other node of this process has.
@@ -50,7 +50,7 @@ impl Dir {
     /// Of a test with this name.
     pub fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("primacy-{test}-{}", std::process::id()));
-        // Process ids come again, and one that was killed has left its own behind.
+        // Process ids recur, and a killed process has left its own directory behind.
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         Self(dir)

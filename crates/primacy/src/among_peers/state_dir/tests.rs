@@ -19,7 +19,7 @@ use crate::metadata::{Repair, repair};
 
 /// So little that a few records fill a segment.
 const LIMITS: Limits = Limits { segment: 4_096 + 600, block: 400, step: 512 };
-/// How many states of the directory are kept, one after the other.
+/// The number of states of the directory that are kept, one after the other.
 const STAGES: usize = 3;
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -97,7 +97,7 @@ fn hard(term: u64) -> HardState {
     HardState { term: Term(term), voted_for, promise: Duration::from_secs(1), past: DiskState::Intact }
 }
 
-/// What a node writes in the term of a stage: its vote, records that fill several segments, and a snapshot of some of them.
+/// The writes of a node in the term of a stage: its vote, records that fill several segments, and a snapshot of some of them.
 fn live(dir: &Dir, of: &[NodeId], stage: usize) {
     let (mut state, _, OpenLog { mut log, .. }) = dir.open(of).unwrap();
     let term = stage as u64 + 1;
@@ -133,7 +133,7 @@ fn stages(of: &[NodeId]) -> (Dir, [Files; STAGES]) {
     (dir, files)
 }
 
-/// What comes of a start.
+/// The outcome of a start.
 #[derive(Debug, PartialEq, Eq)]
 enum Start {
     /// It ends with the reason.
@@ -144,7 +144,7 @@ enum Start {
     LostItsLog,
     /// It goes on with the vote and the log of this stage.
     GoesOn(usize),
-    /// As one that has never been.
+    /// It starts as a new node.
     First,
 }
 
@@ -284,7 +284,7 @@ fn the_only_voter_whose_state_is_lost_ends_and_gets_it_again_from_its_log() {
     let (_state, stored, opened) = dir.open(&[a()]).unwrap();
     assert_eq!((stored.hard_state.term, stored.hard_state.past), (Term(3), DiskState::Recovered));
     assert!(!opened.log_lost && opened.log.reach().last == number(3, 12));
-    // Where others vote, they have to say what they know.
+    // Where others vote, they have to report their knowledge.
     let (dir, [.., now]) = stages(&three());
     dir.put(&now.into_iter().filter(|(name, _)| !is_state(name)).collect());
     assert!(matches!(repair(&dir.0, "main", a()), Err(LogError::OthersVote { .. })));
@@ -325,7 +325,7 @@ fn the_damaged_log_of_the_only_voter_stays_where_it_is() {
     assert!(matches!(repair(&dir.0, "main", a()), Ok(Repair::SetAside(_))));
 }
 
-/// How many of the possible damages are left out after each that is tried.
+/// The step through the possible damages: one in so many is tried.
 fn stride(usual: usize) -> usize {
     if std::env::var_os("PRIMACY_EVERY_BIT").is_some() { 1 } else { usual }
 }

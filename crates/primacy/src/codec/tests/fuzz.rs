@@ -1,4 +1,4 @@
-//! What holds for any bytes that come over a connection, and for any frame that is said over one.
+//! Properties of any bytes that come over a connection, and of any frame that is sent over one.
 
 use primacy_fuzz::Draw;
 
@@ -15,13 +15,13 @@ fn frames() {
     });
 }
 
-/// What is taken as a frame is one that this version would say itself, and is understood as the same.
+/// Bytes that are taken as a frame are one that this version could send itself, and are decoded to the same.
 fn one_frame(bytes: &[u8]) {
     let Ok((election, frame)) = decode(bytes) else { return };
     let again = match said(&election, &frame) {
         Ok(again) => again,
-        // A text takes more room once what could move a cursor is replaced, and nothing else becomes longer. Nobody
-        // says it again.
+        // A text takes more room once characters that could move a cursor are replaced, and nothing else becomes
+        // longer. It is not sent again.
         Err(TooLong(_)) if matches!(frame, Frame::Refused(_)) => return,
         Err(TooLong(length)) => panic!("{} bytes become {length}: {frame:?}", bytes.len()),
     };
@@ -80,7 +80,7 @@ fn stream_of_frames(bytes: &[u8], piece: usize) {
     assert_eq!((found, too_long), (expected.len(), broken));
 }
 
-/// Whatever this node says is understood as it was meant.
+/// Every frame that this node sends is decoded as it was meant.
 fn drawn_frame(draw: &mut Draw<'_>) {
     let election = draw.text();
     let frame = match draw.byte() % 9 {

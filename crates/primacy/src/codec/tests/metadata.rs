@@ -1,4 +1,4 @@
-//! What nodes say that keep metadata together: golden bytes.
+//! Messages of nodes that keep metadata together: golden bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ const GOLDEN: [&str; 28] = [
     "0a046d61696e8201270a0b08071108070605040302012218080662140a0b08011102000000000000001205080510ac02",
 ];
 
-/// A list of voters of a term that no honest node reaches must not come past the transport, whoever is the one to carry it.
+/// A list of voters of a term that no honest node reaches must not come past the transport, whichever node carries it.
 #[test]
 fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
     let vote = quorum::Body::Vote { round: Round(5), leave: None };
@@ -141,7 +141,7 @@ fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
     assert_eq!(highest(Some(voters())), Term(5));
 }
 
-/// Whoever takes a list of voters writes it into the file of its votes, and has to stop where that has no room.
+/// A node that takes a list of voters writes it into the file of its votes, and has to stop where that has no room.
 #[test]
 fn a_list_of_voters_that_no_node_can_keep_is_refused() {
     let list = |count: usize, address: &str| {

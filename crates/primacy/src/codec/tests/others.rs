@@ -1,4 +1,4 @@
-//! What the nodes of the other elections say: golden bytes, and any that can be.
+//! Messages of the other elections: golden bytes, and any possible ones.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Crashes in the middle of a write, damage, strangers' files, and disks that fail.
+//! Crashes in the middle of a write, damage, foreign files, and disks that fail.
 
 mod fuzz;
 
@@ -61,7 +61,7 @@ fn vote(term: u64) -> HardState {
     }
 }
 
-/// A directory whose state has votes in the terms 1 to `terms`.
+/// Makes a directory whose state has votes in the terms 1 to `terms`.
 fn voted(terms: u64) -> Dir {
     let dir = Dir::new();
     let (mut state, _) = dir.open().unwrap();
@@ -88,7 +88,7 @@ fn files_that_others_may_open_are_closed_to_them() {
     }
 }
 
-/// The lock of a process that had the file open before is told with its user.
+/// The error names the user of a process that had the file open before.
 #[test]
 fn a_state_that_another_user_has_locked_is_refused_with_whose_lock_it_is() {
     if !rustix::process::geteuid().is_root() {
@@ -224,7 +224,7 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
         let mut bytes = fs::read(dir.state()).unwrap();
         let scratch = dir.0.join("scratch");
         let mut counts = [0, 0];
-        // All bits of what a short record takes, and of what stands at the borders of sectors; of the zeros some.
+        // All bits of a short record, and at the borders of sectors; of the zeros some.
         let at_a_border = |at: usize| at % slot::SECTOR_LENGTH < 16 || at % slot::LENGTH < 160;
         for at in (0..FILE_LENGTH).filter(|&at| at_a_border(at) || (at % slot::LENGTH).is_multiple_of(61)) {
             for bit in 0..8 {
@@ -496,7 +496,7 @@ fn a_disk_that_was_replaced_never_comes_back() {
     let (mut state, stored) = dir.open().unwrap();
     let known = PeerDisk { disk: third, readmitted: true, former: [first, second].into() };
     assert_eq!(stored.peer_disks, BTreeMap::from([(c(), known.clone())]));
-    // One whose first sight was still to be recorded when the node was readmitted with another is no exception.
+    // A disk whose first sight was still to be recorded when the node was readmitted with another is no exception.
     let late = DiskId([4; DiskId::LENGTH]);
     state.record_peer_disk(c(), late).unwrap();
     assert!(matches!(state.readmit(c(), late), Err(DiskError::Replaced { .. })));
@@ -550,7 +550,7 @@ fn the_bytes_on_the_disk_are_these() {
     );
     assert_eq!(hex, golden);
     assert_eq!(Record::decode(&slot).unwrap(), record);
-    // With voters it is another version, which those who would forget them refuse; nothing else is different.
+    // With voters it is another version, which programs that would forget them refuse; nothing else is different.
     let record = Record { voters: Some(voters(3, &[(a(), "h:1"), (b(), "[::1]:2")])), ..record };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot[..512].iter().rposition(|&byte| byte != 0).unwrap() + 1;

@@ -6,7 +6,7 @@ use tokio::runtime::Builder;
 use super::*;
 use crate::fence::DurableFence;
 
-/// As good as for ever: a hang ends the test instead of the run.
+/// Practically without limit: a hang ends the test instead of the run.
 const PATIENT: Limits = Limits { patience: Duration::from_secs(60), grace: Duration::from_secs(60) };
 const IMPATIENT: Limits = Limits { patience: Duration::ZERO, grace: Duration::from_secs(60) };
 const STRICT: Limits = Limits { patience: Duration::ZERO, grace: Duration::ZERO };
@@ -130,7 +130,7 @@ fn what_does_not_end_in_time_is_revoked_and_then_waited_for() {
         drop(old);
         let newer = newer.await.unwrap().unwrap();
         drop(gate);
-        // Without a gate there is nobody who could revoke.
+        // Without a gate there is nothing that could revoke.
         assert!(timeout(Duration::ZERO, newer.revoked()).await.is_err());
     });
 }
@@ -162,7 +162,7 @@ fn a_raise_goes_on_when_the_one_who_began_it_has_gone() {
         assert!(gone.await.unwrap_err().is_cancelled());
         drop(old);
         gate.admit(FencingToken(8)).await.unwrap();
-        // What was handed to the one that has gone holds nobody up.
+        // An admission to a request that has gone delays no other.
         gate.admit(FencingToken(9)).await.unwrap();
     });
 }

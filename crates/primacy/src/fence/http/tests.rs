@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A service that tells how often it was called, and hands its body back; `wait` waits to be told, or for ever.
+/// A service that counts its calls, and hands its body back; `wait` waits for a signal, or without end.
 #[derive(Clone, Default)]
 struct Handler {
     called: Arc<AtomicU32>,

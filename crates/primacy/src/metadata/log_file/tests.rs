@@ -1,4 +1,4 @@
-//! What was written is found again; strangers' files, failures, and the bytes on the disk.
+//! Writes are found again; foreign files, failures, and the bytes on the disk.
 
 mod crash;
 mod figures;
@@ -53,14 +53,14 @@ impl Dir {
         self.log().join(format!("{index:016x}.segment"))
     }
 
-    /// All files of the log but the lock, which says only which process had it.
+    /// All files of the log but the lock, which only names the process that had it.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let files = fs::read_dir(self.log()).unwrap().map(|entry| entry.unwrap());
         let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
         named.filter(|(name, _)| name != "lock").map(|(name, path)| (name, fs::read(path).unwrap())).collect()
     }
 
-    /// Puts these files in the place of those that are there.
+    /// Puts these files in the place of the present ones.
     fn put(&self, files: &BTreeMap<String, Vec<u8>>) {
         for name in self.files().keys().filter(|name| !files.contains_key(*name)) {
             fs::remove_file(self.log().join(name)).unwrap();
@@ -122,7 +122,7 @@ fn block(id: &SegmentId, at: usize, content: &[u8]) -> Vec<u8> {
     block
 }
 
-/// What a log says that was written these things, with nothing to it.
+/// A model of a log: its expected content after the same writes.
 #[derive(Clone, Debug, Default)]
 struct Twin(Stored);
 
@@ -207,11 +207,11 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
     log.write(&Write::Snapshot(snapshot(number(2, 20), b"s"))).unwrap();
     assert!(dir.files().len() < segments - 2 && !dir.segment(1).exists());
     log.write(&Write::Snapshot(snapshot(number(2, 39), b"s"))).unwrap();
-    // The newest stays: the state file knows its number, and so one that is missing is noticed.
+    // The newest stays: the state file knows its number, and so its absence is noticed.
     assert_eq!(dir.files().len(), 2);
     let newest = log.reach();
     assert!(dir.segment(newest.segment).exists() && newest.last == number(2, 39));
-    // One from another node stands above all of them; it is followed by a segment of its own.
+    // A snapshot from another node is above all of them; it is followed by a segment of its own.
     log.write(&Write::Snapshot(snapshot(number(7, 7), b"s"))).unwrap();
     assert_eq!((dir.files().len(), log.reach().segment), (2, newest.segment + 1));
 }
@@ -275,7 +275,7 @@ fn records_are_written_while_a_snapshot_is_made_and_cut_only_when_it_is_finished
     let stored = dir.open_small().unwrap().1;
     assert_eq!(stored, Stored { snapshot: Some(second), records: records[25..].to_vec() });
 
-    // One that is not finished when the log is closed has never been.
+    // A snapshot that is not finished when the log is closed has never been.
     let (mut log, ..) = dir.open_small().unwrap();
     log.begin_snapshot(&snapshot(number(2, 29), b"third")).unwrap();
     drop(log);

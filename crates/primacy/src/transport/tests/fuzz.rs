@@ -1,4 +1,4 @@
-//! Whatever a stranger says, it is connected to only if it said what a peer says, in the order in which a peer says it.
+//! A client is connected to only if it sent what a peer sends, in the order in which a peer sends it.
 
 use std::cmp::Ordering;
 use std::io::{Read as _, Write as _};
@@ -24,7 +24,8 @@ fn handshake() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     primacy_fuzz::hold("handshake", move |bytes| {
         let mut draw = Draw::new(bytes);
-        // The first byte says which side this node is on, whether it knows the disk of `b`, and whether it keeps metadata.
+        // The first byte decides which side this node is on, whether it knows the disk of `b`, and whether it keeps
+        // metadata.
         let kind = draw.byte();
         let (disk_is_known, keeps) = (kind & 2 != 0, kind & 4 != 0);
         let told = Told { disk_is_known, keeps, bytes: draw.rest() };
@@ -56,7 +57,7 @@ fn the_kept_inputs_meet_both_ends_of_a_handshake() {
     assert!(peer(older) && peer(newer) && peer(without));
 }
 
-/// What the other side says to `a`, whose peers are `b` and `c`.
+/// The bytes that the other side sends to `a`, whose peers are `b` and `c`.
 struct Told<'a> {
     disk_is_known: bool,
     keeps: bool,
@@ -121,7 +122,7 @@ impl Told<'_> {
         }
     }
 
-    /// What a node that follows the protocol takes this for; nothing for a frame that is none.
+    /// The frames that a node which follows the protocol reads from the bytes; `None` for an invalid frame.
     fn frames(&self, count: usize) -> Vec<Option<Frame>> {
         let mut deframer = Deframer::default();
         deframer.push(self.bytes);
@@ -140,8 +141,8 @@ impl Told<'_> {
         matches!(decode(frame), Err(DecodeError::OtherVersion { .. }))
     }
 
-    /// Whether `a` may talk to the one that says this. It is said here once more, word by word, because [`judge`] is what
-    /// is tested.
+    /// True if `a` may talk to the node with this hello. The rule is written here once more, word by word, because
+    /// [`judge`] is under test.
     ///
     /// [`judge`]: crate::handshake::judge
     fn agrees(&self, theirs: &Hello) -> bool {
@@ -164,7 +165,8 @@ impl Told<'_> {
             && matches!(theirs.role, Role::Node | Role::GuardianOf)
     }
 
-    /// Says all of it to `a` at once, and nothing more. Returns with whom `a` is connected then, and what it has said.
+    /// Sends all of it to `a` at once, and nothing more. Returns the node with which `a` is connected then, and its
+    /// frames.
     fn talk(
         &self,
         runtime: &Runtime,

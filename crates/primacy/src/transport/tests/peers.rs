@@ -17,13 +17,13 @@ impl Node {
         self.mesh.set_peers(&voters.members, voters).unwrap();
     }
 
-    /// Waits until somebody was refused who is no peer, and returns why.
+    /// Waits until a connection was refused that is no peer's, and returns the refusal.
     async fn stranger(&self) -> PeerRefusal {
         until(|| self.mesh.stranger_refused().is_some()).await;
         self.mesh.stranger_refused().unwrap()
     }
 
-    /// The next voters that somebody tells.
+    /// The next voters that a node sends, and that node.
     async fn told(&mut self) -> (NodeId, Arc<voters::Voters>) {
         loop {
             if let Arrival::Message { from, message: Word::Metadata(message) } = self.next().await
@@ -35,7 +35,7 @@ impl Node {
     }
 }
 
-/// What `from` says in these tests: nothing that its mesh could say by itself.
+/// A message that `from` sends in these tests: none that its mesh could send by itself.
 fn word(from: &Hello, round: u64) -> Word {
     let body = primacy_core::metadata::message::Body::Offer { number: LeaderSequence::first(Term(round)) };
     let incarnation = from.identity.incarnation;
@@ -73,7 +73,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         assert!(refusal.text.contains("{a, b} of the record (3, 1)"), "{}", refusal.text);
         assert!(refusal.text.contains("`primacy member add x=HOST:PORT`"), "{}", refusal.text);
         until(|| x.peer("a").refusal.is_some_and(|refusal| refusal.by_peer)).await;
-        // First the leader alone talks with it; it votes for nobody yet.
+        // First the leader alone talks with it; it votes for no candidate yet.
         let mut reached = before.members.clone();
         reached.insert(node("x"), at_x.as_str().into());
         a.mesh.set_peers(&reached, &before).unwrap();
@@ -95,7 +95,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         x.link_to("b").await;
         assert_eq!(x.mesh.send(node("b"), word(&me, 2)), Delivery::Written);
         hears(&mut b, &me, 2).await;
-        // Nothing came between those that knew each other before.
+        // Nothing disturbed the nodes that knew each other before.
         assert_eq!(a.peer("b").inbound, Some(keeper("b", 0, &[]).identity));
         while let Ok(arrival) = a.inbox.try_recv() {
             assert!(!matches!(arrival, Arrival::Evidence(Evidence::Disconnected(_))), "{arrival:?}");
@@ -206,7 +206,7 @@ fn one_that_was_away_while_all_others_were_replaced_is_told_who_they_are() {
     run(async {
         let [place_c, place_d] = places();
         let (at_c, at_d) = (at(&place_c), at(&place_d));
-        // It knows `a` and `b`, and nobody is there any more.
+        // It knows `a` and `b`, and both are gone.
         let mut c = start(place_c, config(keeper("c", 1, &["a", "b", "c"]), &[])).await;
         let d = start(place_d, config(keeper("d", 0, &["c", "d"]), &[])).await;
         let voters = stated(9, &[("c", &at_c), ("d", &at_d), ("e", "127.0.0.1:9")]);
@@ -214,7 +214,7 @@ fn one_that_was_away_while_all_others_were_replaced_is_told_who_they_are() {
         assert_eq!(c.told().await, (node("d"), Arc::clone(&voters)));
         c.goes_by(&voters);
         c.link_to("d").await;
-        // What `c` knew was older until then; now both say the same.
+        // The voters that `c` knew were older until then; now both have the same.
         let mut guardian = Stranger::dial(&c).await;
         guardian.say(Frame::Hello(keeper("d", 9, &["c", "d", "e"]).of_guardian())).await;
         let Frame::Welcome(theirs) = guardian.hear().await else { panic!("it is let in") };

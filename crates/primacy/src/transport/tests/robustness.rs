@@ -1,4 +1,4 @@
-//! Bad input from strangers, while a pair of nodes talks: with TLS and without it.
+//! Bad input from unauthenticated clients, while a pair of nodes talks: with TLS and without it.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// `a` and `b`, which talk; and everything that strangers do is done to `a`.
+/// `a` and `b`, which talk; all bad input goes to `a`.
 struct Target {
     a: Node,
     b: Node,
@@ -72,15 +72,15 @@ impl Target {
     }
 }
 
-/// One that talks from a thread of its own, without a pause.
+/// A client that sends from a thread of its own, without a pause.
 struct Torrent {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<bool>,
 }
 
 impl Torrent {
-    /// Says `opening`, and then `rest` for ever: until it is hung up on, or, because a test whose thread is kept from
-    /// working cannot end it, until half of the test's time is over.
+    /// Sends `opening`, and then `rest` repeatedly: until it is hung up on, or, because a test whose thread is kept
+    /// from working cannot end it, until half of the test's time is over.
     fn start(mut to: impl Write + Send + 'static, opening: Vec<u8>, rest: Vec<u8>) -> Self {
         let (stop, stopped) = (Arc::new(AtomicBool::new(false)), StdInstant::now() + BOUND / 2);
         let told = Arc::clone(&stop);
@@ -119,7 +119,7 @@ fn random(length: usize) -> Vec<u8> {
 
 /// Sends until the other side has heard enough, and waits until it hangs up.
 async fn pour(stream: &mut TcpStream, bytes: &[u8]) {
-    // Whoever is hung up on in the middle of a sentence cannot end it.
+    // A client that is hung up on in the middle of a frame cannot end it.
     let _ = stream.write_all(bytes).await;
     let _ = stream.read(&mut [0; 1024]).await;
 }
@@ -174,7 +174,7 @@ fn one_that_says_a_byte_at_a_time_has_no_more_time_than_others() {
                     break;
                 }
             }
-            // It may have been told why; then it was hung up on.
+            // It may have been sent the reason; then it was hung up on.
             let _ = slow.read_to_end(&mut Vec::new()).await;
         }
         let gone = |counters: &Counters| {

@@ -1,4 +1,4 @@
-//! Meshes under TLS, and what they have to say to those that do not belong.
+//! Meshes under TLS, and their answers to clients that do not belong.
 
 use crate::handshake::TlsProblem;
 use crate::transport::session::Session;
@@ -74,7 +74,7 @@ impl Pair {
     }
 }
 
-/// A stranger that speaks the frames by hand, under TLS.
+/// A client that speaks the frames by hand, under TLS.
 async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &str) -> Stranger {
     let tcp =
         prepare(TcpStream::connect(target.mesh.local_addr()).await.unwrap(), &Limits::default()).unwrap();
@@ -98,8 +98,8 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
         let certificate = a.mesh.certificate().unwrap();
         assert_eq!((certificate.replaced, certificate.trouble), (0, None));
 
-        // Both of them have dialled `c`. What is sent to it is in its kernel though this thread has not given up
-        // control, and nobody who sees the network can read it.
+        // Both of them have dialled `c`. The message to it is in its kernel though this thread has not given up
+        // control, and is unreadable on the network.
         let listener = tokio::net::TcpListener::from_std(place_c.unwrap()).unwrap();
         let mine = credentials(&authority.issue("c", NOW), "c");
         let raw = loop {
@@ -159,7 +159,8 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
     });
 }
 
-/// What `c` and the others say when `c` comes with these certificates: what they count, and a part of each text.
+/// Checks the refusals when `c` comes with these certificates, on its side and on the others': the counts, and a
+/// part of each text.
 async fn refused_certificate(
     security_of_c: impl FnOnce(&Authority) -> Security,
     (found, found_text): (TlsProblem, &str),
@@ -231,7 +232,7 @@ fn a_certificate_of_another_authority_is_refused_and_both_sides_say_so() {
 fn a_certificate_of_another_node_is_refused_whoever_dials() {
     run(async {
         let mut pair = Pair::start(Limits::default()).await;
-        // A good certificate, and not that of the node that it says it is.
+        // A good certificate, and not that of the node that it claims to be.
         let mut liar = dial_under_tls(&pair.a, &pair.authority, "c").await;
         liar.say(Frame::Hello(hello("b", &VOTERS))).await;
         let Frame::Refused(refused) = liar.hear().await else { panic!("it is refused") };
@@ -243,7 +244,7 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         let mut guardian = dial_under_tls(&pair.a, &pair.authority, "c").await;
         guardian.say(Frame::Hello(hello("b", &VOTERS).of_guardian())).await;
         assert!(matches!(guardian.hear().await, Frame::Refused(_)));
-        // One that has not even a certificate says that it is `b`, too. What is made up does not stand with `b`.
+        // A client without a certificate claims to be `b`, too. A made-up claim is not shown with `b`.
         let mut clear = Stranger::dial(&pair.a).await;
         clear.say(Frame::Hello(hello("b", &VOTERS))).await;
         assert!(matches!(clear.hear().await, Frame::Refused(_)));
@@ -301,7 +302,7 @@ fn one_without_a_certificate_is_refused_and_told_so() {
         let tcp = prepare(TcpStream::connect(address).await.unwrap(), &Limits::default()).unwrap();
         let mine = anonymous(&pair.authority.issue("c", NOW), "c");
         let session = Session::dial(tcp, &mine, node("a")).unwrap();
-        // To the one that dials, the handshake seems to have succeeded; then it hears otherwise.
+        // To the dialling side, the handshake seems to have succeeded; then it hears otherwise.
         session.shake_hands().await.unwrap();
         let mut nobody = Connection::new(Rc::new(Stream::Tls(Box::new(session))));
         let error = nobody.read().await.unwrap_err();

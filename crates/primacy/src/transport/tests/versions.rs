@@ -65,7 +65,7 @@ fn what_only_a_newer_peer_knows_is_counted_and_what_both_know_is_heard() {
     });
 }
 
-/// What `one` has noted of `other`, which it refused or was refused by.
+/// The refusal that `one` has noted of `other`, whichever side refused.
 async fn refusal(one: &Node, other: &str) -> PeerRefusal {
     until(|| one.peer(other).refusal.is_some()).await;
     one.peer(other).refusal.unwrap()
@@ -106,7 +106,7 @@ fn a_node_without_a_common_version_is_refused_by_both_sides_and_the_others_go_on
     }
 }
 
-/// The text with which a node refuses one that says this.
+/// The text with which a node refuses a client with this hello.
 async fn shaken(target: &Node, me: Hello) -> String {
     let mut stranger = Stranger::dial(target).await;
     stranger.say(Frame::Hello(me)).await;
@@ -131,7 +131,7 @@ fn a_hello_of_which_only_the_version_can_be_read_is_refused_for_that() {
     });
 }
 
-/// What one says that leads: here is the begin of a term, and a record in a format that is yet to come.
+/// The frames of a leader: the beginning of a term, and a record in a later format.
 fn later_record(leader: &Hello) -> Frame {
     let (first, incarnation) = (LeaderSequence::first(Term(7)), leader.identity.incarnation);
     let members = leader.voters.iter().map(|voter| (voter, Arc::from("127.0.0.1:1"))).collect();
@@ -160,7 +160,7 @@ fn a_node_that_is_sent_a_record_of_a_later_version_ends_and_says_so_and_has_take
         let entered = crate::Elector::builder().election("main").node(node("a")).state_dir(&dir);
         let elector = entered.metadata(Durability::Fsync).peers(peers).await.unwrap();
 
-        // This one says of itself what `a` says, under another name.
+        // This node has the hello of `a`, under another name.
         let listener = tokio::net::TcpListener::from_std(place_b).unwrap();
         let mut dialled = Stranger::on(listener.accept().await.unwrap().0);
         let Frame::Hello(of_a) = dialled.hear().await else { panic!("it introduces itself") };

@@ -1,8 +1,8 @@
 //! The names by which a certificate speaks for a node: the node's own name, which is good in every cluster of the authority, or the name of
 //! the node in its cluster, `NODE.primacy.CLUSTER`, which is good in no other.
 //!
-//! A node accepts of others the kinds of names that its own certificate carries. So a cluster whose certificates name it accepts none that
-//! does not, and certificates with both names lead from one kind to the other.
+//! A node accepts of others the kinds of names that its own certificate carries. So a cluster whose certificates name it accepts no others,
+//! and certificates with both names lead from one kind to the other.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ pub(crate) struct CertificateNames {
 }
 
 impl CertificateNames {
-    /// The kinds that the certificate of this node itself carries.
+    /// The kinds of names that the certificate of this node itself carries.
     ///
     /// # Errors
-    /// What the library says of the plain name, if it carries neither.
+    /// The library's error for the plain name, if it carries neither.
     pub(super) fn of(leaf: &CertificateDer<'_>, me: NodeId, cluster: &str) -> Result<Self, Error> {
         let named = in_cluster(me.as_str(), cluster).filter(|name| carries(leaf, name).is_ok());
         let cluster = named.map(|_| cluster.into());
@@ -55,7 +55,7 @@ impl CertificateNames {
         self.cluster.as_deref().filter(|cluster| is_ambiguous(cluster))
     }
 
-    /// What to write into the certificate of a node.
+    /// The name to write into the certificate of a node.
     pub(super) fn wanted(&self, node: &str) -> String {
         match &self.cluster {
             Some(cluster) if !self.is_plain_accepted => format!("DNS:{node}.{BETWEEN}.{cluster}"),
@@ -63,10 +63,10 @@ impl CertificateNames {
         }
     }
 
-    /// Returns whether a certificate speaks for this node.
+    /// Checks that a certificate speaks for this node.
     ///
     /// # Errors
-    /// What the library says of the last name that was tried.
+    /// The library's error for the last name that was tried.
     pub(crate) fn check(&self, leaf: &CertificateDer<'_>, node: NodeId) -> Result<(), Error> {
         self.check_capitals(leaf)?;
         first_good(self.accepted(node.as_str()), |name| carries(leaf, name))
@@ -88,7 +88,7 @@ impl CertificateNames {
     }
 }
 
-/// What comes of the first name of which something does.
+/// The first result other than that the certificate does not carry the name; that error if there is none.
 fn first_good<T>(
     names: impl Iterator<Item = ServerName<'static>>,
     mut verify: impl FnMut(&ServerName<'static>) -> Result<T, Error>,
@@ -128,14 +128,14 @@ fn dns(name: &str) -> Option<ServerName<'static>> {
     DnsName::try_from(name).ok().map(|name| ServerName::DnsName(name.to_owned()))
 }
 
-/// The name of a node in its cluster, where both can stand in a certificate.
+/// The name of a node in its cluster, where a certificate can contain it.
 fn in_cluster(node: &str, cluster: &str) -> Option<ServerName<'static>> {
     let has_label = |name: &str| name.split('.').any(|label| label.eq_ignore_ascii_case(BETWEEN));
     let is_plain = !has_label(node) && !has_label(cluster);
     dns(&format!("{node}.{BETWEEN}.{cluster}")).filter(|_| is_plain)
 }
 
-/// The library's verifier of those that answer, where the name that is dialled stands for all names that are accepted of that node.
+/// The library's verifier of the answering side, where the dialled name represents all names that are accepted of that node.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     pub(super) inner: Arc<WebPkiServerVerifier>,

@@ -75,7 +75,8 @@ pub(super) fn load(
         .map_err(unusable)?;
     let judge_of_acceptors = Arc::new(Verifier { inner, names: names.clone() });
     let judge_of_diallers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-        // Strangers need not know whom this node trusts; its peers have one certificate, and no choice.
+        // Unauthenticated clients need not know the authorities that this node trusts; its peers have one certificate, and
+        // no choice.
         .clear_root_hint_subjects()
         .build()
         .map_err(unusable)?;
@@ -106,8 +107,8 @@ pub(super) fn load(
 }
 
 impl Credentials {
-    /// From when until when this node's own certificate is valid: what the verifier says at the beginning and at the
-    /// end of time.
+    /// The time in which this node's own certificate is valid, by the verifier's results at the beginning and at the end of
+    /// time.
     fn validity(&self) -> (u64, u64) {
         let asked =
             |at| self.judge(Presenter::Acceptor, &self.chain, self.me, UnixTime::since_unix_epoch(at));
@@ -195,11 +196,11 @@ fn dialler(
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
     let builder = builder.with_protocol_versions(&[&TLS13])?;
-    // It is the library's own, which is told by which names the node may be known.
+    // It is the library's own, which is given the names by which the node may be known.
     let mut config =
         builder.dangerous().with_custom_certificate_verifier(judge).with_client_auth_cert(chain, key)?;
     config.resumption = Resumption::disabled();
-    // The name of the node that is dialled would stand in the clear.
+    // The name of the dialled node would be sent in the clear.
     config.enable_sni = false;
     Ok(config)
 }
@@ -216,7 +217,7 @@ pub(super) fn unfit(certificate: &Path, key: &Path, error: Error) -> TlsError {
     }
 }
 
-/// The certificate in this file, and those that lead to its authority.
+/// The certificate in this file, and its chain up to its authority.
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     certificates(CERTIFICATE, path, &read(CERTIFICATE, path)?.0)
 }
@@ -261,7 +262,7 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| content(KEY, path, error))
 }
 
-/// The owner of a file can change it whatever its mode says. Root could change any.
+/// The owner of a file can change it whatever its mode. Root could change any.
 pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) -> Result<(), TlsError> {
     match owner == me || owner == 0 {
         true => Ok(()),
@@ -269,7 +270,7 @@ pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) 
     }
 }
 
-/// What the file holds, and what is true of that very file, whatever is at its path by now.
+/// Reads the file's content, and the metadata of that very file, whatever is at its path by now.
 fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, Metadata), TlsError> {
     let failed = |error: std::io::Error| unread(what, path, &error);
     // A pipe would make this wait for its writer.

@@ -1,4 +1,4 @@
-//! What is made of files that may be replaced at any time, and is made anew when they have changed, or could not be read before.
+//! Values made of files that may be replaced at any time; they are made anew when the files have changed, or could not be read before.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::{CertificateStatus, TlsError, trouble, wall_time};
 /// many open files.
 const READ_AGAIN_AFTER: u64 = 10;
 
-/// What is made of files, one of which is a certificate.
+/// A value made of files, one of which is a certificate.
 pub(super) trait OfFiles {
     /// From when until when the certificate is valid: seconds since 1970.
     fn valid(&self) -> (u64, u64);
@@ -21,16 +21,16 @@ pub(super) trait OfFiles {
     fn doubt(&self, now: UnixTime) -> Option<String>;
 }
 
-/// How the log speaks of it.
+/// The log's words for the value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     /// The certificate.
     pub(super) certificate: &'static str,
-    /// Those to whom it is shown.
+    /// The other side, to which it is shown.
     pub(super) others: &'static str,
 }
 
-/// What is made of files, as they were when they were last looked at.
+/// A value made of files, as they were when they were last looked at.
 pub(super) struct Replaceable<T> {
     words: Words,
     paths: Vec<PathBuf>,
@@ -39,7 +39,7 @@ pub(super) struct Replaceable<T> {
 
 struct State<T> {
     current: Arc<T>,
-    /// What the files looked like when they were last read, whether or not they could be used.
+    /// The metadata of the files when they were last read, whether or not they could be used.
     seen: Vec<Option<Stamp>>,
     /// When files that were refused are to be read again though they have not changed, in seconds since 1970: those of which nothing could
     /// be made soon, a certificate that was too new when its time begins, and others not at all.
@@ -51,10 +51,10 @@ struct State<T> {
 }
 
 impl<T: OfFiles> Replaceable<T> {
-    /// Makes it of the files for the first time. Also of a certificate that others will refuse: it can be replaced.
+    /// Makes it of the files for the first time. Even of a certificate that others will refuse: it can be replaced.
     ///
     /// # Errors
-    /// What `load` says.
+    /// The error of `load`.
     pub(super) fn open(
         words: Words,
         paths: Vec<PathBuf>,
@@ -75,8 +75,8 @@ impl<T: OfFiles> Replaceable<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is now. Looks at the files, and has them read if they have changed or it is time to try again; `load` is told the number of
-    /// the replacement.
+    /// The present value. Looks at the files, and has them read if they have changed or it is time to try again; `load` is given the
+    /// number of the replacement.
     pub(super) fn current(&self, now: UnixTime, load: impl FnOnce(u64) -> Result<T, TlsError>) -> Arc<T> {
         let mut state = self.state();
         let seen = stamps(&self.paths);
@@ -90,7 +90,7 @@ impl<T: OfFiles> Replaceable<T> {
         Arc::clone(&state.current)
     }
 
-    /// How it stood when the files were last looked at.
+    /// The state when the files were last looked at.
     pub(super) fn status(&self, now: UnixTime) -> CertificateStatus {
         let state = self.state();
         CertificateStatus {

@@ -1,5 +1,5 @@
-//! TLS of a server whose clients are no nodes. Its certificate carries whatever names those clients reach it by, and who has
-//! issued it is their business; else its files are treated like those between nodes.
+//! TLS of a server whose clients are no nodes. Its certificate carries any names by which those clients reach it, and may be issued
+//! by any authority; else its files are treated like those between nodes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ use super::load::{self, AUTHORITIES, CERTIFICATE};
 use super::replaceable::{OfFiles, Replaceable, Words};
 use super::{CertificateStatus, TlsError, wall_time};
 
-/// How the log speaks of such a certificate.
+/// The log's words for such a certificate.
 const FOR_CLIENTS: Words = Words { certificate: "the certificate that clients are shown", others: "clients" };
 
 /// The files of a server whose clients are no nodes, all of them PEM. They are read again when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// The certificate that clients are shown, and after it those that lead to its authority, if there are any between.
+    /// The certificate that clients are shown, followed by any intermediate certificates up to its authority.
     pub certificate: PathBuf,
-    /// Its private key; nobody but its owner may write it, and it must not be readable by everybody.
+    /// Its private key; only its owner may write it, and it must not be readable for all users.
     pub key: PathBuf,
-    /// The authorities whose certificates clients must show, if they must show any. Nobody but its owner may write it.
+    /// The authorities whose certificates clients must show, if they must show any. Only its owner may write it.
     pub ca: Option<PathBuf>,
 }
 
-/// What such a server shakes hands with, as its files have it.
+/// The configuration of such a server's handshakes, made of its files.
 pub struct ServerTls {
     files: ServerFiles,
     protocols: Vec<Vec<u8>>,
@@ -57,8 +57,8 @@ impl ServerTls {
         Ok(Self { files, protocols, certificates })
     }
 
-    /// What a handshake is to be made with now. Looks at the files, and reads them if they have changed: what cannot be used is
-    /// told in the log, and what was there before stays in use.
+    /// The configuration for a handshake now. Looks at the files, and reads them if they have changed: unusable files are logged,
+    /// and the ones before them stay in use.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
         self.current_at(wall_time())
@@ -69,7 +69,7 @@ impl ServerTls {
         Arc::clone(&served.config)
     }
 
-    /// How it stood with the certificate when the files were last looked at.
+    /// The state of the certificate when the files were last looked at.
     #[must_use]
     pub fn status(&self) -> CertificateStatus {
         self.certificates.status(wall_time())
@@ -100,7 +100,7 @@ fn served(files: &ServerFiles, protocols: &[Vec<u8>]) -> Result<Served, TlsError
     let chain = load::chain(&files.certificate)?;
     let valid = validity(&files.certificate, &chain, &provider)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        // Clients are not of this program: those that know TLS 1.2 only come in where it was compiled with that.
+        // Clients are not of this program: clients that know only TLS 1.2 come in where it was compiled with that.
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Setup(error.to_string()))?;
     let builder = match &files.ca {
@@ -115,7 +115,7 @@ fn served(files: &ServerFiles, protocols: &[Vec<u8>]) -> Result<Served, TlsError
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(|error| load::unfit(&files.certificate, &files.key, error))?;
     config.alpn_protocols = protocols.to_vec();
-    // Every handshake verifies anew: a client whose certificate has expired meanwhile is not let in for having been here before.
+    // Every handshake verifies anew: a client whose certificate has expired meanwhile is not admitted for having been here before.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Served { config: Arc::new(config), certificate: files.certificate.clone(), valid })
@@ -135,8 +135,8 @@ fn validity(
     Ok(valid)
 }
 
-/// What a verifier says of it at the beginning and at the end of time. It looks at the time before it looks for the authority, which
-/// is not known here; so it is given the certificate itself for one.
+/// The verifier's result at the beginning and at the end of time. It looks at the time before it looks for the authority, which is
+/// not known here; so it is given the certificate itself as one.
 fn validity_of(
     path: &Path,
     certificate: &CertificateDer<'static>,
@@ -223,7 +223,7 @@ mod tests {
         assert!(status.replacements_refused >= 5, "{status:?}");
     }
 
-    /// Who has issued it is not known to the server, and its time is known all the same.
+    /// The issuer is not known to the server, and the certificate's time is known all the same.
     #[test]
     fn one_that_was_replaced_when_it_had_not_begun_is_used_when_it_has() {
         let authority = Authority::new();
@@ -234,7 +234,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &tls.current()));
         let then = UnixTime::since_unix_epoch(Duration::from_secs(wall_time().as_secs() + 3700));
         assert!(!Arc::ptr_eq(&first, &tls.current_at(then)));
-        // Also an expired one opens the door, since it may be replaced.
+        // An expired one is accepted as well, since it may be replaced.
         let expired = authority.issue("late", PAST);
         let files = ServerFiles { certificate: expired.certificate, key: expired.key, ca: None };
         assert!(ServerTls::open(files, &[]).unwrap().status().trouble.unwrap().contains("expired"));

@@ -99,7 +99,7 @@ impl Drop for Authority {
     }
 }
 
-/// What dials without a certificate.
+/// Credentials of a client without a certificate.
 pub(crate) fn anonymous(files: &TlsFiles, name: &str) -> Credentials {
     let mut credentials = load::load(files, node(name), "e", Sides::Both, 0).unwrap();
     let builder =
@@ -124,7 +124,7 @@ pub(crate) fn credentials(files: &TlsFiles, name: &str) -> Arc<Credentials> {
     Tls::open(files, node(name), "e", [], Sides::Both).unwrap().current()
 }
 
-/// How it stands after a look at the files.
+/// The state after a look at the files.
 fn looked_at(tls: &Tls) -> CertificateStatus {
     tls.current();
     tls.status()
@@ -209,20 +209,20 @@ fn a_certificate_that_was_too_new_at_the_start_is_as_good_as_any_when_its_time_h
     let at = |seconds| UnixTime::since_unix_epoch(StdDuration::from_secs(seconds));
     let then = at(first.valid.0 + 1);
     assert_eq!(tls.status_at(then).trouble, None);
-    // So it is not replaced by one that is refused.
+    // So it is not replaced by a certificate that is refused.
     authority.issue_into(&files, "a", PAST);
     assert_eq!(tls.current_at(then).serial, first.serial);
     let status = tls.status_at(then);
     assert!(status.trouble.unwrap().contains("a.pem expired at"));
     assert_eq!((status.replaced, status.replacements_refused, status.valid_until), (0, 1, first.valid.1));
-    // And one that was good expires while the node runs.
+    // And a certificate that was good expires while the node runs.
     let tls = Tls::open(&authority.issue("b", NOW), node("b"), "e", [], Sides::Both).unwrap();
     assert_eq!(tls.status().trouble, None);
     let end = tls.current().valid.1;
     assert!(tls.status_at(at(end + 1)).trouble.unwrap().contains("b.pem expired at"));
 }
 
-/// Valid for ever.
+/// A value that is always valid.
 struct Numbered(u64);
 
 impl OfFiles for Numbered {
@@ -371,7 +371,8 @@ fn times_are_written_as_people_write_them() {
     trouble::utc(u64::MAX);
 }
 
-/// One authority, two clusters: whose certificates name their cluster are not taken in for nodes of the other one, in either direction.
+/// One authority, two clusters: a node whose certificate names its cluster is not admitted as a node of the other one, in either
+/// direction.
 #[test]
 fn a_certificate_of_one_cluster_is_not_good_in_another_under_the_same_authority() {
     let authority = Authority::new();
@@ -406,6 +407,6 @@ fn a_certificate_of_one_cluster_is_not_good_in_another_under_the_same_authority(
     assert!(opened("a", "a", "E").is_ok(), "it names no cluster");
     // It names neither this node nor this node in its cluster.
     assert!(opened("a.primacy.other", "a", "e").is_err());
-    // A node and a cluster whose names together are those of others have no such certificate.
+    // A node and a cluster whose joined name is also that of others have no such certificate.
     assert!(opened("a.primacy.b.primacy.e", "a.primacy.b", "e").is_err());
 }

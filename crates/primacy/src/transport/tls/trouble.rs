@@ -13,7 +13,7 @@ use crate::handshake::TlsProblem;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// What is told of a failure.
+/// The report of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) problem: TlsProblem,
@@ -45,7 +45,7 @@ pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials)
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             (TlsProblem::Cleartext, false, cleartext(me, peer))
         }
-        // The rest is what no node says, and what an operator can do nothing about but find out who said it.
+        // No node sends the rest, and an operator can do nothing about it but find its sender.
         other => {
             (TlsProblem::Garbled, false, format!("{me} refuses {peer}: what it says is not TLS: {other}"))
         }
@@ -69,7 +69,7 @@ pub(crate) fn not_cleartext(me: NodeId, peer: &str) -> String {
     )
 }
 
-/// The certificate is good, and is not that of the node that its owner says it is.
+/// The certificate is good, and is not that of the node that its owner claims to be.
 pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error, mine: &Credentials) -> String {
     let presented = match error {
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
@@ -83,7 +83,7 @@ pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error, mine: &Cred
     )
 }
 
-/// What this side finds wrong with a certificate.
+/// The defect that this side finds in a certificate.
 pub(super) fn problem_of(error: &CertificateError) -> TlsProblem {
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsProblem::Expired,
@@ -129,12 +129,12 @@ fn faulty(error: &CertificateError, me: NodeId, peer: &str, mine: &Credentials) 
             "its certificate may not be used for this ({error}); issue it with extendedKeyUsage = serverAuth, \
              clientAuth"
         ),
-        // The rest has no values to name beyond what the library says.
+        // The rest has no values to name beyond the library's text.
         other => format!("its certificate cannot be used ({other}); replace it"),
     }
 }
 
-/// What the other side finds wrong with this one, of which an alert tells one word.
+/// The defect that the other side finds in this one, of which an alert gives one word.
 fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) -> (TlsProblem, String) {
     let certificate = mine.files.certificate.display();
     match alert {

@@ -87,7 +87,7 @@ fn witness_with(me: &Hello, peers: &[(&str, SocketAddr)], security: &Security) -
 }
 
 impl PeersWitness {
-    /// Waits until that many connections stand.
+    /// Waits until there are that many connections.
     fn ready(&self, count: usize) {
         let state = self.shared.lock();
         let connected = |state: &State| state.links.values().filter(|link| link.wire.is_some()).count();
@@ -98,7 +98,7 @@ impl PeersWitness {
 }
 
 impl PeersWitness {
-    /// Waits until the one peer could not be talked to, and says why.
+    /// Waits until a connection to the one peer has failed, and returns the reason.
     fn trouble(&self) -> String {
         let state = self.shared.lock();
         let fine = |state: &mut State| state.links.values().any(|link| link.trouble.is_none());
@@ -119,7 +119,7 @@ fn a_death_is_told_to_every_peer_and_confirmed() {
     assert_eq!(testimony, Testimony { heard: vec![node("b"), node("c")], ..Testimony::default() });
     b.hears_of(a.identity);
     c.hears_of(a.identity);
-    // Again: they have confirmed it, and nobody needs to be told twice.
+    // Again: they have confirmed it, and are not told twice.
     assert_eq!(witness.testify(BOUND), testimony);
 }
 
@@ -164,7 +164,7 @@ fn a_connection_that_breaks_is_made_again() {
     witness.ready(1);
 }
 
-/// A peer that is elsewhere stands for one that is new and one that is none any more.
+/// A peer at another address is treated as a new peer, and as one that left.
 #[test]
 fn peers_come_and_go_and_who_stays_notices_nothing() {
     let start = |name| Node::start(hello(name, &VOTERS), anywhere());
@@ -188,7 +188,7 @@ fn peers_come_and_go_and_who_stays_notices_nothing() {
     b.hears_of(a.identity);
     elsewhere.hears_of(a.identity);
     assert!(c.arrivals.try_recv().is_err(), "it was left");
-    // Also one that comes when the death is told already.
+    // Also a peer that comes after the death was reported.
     reach(&witness, &[("b", &b), ("c", &c)]);
     c.hears_of(a.identity);
 }
@@ -250,10 +250,10 @@ fn a_guardian_without_a_good_certificate_is_told_so() {
         let trouble = witness_with(&a, &[("b", b.address)], &security).trouble();
         assert!(trouble.contains(why), "{trouble}");
     }
-    // Where another node answers, nothing is said.
+    // Where another node answers, nothing is sent.
     let trouble = witness_with(&a, &[("c", b.address)], &Security::Tls(authority.issue("a", NOW))).trouble();
     assert!(trouble.contains("a refuses c: its certificate is for b"), "{trouble}");
-    // One that speaks TLS to a node that does not.
+    // A client that speaks TLS to a node that does not.
     let clear = Node::start(hello("c", &VOTERS), anywhere());
     let trouble =
         witness_with(&a, &[("c", clear.address)], &Security::Tls(authority.issue("a", NOW))).trouble();

@@ -1,4 +1,4 @@
-//! A state file that was torn, cut, flipped or forged is refused, or says what it said before; it never says a mixture.
+//! A state file that was torn, cut, flipped or forged is refused, or has its former content; it never has a mixture.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 
@@ -37,8 +37,8 @@ impl Paper {
     }
 }
 
-/// The two last states that a node has written, a third that was torn while it was written over the first, and damage.
-/// What is read is the second or the third, to the byte, and never the first; where that cannot be known, or the file was cut, it is
+/// The two last states that a node has written, a third that was torn while it was written over the first, and damage. The state
+/// that is read is the second or the third, to the byte, and never the first; where that cannot be known, or the file was cut, it is
 /// refused.
 fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     let first = Record { sequence: draw.number().min(u64::MAX - 2), ..drawn_record(draw) };
@@ -55,7 +55,7 @@ fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     for (state, slot) in states.iter().zip(&written) {
         assert_eq!(Record::decode(slot).as_ref(), Ok(state));
     }
-    // The first is overwritten by the third; nobody was told of that.
+    // The first is overwritten by the third; that was not acknowledged.
     let mut bytes = [written[0].as_slice(), &written[1]].concat();
     tear(&mut bytes[..slot::LENGTH], &written[2], draw);
     let torn = bytes[..slot::LENGTH].to_vec();

@@ -4,7 +4,7 @@ use super::*;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a log of several segments was before a snapshot was installed, and what it was after that.
+/// A log of several segments before a snapshot was installed, and after that.
 fn around(install: &Arc<Snapshot>) -> (Dir, [(Files, Stored); 2]) {
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();
@@ -24,7 +24,7 @@ fn around(install: &Arc<Snapshot>) -> (Dir, [(Files, Stored); 2]) {
     (dir, [(before, stored), (after, twin.0)])
 }
 
-/// Opens a log of these files, which says this; and goes on with it.
+/// Opens a log of these files, which must have this content; and goes on with it.
 #[track_caller]
 fn goes_on(dir: &Dir, files: &Files, stored: &Stored) {
     dir.put(files);
@@ -152,7 +152,7 @@ fn a_file_that_is_missing_is_noticed() {
     files.insert("snapshot".to_owned(), before["snapshot"].clone());
     dir.put(&files);
     assert!(matches!(dir.refused(), LogError::Damaged { .. }));
-    // One that the log does not pass, of another history.
+    // A snapshot of another history, which the log does not pass.
     let mut files = before.clone();
     let owner = Owner { election: "main".into(), node: a() };
     let mut other = Vec::new();

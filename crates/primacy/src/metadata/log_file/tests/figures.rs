@@ -1,15 +1,15 @@
-//! How long an append takes, beside the same bytes in a file with nothing to it.
+//! Durations of an append, beside the same bytes in a bare file.
 //!
 //! `PRIMACY_LOG_ROUNDS=2000 cargo test --release -p primacy --lib log_file::tests::figures -- --nocapture` prints a table.
-//! The columns are taken in turns, so that what else the machine does falls on all of them.
+//! The columns are taken in turns, so that other work of the machine falls on all of them.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// How often each append is tried where nothing else is said: enough to see that it works.
+/// The rounds of each append by default: enough to see that it works.
 const ROUNDS: usize = 12;
-/// How long the payload of each record is, in bytes.
+/// The length of each record's payload, in bytes.
 const LENGTH: usize = 300;
 
 /// Something that is written to and flushed.
@@ -43,7 +43,7 @@ impl Written for Logged {
     }
 }
 
-/// What a bare file has in advance.
+/// The space that a bare file has in advance.
 enum Room {
     None,
     Places,

@@ -1,5 +1,4 @@
-//! A segment or a snapshot that was torn, cut, flipped or forged is refused, or says what it said before; it never says a
-//! mixture.
+//! A segment or a snapshot that was torn, cut, flipped or forged is refused, or has its former content; it never has a mixture.
 
 use primacy_fuzz::Draw;
 
@@ -72,8 +71,8 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
     Record { number, body }
 }
 
-/// Blocks that were written, the last of which may have been torn, and damage to some of them. What is read are the first that
-/// are whole, to the byte; where one was begun after one that is not, all is refused.
+/// Written blocks, the last of which may have been torn, and damage to some of them. The blocks that are read are the first whole ones,
+/// to the byte; where a block was begun after one that is not whole, all are refused.
 fn damaged_segment(draw: &mut Draw<'_>) {
     let header = header(draw);
     let mut good = header.encode();

@@ -29,8 +29,8 @@ impl Taken {
         Self { dir, records, bytes, blocks: contents.blocks }
     }
 
-    /// Opens the log with these bytes, which must say these records and have so many bytes overwritten; writes one more record, and
-    /// opens it once more.
+    /// Opens the log with these bytes, which must have these records and so many overwritten bytes; writes one more record, and opens
+    /// it once more.
     #[track_caller]
     fn opens(&self, bytes: &[u8], records: usize, cut: usize) {
         fs::write(self.dir.segment(1), bytes).unwrap();
@@ -63,7 +63,7 @@ fn a_segment_that_was_cut_at_any_byte_is_refused() {
     taken.opens(&taken.bytes, taken.records.len(), 0);
 }
 
-/// Also where it ends at a step: the block that stood there says how long it was, and there was always room for another header.
+/// Even if it ends at a step: the block there has its length, and there was always room for another header.
 #[test]
 fn a_segment_that_was_cut_at_a_step_is_refused() {
     for length in 350..=512 {
@@ -92,7 +92,7 @@ fn a_segment_that_was_cut_at_a_step_is_refused() {
     }
 }
 
-/// Were a last block that has rotted taken for one that was not written, a record that was acknowledged would be lost.
+/// If a rotten last block were taken for one that was not written, an acknowledged record would be lost.
 #[test]
 fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     let taken = Taken::new(2);
@@ -121,7 +121,7 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     assert!(counts.iter().all(|&count| count > 500), "{counts:?}");
 }
 
-/// Without it, a record of zeros would look like one that was not written.
+/// Without it, a record of zeros would look like a record that was not written.
 #[test]
 fn no_record_makes_a_sector_of_zeros() {
     let taken = Taken::new(1);
@@ -164,7 +164,7 @@ fn of_a_torn_write_any_sectors_may_have_been_written() {
     }
 }
 
-/// Zeros are what stands where nothing was written. Whether something was is known by the mark of what was flushed, and by the blocks
+/// A place where nothing was written has zeros. Whether it was written is known by the mark of what was flushed, and by the blocks
 /// after it. A limit is the last block of all, where the mark behind it did not reach the disk before the power was cut.
 #[test]
 fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_on_the_disk() {
@@ -236,7 +236,7 @@ fn what_looks_like_a_block_and_was_not_written_there_as_one_is_none() {
     let id = Header::decode(&taken.bytes).unwrap().id;
     let end = taken.blocks.last().unwrap().end;
     let copied = taken.bytes[taken.blocks[3].clone()].to_vec();
-    // The same block once more, at another place; one of another segment; and the beginning of a block whose content is both.
+    // The same block once more, at another place; a block of another segment; and the beginning of a block whose content is both.
     let other = SegmentId::new([0x11; SegmentId::LENGTH]);
     let foreign = block(&other, end, b"x");
     let mut of_both = block(&id, end, &[copied.as_slice(), &foreign, &copied].concat());
