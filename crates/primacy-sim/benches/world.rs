@@ -1,4 +1,4 @@
-//! How fast the world runs: simulated time against real time, and inputs that machines handle in a second.
+//! Benchmark of the world: simulated time against real time, and inputs handled by machines per second.
 //!
 //! `cargo bench -p primacy-sim --bench world`
 //!
@@ -15,7 +15,7 @@ use primacy_sim::network::Chance;
 use primacy_sim::trace::Trace;
 use primacy_sim::world::{Conditions, World};
 
-/// How long each run lasts in the world, in seconds, and how many runs there are.
+/// The length of each run in simulated seconds, and the number of runs.
 const SECONDS: u64 = 20_000;
 const RUNS: usize = 9;
 

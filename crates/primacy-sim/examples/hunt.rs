@@ -1,12 +1,14 @@
-//! Hunts for a mistake: runs the worlds of many seeds and tells which invariant speaks first in those that break.
+//! Hunts for a mistake: runs the worlds of many seeds and reports which invariant breaks first in each that
+//! breaks.
 //!
 //! ```text
 //! hunt ELECTION SEEDS
 //! ```
 //!
-//! It always runs the first [`RATED`] seeds, so that it can tell how rare a catch is, and goes on up to `SEEDS` only
-//! while nothing is caught. A machine that panics is caught too, as `panic`, and one that raises an alarm where nothing
-//! was done to make it so, as `alarm`. What it prints depends on the seeds alone, not on how many cores there are:
+//! The first [`RATED`] seeds always run, so that the rate of catches is known. The hunt goes on up to `SEEDS`
+//! only while nothing is caught. A machine that panics is caught too, as `panic`, and one that raises an
+//! alarm without a fault that explains it, as `alarm`. The output depends on the seeds alone, not on the
+//! number of cores:
 //!
 //! ```text
 //! caught invariant=I4 first=17 run=1000 rate=32 spoke=I4:30,I3:2
@@ -22,13 +24,14 @@ use primacy_sim::story::PANIC;
 use primacy_sim::swarm::Election;
 use primacy_sim::trace::Trace;
 
-/// The seeds that are run whatever is caught.
+/// The seeds that run in any case.
 const RATED: u64 = 1_000;
 
-/// How many seeds are run at a time after those; each time to the end, so that the first catch is always the same.
+/// The number of seeds in each later batch. A batch runs to its end, so that the first catch is always the
+/// same.
 const BATCH: u64 = 500;
 
-/// The first invariant that spoke, by seed.
+/// The first invariant that broke, by seed.
 type Caught = BTreeMap<u64, &'static str>;
 
 fn main() -> ExitCode {
@@ -75,9 +78,9 @@ fn hunt(election: Election, begin: u64, end: u64) -> Caught {
     })
 }
 
-/// What speaks first in the world of this seed, if anything does.
+/// Returns the failure of the world of this seed, if it has one.
 fn judge(election: Election, seed: u64) -> Option<&'static str> {
-    // A panic in a world is among its breaches; this is one of what draws it.
+    // A panic in a world is among its breaches; this one happened while the world was drawn.
     let run = catch_unwind(AssertUnwindSafe(|| election.run(seed, Trace::keeping(&[]))));
     run.map_or(Some(PANIC), |run| run.verdict.failure())
 }

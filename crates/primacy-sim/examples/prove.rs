@@ -1,10 +1,11 @@
-//! Searches the spaces of the model checker and prints what was found.
+//! Searches the spaces of the model checker and prints the results.
 //!
-//! `prove [--small] [--states-max N] [--json] [NAME ...]`: all spaces, the small ones, or those of these names: what was
-//! found, the bounds, and what was reached. It fails if anything is not as it should be.
+//! `prove [--small] [--states-max N] [--json] [NAME ...]`: searches all spaces, the small ones, or the named
+//! ones, and prints for each the result, the bounds and the marks reached. It fails if any result is not as
+//! it should be.
 //!
-//! `prove --space NAME` asks only which invariant speaks there first, whatever the number of states: the judge of mutants.
-//! It says `caught invariant=I4`, or `survived run=STATES`.
+//! `prove --space NAME` reports only which invariant breaks first there, whatever the number of states: the
+//! judge of mutants. It prints `caught invariant=I4`, or `survived run=STATES`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -61,7 +62,8 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Searches these spaces, as many at a time as there are cores, and prints them in their order. How many are not as they should be.
+/// Searches these spaces, as many at a time as there are cores, and prints them in their order. Returns the
+/// number of spaces whose result is not as it should be.
 fn prove_all(rows: &[&Row], states_max: u64, json: bool) -> usize {
     let (next, threads) =
         (AtomicUsize::new(0), thread::available_parallelism().map_or(1, |cores| cores.get()));
@@ -91,10 +93,11 @@ fn prove_all(rows: &[&Row], states_max: u64, json: bool) -> usize {
     })
 }
 
-/// What came of one.
+/// The result of searching one space.
 struct Proved {
     line: String,
-    /// How something that must hold was broken.
+    /// The order of events that broke an invariant, or is otherwise not as it should be; empty if all is
+    /// well.
     story: String,
     is_good: bool,
 }
@@ -129,12 +132,12 @@ fn prove(row: &Row, states_max: u64, json: bool) -> Proved {
     Proved { line: if json { object } else { line }, story, is_good: wrong.is_empty() }
 }
 
-/// Which invariant speaks first, if one does.
+/// Reports which invariant breaks first, if one does.
 fn ask(row: &Row, states_max: u64) -> ExitCode {
     let found = row.search(states_max);
     match found.broken {
         Some(broken) => {
-            // Of a broken contract, what is wrong with it stands behind a colon.
+            // For a broken contract, the details follow after a colon.
             let name = broken.invariant.split(':').next().unwrap_or_default();
             println!("caught invariant={name} run={} spoke={name}:1", found.states);
         }

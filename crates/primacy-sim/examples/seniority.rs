@@ -1,9 +1,9 @@
-//! Measures what the election by seniority rests on, and draws it.
+//! Measurements of the assumptions behind the election by seniority, with drawings.
 //!
-//! `seniority heartbeats FILE.svg`: how many messages n members send in an interval, from all to all and to k neighbours on the ring, counted
-//! in the simulator.
-//! `seniority detectors FILE.svg`: how often each detector is wrong of a node that lives, and how long it takes to find one that is dead,
-//! when packets take up to so much longer than usual.
+//! `seniority heartbeats FILE.svg`: the number of messages that n members send in an interval, from all to
+//! all and to k neighbours on the ring, counted in the simulator.
+//! `seniority detectors FILE.svg`: how often each detector wrongly suspects a live node, and how long it
+//! takes to find a dead one, when packets may take so much longer than usual.
 //!
 //! It prints a table and writes a drawing. The numbers follow from the seeds and are the same on every machine.
 
@@ -22,7 +22,7 @@ use primacy_sim::world::{Conditions, World};
 /// The sizes of clusters that are measured.
 const SIZES: [usize; 7] = [3, 10, 30, 100, 200, 500, 1_000];
 
-/// From all to all, a larger one than this takes minutes to simulate and shows nothing new.
+/// With heartbeats from all to all, a larger cluster takes minutes to simulate and shows nothing new.
 const ALL_TO_ALL_MAX: usize = 200;
 
 /// A line of a drawing: its name, and its points.
@@ -70,7 +70,7 @@ fn heartbeats() -> String {
     plot("Messages in a heartbeat interval", "members", "messages", &lines)
 }
 
-/// How many heartbeats are handled in an interval, when all have joined and nothing happens.
+/// Returns the number of heartbeats handled in an interval, once all have joined and nothing happens.
 fn in_an_interval(members: usize, neighbours: Option<u32>) -> usize {
     let names: Vec<NodeId> =
         (0..members).map(|place| NodeId::new(&format!("n{place:04}")).expect("a name")).collect();
@@ -79,7 +79,8 @@ fn in_an_interval(members: usize, neighbours: Option<u32>) -> usize {
     for &seat in &seats {
         let settings = &mut world.node_mut(seat).settings;
         settings.neighbours = neighbours;
-        // One that has found none of the first views waits for the next one; nobody is to be taken to be dead meanwhile.
+        // A node that has found none of the first views waits for the next one; no node may be taken for dead
+        // meanwhile.
         settings.set("miss_count", "40").expect("a count");
     }
     for &seat in &seats {
@@ -96,7 +97,7 @@ fn in_an_interval(members: usize, neighbours: Option<u32>) -> usize {
         let next = world.now().after(interval);
         world.run_until(next);
     }
-    // What was said for joining is over, and probes find nobody to look for.
+    // The messages of joining are over, and probes have no node to look for.
     let calm = world.now().after(interval.times(8));
     world.run_until(calm);
     let intervals = 4;
@@ -108,7 +109,7 @@ fn in_an_interval(members: usize, neighbours: Option<u32>) -> usize {
 
 // ── detectors ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// How many heartbeats are looked at for each point.
+/// The number of heartbeats behind each point.
 const BEATS: u64 = 200_000;
 
 fn detectors() -> String {
@@ -159,8 +160,8 @@ fn detectors() -> String {
     )
 }
 
-/// How often it is wrong in a million heartbeats, 2% of which are lost, and how long it takes in the mean to find a node dead that was
-/// heard as always before.
+/// Returns the number of false suspicions in a million heartbeats, 2% of which are lost, and the mean time to
+/// detect the death of a node that was heard normally before.
 fn measure(detection: Detection, interval: Duration, jitter: Duration) -> (u64, Duration) {
     let mut rng = Rng::new(7);
     let mut detector: Detector = detection.begin(interval, Instant::default());
@@ -168,7 +169,7 @@ fn measure(detection: Detection, interval: Duration, jitter: Duration) -> (u64, 
     let mut latest = Instant::default();
     for beat in 1..=BEATS {
         let sent = Instant::default().after(interval.times(beat));
-        // What dies right after this heartbeat was sent is found at the deadline that stands then.
+        // A node that dies right after sending this heartbeat is detected at the deadline in force then.
         sum += detector.deadline().since(sent.before(interval)).as_millis();
         let arrives = sent.after(rng.duration_up_to(jitter));
         if rng.up_to(99) < 2 || arrives < latest {

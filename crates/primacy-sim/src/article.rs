@@ -1,14 +1,13 @@
-//! The emergent leader of the article as it is written, to watch it fail. What became of it is
+//! The emergent leader of the article as it is written, to watch it fail. The corrected election is
 //! [`seniority`](primacy_core::election::seniority).
 //!
-//! Assumes   nothing that it says; but that messages come, and that members fail one at a time and are never cut off, is what it
-//!           rests on.
-//! Promises  nothing. What is wrong with it, in the order of its text:
-//!           1. ages are one above the youngest that lives, so that of one that has failed is given again;
-//!           2. a view overwrites whatever view was there, for versions are only compared where a heartbeat comes;
-//!           3. a member claims the lead if *it is younger than nobody that has failed*: all survivors do when the coordinator dies, and
-//!              nobody does when the coordinator and the youngest die together; and the suspicion is used up by that;
-//!           4. who was removed is not told so;
+//! Assumes   nothing that it states; but it rests on messages arriving, and on members failing one at a time and never being cut off.
+//! Promises  nothing. Its faults, in the order of its text:
+//!           1. ages are one above the youngest live member's, so the age of a failed member is given again;
+//!           2. a view overwrites any other view, for versions are only compared when a heartbeat comes;
+//!           3. a member claims the lead if *no failed member is younger*: all survivors do when the coordinator dies, and
+//!              none does when the coordinator and the youngest die together; and the suspicion is used up by that;
+//!           4. a removed member is not told so;
 //!           5. of two parts of one size each asks the other to join, and both do.
 //! Costs     a heartbeat from each to all. Never use it.
 //!
@@ -22,35 +21,35 @@ use primacy_core::{
     Protocol, Reason, Term,
 };
 
-/// Who takes part; the numbers are the article's.
+/// A node's configuration; the numbers are the article's.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This node.
     pub me: Identity,
     /// The seed that it asks, or itself if it is one.
     pub seed: NodeId,
-    /// How often a member shows itself, and looks after the others.
+    /// The time between heartbeats of a member, and between its checks of the others.
     pub interval: Duration,
-    /// After how much silence one has failed.
+    /// The silence after which a member has failed.
     pub timeout: Duration,
-    /// How often is asked to join.
+    /// The time between requests to join.
     pub join_interval: Duration,
-    /// The least number of members for a request, of which the text says "minimum".
+    /// The number of members that a request must exceed, the text's "minimum".
     pub minimum: usize,
 }
 
 /// The members with their ages, and those that have failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// One more with each change, whoever makes it.
+    /// The version: one more with each change, by any member.
     pub version: u64,
-    /// Those that live.
+    /// The live members with their ages.
     pub live: BTreeMap<NodeId, u64>,
-    /// Those that have failed.
+    /// The failed members.
     pub failed: BTreeSet<NodeId>,
 }
 
-/// What nodes say.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// To the seed.
@@ -61,7 +60,7 @@ pub enum Message {
     UpdateMembership(Membership),
     /// To the members, with the version of the membership.
     Heartbeat(u64),
-    /// To those that have failed: "I live", with the number of those that live here.
+    /// To the failed members: "I live", with the number of live members here.
     SplitBrainJoin(usize),
     /// To the smaller part, and within it: "join this one".
     Merge(NodeId),
@@ -72,7 +71,7 @@ pub enum Message {
 pub struct Article {
     config: Config,
     membership: Option<Membership>,
-    /// When each was heard last. Who is not in here is not monitored.
+    /// The time of the last message of each member. A node that is missing here is not monitored.
     heard: BTreeMap<NodeId, Instant>,
     joins: NodeId,
     wake_at: Instant,
@@ -99,7 +98,8 @@ impl Protocol for Article {
                 self.campaigning = true;
                 self.join(now, self.config.seed);
             }
-            // What was sent before the seed could be reached is sent now, as by any library of sockets.
+            // Messages that were queued before the seed could be reached are sent now, as any library of
+            // sockets does.
             Input::Evidence(Evidence::Connected(peer))
                 if self.membership.is_none() && peer.identity.node == self.joins =>
             {
@@ -159,16 +159,16 @@ impl Article {
         }
     }
 
-    /// Whether it asks to join.
+    /// True if it asks to join.
     #[must_use]
     pub const fn joins(&self) -> bool {
         self.membership.is_none()
     }
 
-    /// Whether a request is served, as the article has it: with more members than the minimum.
+    /// Checks that a request is served, as the article has it: with more members than the minimum.
     ///
     /// # Errors
-    /// That there are not enough.
+    /// If there are not enough members.
     pub fn admit(&self) -> Result<(), String> {
         let live = self.membership.as_ref().map_or(0, |membership| membership.live.len());
         let minimum = self.config.minimum;
@@ -236,7 +236,7 @@ impl Article {
             }
             (Message::Merge(into), Some(_)) if self.leads => self.merge_into(now, into),
             (Message::Merge(into), Some(_)) => self.join(now, into),
-            // It has none to speak of.
+            // It has no membership yet.
             (
                 Message::JoinRequest | Message::Heartbeat(_) | Message::SplitBrainJoin(_) | Message::Merge(_),
                 None,
@@ -273,7 +273,8 @@ impl Article {
         }
     }
 
-    /// Whoever is the oldest in its own membership leads; there is no event for that in the article.
+    /// Reports a change of the leader: the oldest node in its own membership. The article has no event for
+    /// it.
     fn tell_leader(&mut self) {
         let oldest = self.membership.as_ref().and_then(Membership::oldest);
         let leads = oldest == Some(self.config.me.node);
@@ -287,7 +288,7 @@ impl Article {
         self.leads = leads;
         if oldest != self.told_leader {
             self.told_leader = oldest;
-            // Which life of its process leads, nobody here knows.
+            // The incarnation of the leader is not known here.
             let incarnation = self.config.me.incarnation;
             let leader = oldest.map(|node| Leader { identity: Identity { node, incarnation }, term });
             self.outputs.push_back(Output::Event(Event::LeaderChanged(leader)));

@@ -1,38 +1,40 @@
-//! Who believes to lead, and from when until when, in true time: what the invariants are judged by.
+//! Beliefs in leadership, each with its beginning and end in true time: the basis on which invariants are
+//! judged.
 //!
 //! A belief is in force while its work may still run: from `Elected` until the work has drained, or until
-//! `valid_until` on the leader's own clock. That a node was deposed does not end its work at that moment; it
-//! is given the time to drain. So what is judged here is stricter than what the node itself would say.
+//! `valid_until` on the leader's own clock. The work of a deposed node does not end at that moment; it is
+//! given the time to drain. So this is stricter than the node's own view.
 
 use primacy_core::{Event, Identity, Instant, Mandate, Reason, Term};
 
 use crate::clock::{Clock, Moment};
 
-/// How far a belief has come.
+/// The stage of a belief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It leads.
     Leading,
     /// It was told to drain.
     Resigning,
-    /// The machine says that it leads no more; the work may not have ended yet.
+    /// The machine does not lead any more; the work may not have ended yet.
     Deposed,
 }
 
-/// One leadership of one process life, as that process sees it.
+/// One leadership of one process, as that process sees it.
 #[derive(Clone, Debug)]
 pub struct Belief {
-    /// Who.
+    /// The process.
     pub who: Identity,
     /// Its term.
     pub term: Term,
-    /// What it was given.
+    /// The mandate.
     pub mandate: Mandate,
-    /// Which leadership of the world this is, counted from 1; the order of leaderships that have no token.
+    /// The number of this leadership in the world, counted from 1; the order of leaderships that have no
+    /// token.
     pub ordinal: u64,
     /// Its end on its own clock.
     pub valid_until: Instant,
-    /// How far it has come.
+    /// Its stage.
     pub stage: Stage,
     by_clock: Moment,
     /// The work has ended, or will have ended, by then.
@@ -43,18 +45,18 @@ pub struct Belief {
 #[derive(Clone, Debug, Default)]
 pub struct Beliefs {
     open: Vec<Belief>,
-    /// How many there have been.
+    /// The number of beliefs so far.
     pub count: u64,
 }
 
 impl Belief {
-    /// When it ends, if nothing happens.
+    /// Returns the moment at which it ends, if nothing happens.
     #[must_use]
     pub fn until(&self) -> Moment {
         self.by_clock.min(self.work_until)
     }
 
-    /// Whether the work may be running.
+    /// True if the work may be running.
     #[must_use]
     pub fn in_force(&self, now: Moment) -> bool {
         now < self.until()
@@ -67,17 +69,17 @@ impl Beliefs {
         self.open.iter().filter(move |belief| belief.in_force(now))
     }
 
-    /// What this process life believes, if it was not deposed.
+    /// Returns the belief of this process, unless it was deposed.
     #[must_use]
     pub fn of(&self, who: Identity) -> Option<&Belief> {
         self.open.iter().find(|belief| belief.who == who && belief.stage != Stage::Deposed)
     }
 
-    /// Takes in what a machine told its application. `drained_by` is when the work that this event ends will
-    /// have ended.
+    /// Records an event that a machine reports to its application. `drained_by` is the time by which the work
+    /// that this event ends will have ended.
     ///
     /// # Errors
-    /// What is wrong, if the machine tells things in an order that the contract does not know.
+    /// If the order of the machine's events breaks the contract.
     pub fn told(
         &mut self,
         now: Moment,
@@ -152,28 +154,28 @@ impl Beliefs {
         self.open.iter_mut().find(|belief| belief.who == who && belief.stage != Stage::Deposed)
     }
 
-    /// The work of what this process life leads has ended; that of an earlier leadership, from which it was deposed, has not
-    /// by that.
+    /// Records that the work of this process's current leadership has ended; the work of an earlier
+    /// leadership, from which it was deposed, has not.
     pub fn drained(&mut self, now: Moment, who: Identity) {
         if let Some(belief) = self.open_of(who) {
             belief.work_until = belief.work_until.min(now);
         }
     }
 
-    /// All work of this process life has ended.
+    /// Records that all work of this process has ended.
     pub fn work_ended(&mut self, now: Moment, who: Identity) {
         for belief in self.open.iter_mut().filter(|belief| belief.who == who) {
             belief.work_until = belief.work_until.min(now);
         }
     }
 
-    /// The process life is gone, and all its work.
+    /// Records that the process and all its work are gone.
     pub fn gone(&mut self, now: Moment, who: Identity) {
         self.work_ended(now, who);
         self.open.retain(|belief| belief.who != who);
     }
 
-    /// The clock of this process life goes otherwise from now on.
+    /// Records that the clock of this process has changed.
     pub fn clock_changed(&mut self, clock: &Clock, who: Identity) {
         for belief in self.open.iter_mut().filter(|belief| belief.who == who) {
             belief.by_clock = clock.when(belief.valid_until);

@@ -1,8 +1,8 @@
-//! Those who ask nodes for what the nodes keep together: what they have asked and not been told, and the sessions that they keep
+//! Clients of the nodes' replicated state: their requests without an answer, and the sessions that they keep
 //! alive.
 //!
-//! A client asks one node. If that node dies, whoever has asked it never learns what came of it. Only sessions outlive nodes: they
-//! are kept alive at any other one.
+//! A client asks one node. If that node dies, the client never learns the result. Only sessions outlive
+//! nodes: they are kept alive at any other one.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::world::{Happening, World};
 /// The keys of the clients that are drawn: few, so that they meet.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// How much of the past the drawn clients leave in the map, so that it stays small.
+/// Limits of the drawn clients' map: little history, so that it stays small.
 const FEW: Limits = Limits {
     history_changes: 16,
     ..Limits { quota: Limits::QUOTA, history_bytes: 4_096, history_changes: 0 }
@@ -36,18 +36,18 @@ const FEW: Limits = Limits {
 /// A session is kept alive so many times in the time that it lives.
 const KEPT_TIMES: u64 = 3;
 
-/// What a client wants of a node.
+/// A client's request to a node.
 #[derive(Clone, Debug)]
 pub enum Wanted {
-    /// To have this done.
+    /// Apply a command.
     Command(Command),
-    /// To read this, as it is after all that was answered before.
+    /// Read, linearizably after all that was answered before.
     Read(Operation),
-    /// To know of a session, or to keep it alive.
+    /// Look a session up, or keep it alive.
     Session(SessionId, Keep),
-    /// An operator: to have this of the voters.
+    /// Change the voters, as an operator.
     Revise(Wish),
-    /// An operator: to have the node take its log for whole, which it has lost.
+    /// Accept the loss of a log as if it were whole, as an operator.
     AcceptLoss,
 }
 
@@ -57,7 +57,7 @@ pub struct Clients {
     next: u64,
     open: BTreeMap<Ticket, Open>,
     sessions: BTreeMap<SessionId, Kept>,
-    /// What was last written to a key, as far as any client was told.
+    /// The last value written to each key, as far as any client was told.
     known: BTreeMap<Bytes, Bytes>,
     values: u64,
     next_session: i64,
@@ -75,48 +75,49 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     seat: Seat,
-    /// The process life by which a node is up, which is the only one that keeps it alive.
+    /// The process by which a node is up, the only one that keeps the session alive.
     life: Option<u64>,
     time_to_live: Duration,
-    /// It is to be kept alive.
+    /// True if it is to be kept alive.
     wanted: bool,
 }
 
 impl Clients {
-    /// A process is gone, and with it whatever it would have answered.
+    /// Records that a process is gone, and with it all its answers.
     pub(crate) fn gone(&mut self, life: u64) {
         self.open.retain(|_, open| open.life != life);
         self.sessions.retain(|_, kept| kept.life != Some(life));
     }
 
-    /// A question that was asked of one of these nodes before this moment and is not answered, and of which one.
+    /// Returns a question that was asked of one of these nodes before this moment and is not answered, with
+    /// its node.
     #[must_use]
     fn waits_since(&self, moment: Moment, seats: impl Fn(Seat) -> bool) -> Option<(Seat, String)> {
-        // What an operator asks and is lost on the way is not asked again.
+        // An operator's request that is lost on the way is not asked again.
         let counts = |open: &Open| !matches!(open.wanted, Wanted::Revise(_)) && seats(open.seat);
         let waits = self.open.values().find(|open| open.since < moment && counts(open));
         waits.map(|open| (open.seat, asked_text(&open.wanted)))
     }
 
-    /// Whether somebody keeps this session alive.
+    /// True if a client keeps this session alive.
     #[must_use]
     pub fn keep(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(|kept| kept.wanted)
     }
 
-    /// Nobody keeps this session alive any more. `false` if nobody did.
+    /// Stops keeping this session alive. Returns false if no client did.
     pub fn let_go(&mut self, session: SessionId) -> bool {
         let kept = self.sessions.get_mut(&session).filter(|kept| kept.wanted);
         kept.map(|kept| kept.wanted = false).is_some()
     }
 
-    /// The session by which this process life of a node is up, as far as it was told.
+    /// Returns the session by which this process of a node is up, as far as it was told.
     #[must_use]
     pub fn session_of(&self, life: u64) -> Option<SessionId> {
         self.sessions.iter().find(|(_, kept)| kept.life == Some(life)).map(|(&session, _)| session)
     }
 
-    /// The sessions that are kept alive.
+    /// Returns the sessions that are kept alive.
     pub fn kept(&self) -> impl Iterator<Item = SessionId> {
         self.sessions.iter().filter(|(_, kept)| kept.wanted).map(|(&session, _)| session)
     }
@@ -154,7 +155,7 @@ pub fn swap(key: &str, expected: Bytes, value: Bytes) -> Operation {
 #[must_use]
 pub fn delete(key: &str, number: u64) -> Operation {
     let keys = Keys::One(key.as_bytes().into());
-    // All entries were changed after that, and what is not there was never changed.
+    // Every entry was changed after that version, and a missing key has no change at all.
     let number = -1 - i64::try_from(number).unwrap_or(i64::MAX - 1);
     Operation::Transaction(Transaction {
         comparisons: vec![Comparison {
@@ -168,7 +169,7 @@ pub fn delete(key: &str, number: u64) -> Operation {
 }
 
 impl<A: Algorithm> World<A> {
-    /// A client asks a node, if it runs.
+    /// Sends a client's request to a node. Returns false if the node does not run.
     pub fn ask(&mut self, seat: Seat, wanted: Wanted) -> bool {
         let Some(process) = self.process(seat) else { return false };
         let (who, life) = (process.me, process.life);
@@ -190,7 +191,7 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// A node answers a client.
+    /// Takes a node's answer to a client.
     pub(crate) fn answered(&mut self, seat: Seat, answer: &Answer) {
         let ticket = match answer {
             Answer::Written(ticket, _)
@@ -239,7 +240,7 @@ impl<A: Algorithm> World<A> {
         self.learn(seat, &open.wanted, answer);
     }
 
-    /// What clients make of an answer.
+    /// Updates the knowledge of the clients by an answer.
     fn learn(&mut self, seat: Seat, wanted: &Wanted, answer: &Answer) {
         match (wanted, answer) {
             (Wanted::Command(Command::Operate(Operation::Write(write))), Answer::Written(_, outcome))
@@ -283,11 +284,11 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// It is time to keep a session alive.
+    /// Sends the keep-alive of a session.
     pub(crate) fn keep_alive(&mut self, session: SessionId) {
         let Some(kept) = self.clients.sessions.get(&session).filter(|kept| kept.wanted) else { return };
         let home = kept.seat;
-        // Nobody tells a node that does not vote who leads.
+        // A node that does not vote is not told the leader.
         let serves =
             |&seat: &Seat| self.process(seat).is_some_and(|process| !process.paused) && self.votes(seat);
         let others = self.seats().filter(|_| kept.life.is_none());
@@ -297,12 +298,12 @@ impl<A: Algorithm> World<A> {
         self.plan_keeping(session);
     }
 
-    /// A client keeps a session alive from now on, which lives for so long without that. It may not have begun yet.
+    /// Keeps a session alive from now on, which lives for so long without that. It may not have begun yet.
     pub fn keep_from_now_on(&mut self, seat: Seat, session: SessionId, time_to_live: Duration) {
         self.clients.sessions.insert(session, Kept { seat, life: None, time_to_live, wanted: true });
     }
 
-    /// A client of some node asks for something.
+    /// Sends a drawn request to a drawn node.
     pub fn ask_something(&mut self) {
         let count = self.seats().count();
         let seat = Seat(self.drawn(count));
@@ -312,7 +313,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// One of this many, which are not none.
+    /// Draws one of this many, at least one.
     fn drawn(&mut self, count: usize) -> usize {
         usize::try_from(self.rng.up_to(count.saturating_sub(1) as u64)).unwrap_or(0)
     }
@@ -356,8 +357,8 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Whether what the nodes keep is as it should be once nothing is wrong: each has all of it, whatever was asked before `begin`
-    /// is answered, and the sessions that nobody keeps alive have ended.
+    /// Checks the replicated state once nothing is wrong: each node has all of it, every question asked
+    /// before `begin` is answered, and sessions that no client keeps alive have ended.
     pub(crate) fn keeps_up(&self, begin: Moment, without: Option<Seat>) -> Result<(), String> {
         let Some(leader) = self.leaders().next() else { return Err("nobody leads".to_owned()) };
         let voters = self.voters_of(leader);
@@ -403,7 +404,7 @@ impl<A: Algorithm> World<A> {
     }
 }
 
-/// To keep sessions alive is said all the time.
+/// Returns the trace level of a request; keep-alives are sent all the time.
 const fn level(wanted: &Wanted) -> Level {
     match wanted {
         Wanted::Session(_, Keep::Alive) => Level::Heartbeat,
@@ -423,7 +424,7 @@ fn asked_text(wanted: &Wanted) -> String {
     }
 }
 
-/// What an operator wants of the voters, for people.
+/// Returns an operator's wish for the voters as text for people.
 #[must_use]
 pub fn wish_text(wish: &Wish) -> String {
     match wish {
@@ -432,7 +433,7 @@ pub fn wish_text(wish: &Wish) -> String {
     }
 }
 
-/// How it stands with that, for people.
+/// Returns the progress of such a wish as text for people.
 #[must_use]
 pub fn progress_text(progress: Progress) -> String {
     match progress {
@@ -452,7 +453,7 @@ pub fn progress_text(progress: Progress) -> String {
     }
 }
 
-/// A command, for people.
+/// Returns a command as text for people.
 #[must_use]
 pub fn command_text(command: &Command) -> String {
     match command {
@@ -547,7 +548,7 @@ fn outcome_text(outcome: &Outcome) -> String {
     format!("{text}version {}", outcome.version)
 }
 
-/// What came of a request, for people.
+/// Returns the result of a request as text for people.
 #[must_use]
 pub fn applied_text(applied: &Applied) -> String {
     match applied {
@@ -556,7 +557,7 @@ pub fn applied_text(applied: &Applied) -> String {
     }
 }
 
-/// How far a log is, and what is in the map, for people.
+/// Returns the end of the log and the contents of the map as text for people.
 #[must_use]
 pub fn state_text(machine: &Metadata) -> String {
     let replica = machine.replica();

@@ -11,7 +11,7 @@ const PPM: u64 = 1_000_000;
 pub struct Moment(u64);
 
 impl Moment {
-    /// What never comes.
+    /// A moment that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// From nanoseconds since the world began.
@@ -32,7 +32,7 @@ impl Moment {
         Self(self.0.saturating_add(duration.as_nanos()))
     }
 
-    /// How long ago `earlier` was; zero if it is not in the past.
+    /// The time since `earlier`; zero if it is not in the past.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -68,17 +68,17 @@ impl Clock {
         Self { changed_at: Moment(0), reading: reading.as_nanos(), rate: PPM }
     }
 
-    /// What it shows at `moment`, rounded down.
+    /// Returns the reading at `moment`, rounded down.
     #[must_use]
     pub fn read(&self, moment: Moment) -> Instant {
         let passed = moment.0.saturating_sub(self.changed_at.0);
-        // In parts, for a division of 128 bits is the slowest thing in the world.
+        // Computed in parts, because a division of 128 bits is the slowest operation in the world.
         let (millions, rest) = (passed / PPM, passed % PPM);
         let shown = millions.saturating_mul(self.rate).saturating_add(rest * self.rate / PPM);
         Instant::from_nanos(self.reading.saturating_add(shown))
     }
 
-    /// The first moment at which it shows `instant` or more, if it goes on as it does.
+    /// Returns the first moment at which it shows `instant` or more, if its rate does not change.
     #[must_use]
     pub fn when(&self, instant: Instant) -> Moment {
         if instant.as_nanos() <= self.reading {
@@ -93,28 +93,29 @@ impl Clock {
         Moment(self.changed_at.0.saturating_add(passed))
     }
 
-    /// From `now` on it runs this many parts per million faster than true, or slower; it does not go backwards.
+    /// Sets the rate from `now` on, in parts per million faster or slower than true; it does not go
+    /// backwards.
     pub fn set_rate(&mut self, now: Moment, ppm: i32) {
         self.reading = self.read(now).as_nanos();
         self.changed_at = now;
-        // Faster than a thousand times true no clock goes; so nothing overflows.
+        // No clock goes faster than a thousand times true, so nothing overflows.
         self.rate = PPM.saturating_add_signed(i64::from(ppm)).min(1_000 * PPM);
     }
 
-    /// Whether it stands still.
+    /// True if it stands still.
     #[must_use]
     pub const fn is_frozen(&self) -> bool {
         self.rate == 0
     }
 
-    /// It stands still, as in a machine that was frozen whole.
+    /// Stops it, as in a machine that was frozen whole.
     pub fn freeze(&mut self, now: Moment) {
         self.reading = self.read(now).as_nanos();
         self.changed_at = now;
         self.rate = 0;
     }
 
-    /// It jumps ahead.
+    /// Makes it jump ahead.
     pub fn jump(&mut self, now: Moment, by: Duration) {
         self.reading = self.read(now).after(by).as_nanos();
         self.changed_at = now;

@@ -1,11 +1,11 @@
-//! What a run has met: how often each fault struck, and how often each branch that matters was taken.
+//! Counters of a run: how often each fault struck, and how often each branch that matters was taken.
 //!
-//! A search that never met a fault says nothing about it. So each election lists what a search of many seeds must
-//! have met ([`Algorithm::must_meet`]), and a search fails if one of these
-//! counters has stayed at zero. A name that is misspelt anywhere stays at zero too.
+//! A search that never met a fault says nothing about it. So each election lists the names that a search of
+//! many seeds must have met ([`Algorithm::must_meet`]), and a search fails if one of these counters has
+//! stayed at zero. A name that is misspelt anywhere stays at zero too.
 //!
-//! A fault is counted where it takes effect and not where it is drawn: a link that is cut, with each packet that it keeps; a
-//! full disk, when something is written to it.
+//! A fault is counted where it takes effect and not where it is drawn: a cut link, with each packet that it
+//! drops; a full disk, when something is written to it.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -17,54 +17,54 @@ use crate::network::{Fate, Host, Remark, STORE};
 use crate::partition::Shape;
 use crate::world::World;
 
-/// The answers of one who hears a leader to one who does not, in each election among peers.
+/// The answers of a node that hears a leader to one that does not, in each election among peers.
 const KEEPS_THE_LEADER: [&str; 2] = ["pre-vote refused: hears a leader", "elect answered: hears a leader"];
 
-/// How often each thing was met.
+/// The number of times that each name was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     met: BTreeMap<&'static str, u64>,
 }
 
 impl Counters {
-    /// It was met once more.
+    /// Counts one more.
     pub fn count(&mut self, what: &'static str) {
         *self.met.entry(what).or_default() += 1;
     }
 
-    /// How often it was met.
+    /// Returns the count of this name.
     #[must_use]
     pub fn of(&self, what: &str) -> u64 {
         self.met.get(what).copied().unwrap_or_default()
     }
 
-    /// Adds what another run has met.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (&what, count) in &other.met {
             *self.met.entry(what).or_default() += count;
         }
     }
 
-    /// All that was met, in the order of the names.
+    /// Returns all counts, in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.met.iter().map(|(&what, &count)| (what, count))
     }
 
-    /// What of this list was never met.
+    /// Returns the names of this list that were never met.
     #[must_use]
     pub fn missing(&self, must: &[&'static str]) -> Vec<&'static str> {
         must.iter().copied().filter(|what| self.of(what) == 0).collect()
     }
 }
 
-/// How many messages have left their hosts: those of machines and of undertakers, and the store's answers. One that is lost on its
-/// way has left; one for which there is no connection has not. What a guardian tells of a death is none, nor is what a store tells
-/// of a change.
+/// The number of messages that have left their hosts: those of machines and of undertakers, and the store's
+/// answers. A message that is lost on its way has left; one without a connection has not. A guardian's notice
+/// of a death does not count, nor does a store's notice of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// All of them.
     pub all: u64,
-    /// Those that are not said all the time; see [`Algorithm::is_routine`].
+    /// Those that are not routine; see [`Algorithm::is_routine`].
     pub beyond_routine: u64,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Counters {
 }
 
 impl<A: Algorithm> World<A> {
-    /// Takes note of what is remarkable about a packet.
+    /// Counts the remarkable properties of a packet.
     pub(crate) fn met(&mut self, message: &A::Message, fate: Fate, (from, to): (Host, Host)) {
         if fate.remark != Some(Remark::Unconnected) {
             self.sent.all += 1;
@@ -111,14 +111,14 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Takes note of what the store met while it served a request.
+    /// Counts an event that the store met while it served a request.
     pub(crate) fn met_by_store(&mut self, met: Option<&'static str>) {
         if let Some(met) = met {
             self.counters.count(met);
         }
     }
 
-    /// Takes note of what arrives that was told of a node.
+    /// Counts evidence about a node when it arrives.
     pub(crate) fn met_evidence(&mut self, evidence: &Evidence) {
         if let Evidence::Died(dead) = *evidence {
             let lives = |seat| self.process(seat).is_some_and(|it| it.me.node == dead.node && it.me != dead);
@@ -128,10 +128,10 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Takes note that somebody was elected, and where that is not easy.
+    /// Counts an election, and the partitions under which it is not easy.
     pub(crate) fn met_elected(&mut self) {
         self.counters.count("elected");
-        // Where no packet was kept, the nodes have nothing to say to each other.
+        // Where no packet was dropped, the nodes had nothing to send across the partition.
         let shape = self.network.shape().filter(|shape| self.counters.of(shape.name()) > 0);
         match shape {
             Some(Shape::QuorumLoss) => self.counters.count("partition: elected in a quorum loss"),
@@ -142,7 +142,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Takes note of the end of a leadership.
+    /// Counts the end of a leadership.
     pub(crate) fn met_deposed(&mut self, reason: Reason) {
         self.counters.count(match reason {
             Reason::Resigned => "deposed: resigned",

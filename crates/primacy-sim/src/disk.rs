@@ -1,4 +1,4 @@
-//! A node's disk: one durable slot, the count of its starts, and what can go wrong with them.
+//! A node's disk: one durable slot, the count of its starts, and its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,46 +6,46 @@ use primacy_core::Duration;
 
 use crate::node::Seat;
 
-/// What becomes of a write that a crash meets.
+/// The outcome of a write that a crash meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetByCrash {
-    /// Nothing of it is found afterwards.
+    /// The write is lost.
     Lost,
-    /// It is found afterwards, though nobody was told.
+    /// The write is found afterwards, although the process never learned that it was done.
     Kept,
 }
 
-/// What a node remembers of the disk of another one.
+/// One node's record of another node's disk.
 #[derive(Clone, Debug, Default)]
 pub struct PeerDisk {
-    /// The id of the one that counts.
+    /// The id of the current disk.
     pub id: u64,
-    /// An operator has readmitted that node with it.
+    /// True if an operator has readmitted that node with it.
     pub readmitted: bool,
-    /// Those that were replaced, which never come back.
+    /// The replaced disks, which never come back.
     pub former: BTreeSet<u64>,
 }
 
 /// The disk of one node.
 #[derive(Clone, Debug)]
 pub struct Disk<D> {
-    /// Its place among the disks that the node has had, from 1 on.
+    /// Its number among the disks that the node has had, from 1 on.
     pub number: usize,
     /// The random number that was made with the state directory, by which a wiped disk is noticed.
     pub id: u64,
-    /// How often a process has started from it.
+    /// The number of processes that have started from it.
     pub starts: u64,
-    /// What all that was written comes to.
+    /// The accumulated contents of all writes.
     pub slot: Option<D>,
-    /// What that was before the last write, where that would replace it as a whole.
+    /// The contents before the last write, where a write replaces all of them.
     pub before: Option<D>,
-    /// How often something was written.
+    /// The number of writes.
     pub writes: u64,
     /// The disks of the other nodes, as this node knows them.
     pub peers: BTreeMap<Seat, PeerDisk>,
-    /// How long a write takes until it would survive a power cut.
+    /// The time that a write takes until it would survive a power cut.
     pub latency: Duration,
-    /// Every write fails, as on a full disk.
+    /// True if every write fails, as on a full disk.
     pub failing: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with nodes, and how others learn of it: crashes, pauses, restarts, connections, guardians.
+//! Faults of nodes, and their detection by others: crashes, pauses, restarts, connections, guardians.
 
 use primacy_core::{Command, Duration, Endpoint, Evidence, Identity, Input, Peer};
 
@@ -10,22 +10,23 @@ use crate::node::Seat;
 use crate::trace::{Level, Turn};
 use crate::world::{Happening, World};
 
-/// How often a guardian repeats what was lost on the way.
+/// The time after which a guardian repeats a lost notice.
 const TELL_AGAIN: Duration = Duration::from_millis(50);
 
-/// What crashes.
+/// The extent of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The node's process: its connections close, and its guardian ends its work and tells the others.
     Process,
-    /// The process and its guardian: the connections close, the work dies with the guardian, and nobody tells.
+    /// The process and its guardian: the connections close, the work dies with the guardian, and no death is
+    /// reported.
     ProcessAndGuardian,
-    /// The whole host: nothing closes, and nobody tells.
+    /// The whole host: nothing closes, and no death is reported.
     Host,
 }
 
 impl<A: Algorithm> World<A> {
-    /// Something crashes; everything that is not on the disk is lost.
+    /// Crashes a node; everything that is not on the disk is lost.
     pub fn crash(&mut self, seat: Seat, what: Crash, met: MetByCrash) {
         let Some(process) = self.seats[seat.0].take() else { return };
         let text = match what {
@@ -96,7 +97,7 @@ impl<A: Algorithm> World<A> {
         self.give(to, Input::Evidence(Evidence::Disconnected(name)));
     }
 
-    /// A proxy between two nodes closes their connection; they make it again.
+    /// Closes the connection of two nodes, as a proxy between them may; they make it again.
     pub fn close(&mut self, a: Seat, b: Seat) {
         let hosts = (self.host(a), self.host(b));
         if self.network.connection(hosts.0, hosts.1).is_none() {
@@ -110,7 +111,7 @@ impl<A: Algorithm> World<A> {
         self.plan(self.conditions.reconnect, Happening::Reconnect { seats: (a, b) });
     }
 
-    /// The guardian has ended the work of its dead node; only then it tells the others.
+    /// Records that the guardian has ended the work of its dead node; only then it tells the others.
     pub(crate) fn work_killed(&mut self, seat: Seat, dead: Identity) {
         self.beliefs.gone(self.now, dead);
         if !self.node(seat).guarded {
@@ -134,7 +135,7 @@ impl<A: Algorithm> World<A> {
         }
         let (a, b) = (self.host(guardian_of), self.host(to));
         let fate = self.network.fate(a, b, "Died", &mut self.rng);
-        // A connection repeats what was lost; it tells everything once.
+        // A connection repeats lost packets, so it delivers everything once.
         match fate.arrivals[0] {
             Some(delay) => {
                 self.counters.count("death told");
@@ -145,7 +146,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Only the guardian of a node crashes: the node sees it, ends its work, resigns, and starts a new one.
+    /// Crashes only the guardian of a node: the node sees it, ends its work, resigns, and starts a new one.
     pub fn crash_guardian(&mut self, seat: Seat) {
         self.trace_node(seat, Level::Event, || "loses its guardian".to_owned());
         self.counters.count("fault: crash of a guardian");
@@ -158,14 +159,14 @@ impl<A: Algorithm> World<A> {
         self.give(seat, Input::Command(Command::Resign));
     }
 
-    /// A crashed node starts again; without its disk, if `disk_lost`.
+    /// Starts a crashed node again; without its disk, if `disk_lost`.
     pub fn restart(&mut self, seat: Seat, disk_lost: bool) {
         if self.process(seat).is_some() {
             return;
         }
         if disk_lost {
             let id = self.rng.next_u64();
-            // The operator who puts an empty one in names the voters of now.
+            // The operator who puts an empty disk in configures the current voters.
             let voters = self.newest_voters();
             let node = self.node_mut(seat);
             node.voters = voters;
@@ -180,7 +181,8 @@ impl<A: Algorithm> World<A> {
         self.start(seat);
     }
 
-    /// A crashed node starts again, and only its log is gone from its disk. `false` if it runs, or keeps no log.
+    /// Starts a crashed node again with only the log gone from its disk. Returns false if it runs, or keeps
+    /// no log.
     pub fn restart_without_log(&mut self, seat: Seat) -> bool {
         let can = self.process(seat).is_none() && A::lose_log(&mut self.node_mut(seat).disk.slot);
         if can {
@@ -191,8 +193,8 @@ impl<A: Algorithm> World<A> {
         can
     }
 
-    /// A crashed node starts again with a disk that it had before, in place of the one that it had last. `false` if it
-    /// runs, or has no such disk.
+    /// Starts a crashed node again with a disk that it had before, in place of the last one. Returns false if
+    /// it runs, or has no such disk.
     pub fn restart_with(&mut self, seat: Seat, number: usize) -> bool {
         let runs = self.process(seat).is_some();
         let node = self.node_mut(seat);
@@ -207,8 +209,8 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// The newest of a node's two slots has rotted, so the one before it is used: what no election survives that rests on
-    /// what stands there.
+    /// Makes the newest of a node's two slots rot, so that the one before it is used. No election survives
+    /// this that relies on the lost slot.
     pub fn rot(&mut self, seat: Seat) {
         self.counters.count("fault: disk rotten");
         let disk = &mut self.node_mut(seat).disk;
@@ -216,7 +218,7 @@ impl<A: Algorithm> World<A> {
         self.trace_node(seat, Level::Event, || "finds its newest slot rotten".to_owned());
     }
 
-    /// A process is stopped, as by SIGSTOP: what comes, waits. Its clock goes on.
+    /// Pauses a process, as by SIGSTOP: its inputs wait, and its clock goes on.
     pub fn pause(&mut self, seat: Seat) {
         if let Some(process) = &mut self.seats[seat.0] {
             process.paused = true;
@@ -225,7 +227,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// It goes on.
+    /// Resumes a paused process.
     pub fn resume(&mut self, seat: Seat) {
         if let Some(process) = self.seats[seat.0].as_mut().filter(|process| process.paused) {
             process.paused = false;
@@ -235,7 +237,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// A whole machine stands still, and its clock with it: what no lease can survive.
+    /// Freezes a whole machine with its clock, which no lease can survive.
     pub fn freeze(&mut self, seat: Seat) {
         let now = self.now;
         self.pause(seat);
@@ -244,13 +246,13 @@ impl<A: Algorithm> World<A> {
         self.clock_changed(seat);
     }
 
-    /// It goes on as if no time had passed.
+    /// Thaws a frozen machine, which goes on as if no time had passed.
     pub fn thaw(&mut self, seat: Seat) {
         self.set_rate(seat, 0);
         self.resume(seat);
     }
 
-    /// A clock runs this much faster than true.
+    /// Makes a clock run this much faster than true.
     pub fn set_rate(&mut self, seat: Seat, ppm: i32) {
         let now = self.now;
         self.counters.count("fault: clock runs otherwise");
@@ -258,7 +260,7 @@ impl<A: Algorithm> World<A> {
         self.clock_changed(seat);
     }
 
-    /// A clock jumps ahead.
+    /// Makes a clock jump ahead.
     pub fn jump(&mut self, seat: Seat, by: Duration) {
         let now = self.now;
         self.counters.count("fault: clock jumps");
@@ -290,7 +292,7 @@ impl<A: Algorithm> World<A> {
         Some(if self.host(a) < self.host(b) { (one, other) } else { (other, one) })
     }
 
-    /// Two nodes try to connect, if they can and are not connected already.
+    /// Connects two nodes, if they can and are not connected already.
     pub(crate) fn connect(&mut self, a: Seat, b: Seat) {
         let (host_a, host_b) = (self.host(a), self.host(b));
         let Some(lives) = self.lives(a, b).filter(|_| a != b) else { return };
@@ -300,7 +302,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// All that are not connected try to connect.
+    /// Connects all nodes that are not connected.
     pub fn connect_all(&mut self) {
         for a in self.seats() {
             for b in self.seats().filter(|&b| a < b) {
@@ -351,7 +353,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Lets a node know whose disk is not the one that `by` knew.
+    /// Reports to a node that its disk is not the one that `by` knew.
     fn report_disk(&mut self, seat: Seat, by: Seat) {
         let (id, name) = (self.node(seat).disk.id, self.node(by).name);
         let known = self.node(by).disk.peers.get(&seat).filter(|known| known.id != id);
@@ -374,7 +376,7 @@ impl<A: Algorithm> World<A> {
         shake_hands(&hello_b, &hello_a, known(b, a))
     }
 
-    /// Whether its election would miss what is on its disk, and every other node would notice.
+    /// True if its election would miss the contents of its disk, and every other node would notice.
     #[must_use]
     pub fn is_known_to_all(&self, seat: Seat) -> bool {
         let reports = self.process(seat).is_some_and(|process| A::term_to_report(&process.machine).is_some());
@@ -382,14 +384,14 @@ impl<A: Algorithm> World<A> {
         reports && others.all(|other| self.node(other).disk.peers.contains_key(&seat))
     }
 
-    /// Whether `by` knows that the disk of a node was replaced by another one.
+    /// True if `by` knows that the disk of a node was replaced by another one.
     #[must_use]
     pub fn is_former(&self, seat: Seat, by: Seat) -> bool {
         let known = self.node(by).disk.peers.get(&seat);
         known.is_some_and(|known| known.former.contains(&self.node(seat).disk.id))
     }
 
-    /// Whether `by` would take that node back.
+    /// True if `by` would readmit that node.
     #[must_use]
     pub fn would_readmit(&self, seat: Seat, by: Seat) -> bool {
         self.can_tell_terms(by) && seat != by && !self.is_former(seat, by)
@@ -399,9 +401,9 @@ impl<A: Algorithm> World<A> {
         self.process(by).is_some_and(|process| A::term_to_report(&process.machine).is_some())
     }
 
-    /// An operator takes back a node that has lost its disk: `by` knows it with its new one from now on. `false` if `by`
-    /// refuses, because it does not run, or has lost its own disk and cannot tell anything of terms; or because the disk
-    /// is none of a node that lost one, but one that was replaced.
+    /// Readmits a node that has lost its disk, as an operator: `by` knows it with its new one from now on.
+    /// Returns false if `by` refuses: it does not run, or has lost its own disk and cannot report terms, or
+    /// the disk is not new but one that was replaced.
     pub fn readmit(&mut self, seat: Seat, by: Seat) -> bool {
         if !self.can_tell_terms(by) || seat == by {
             return false;
@@ -430,7 +432,7 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// What one that was readmitted hears first over a connection.
+    /// Reports the first term, and the voters, to a readmitted node over a new connection.
     fn report_term(&mut self, by: Seat, to: Seat) {
         let reports = self.node(by).disk.peers.get(&to).is_some_and(|known| known.readmitted);
         let term = self.process(by).and_then(|process| A::term_to_report(&process.machine));

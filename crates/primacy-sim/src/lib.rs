@@ -1,4 +1,4 @@
-//! A deterministic world for the state machines of `primacy-core`, and the stories that are told in it.
+//! A deterministic world for the state machines of `primacy-core`, and the stories that run in it.
 //!
 //! Everything in a run follows from its seed: there is no clock, no entropy and no thread in here. Start
 //! reading at [`world`], which runs the real machines as a driver would; then [`story`], which lists the

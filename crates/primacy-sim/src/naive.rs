@@ -1,7 +1,7 @@
 //! The naive election with which the BlazingMQ article begins, so that its four problems can be watched.
 //!
-//! Assumes   what no network gives: one proposal at a time, and nobody who comes late.
-//! Promises  nothing. What is wrong with it, in the article's order:
+//! Assumes   what no network gives: one proposal at a time, and no late messages or nodes.
+//! Promises  nothing. Its faults, in the article's order:
 //!           1. concurrent proposals: nothing tells a node that it has already said yes to another;
 //!           2. unneeded proposals: nothing tells it that the leader it follows is the one to keep;
 //!           3. stale leaders: of two that show themselves, nothing tells which one is the old one;
@@ -19,28 +19,28 @@ use primacy_core::{
     Reason, Term,
 };
 
-/// Who takes part, and how patient they are.
+/// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This node.
     pub me: Identity,
     /// All nodes.
     pub voters: BTreeSet<NodeId>,
-    /// How often a leader shows itself.
+    /// The time between heartbeats of a leader.
     pub heartbeat_interval: Duration,
-    /// After how many missed heartbeats the leader is taken to be gone.
+    /// The number of missed heartbeats after which the leader is taken to be gone.
     pub miss_count: u32,
-    /// How long a new node listens for a leader.
+    /// The time that a new node listens for a leader.
     pub initial_wait: Duration,
     /// The longest random wait before a proposal.
     pub random_wait_max: Duration,
-    /// How long a candidate waits for answers.
+    /// The time that a candidate waits for answers.
     pub round_timeout: Duration,
-    /// For the random waits.
+    /// The seed of the random waits.
     pub seed: u64,
 }
 
-/// What nodes say. There is no number in it, which is the whole trouble.
+/// A message between nodes. It carries no number, which is the cause of all four problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// "Support me."
@@ -111,7 +111,7 @@ impl Naive {
         Self { config, campaigning: false, role, told_leader: None, rng, outputs }
     }
 
-    /// Whether it has proposed itself, and waits for the answers.
+    /// True if it has proposed itself, and waits for the answers.
     #[must_use]
     pub const fn stands(&self) -> bool {
         matches!(self.role, Role::Candidate { .. })
@@ -119,7 +119,7 @@ impl Naive {
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         match (&mut self.role, message) {
-            // Yes to everybody: there is nothing in a proposal by which to tell one from another.
+            // Yes to all: nothing in a proposal distinguishes it from another.
             (Role::Waiting { .. } | Role::Following { .. }, Message::Proposal) => {
                 self.send(from, Message::ProposalReply { yes: true });
             }
@@ -136,7 +136,7 @@ impl Naive {
                 Message::ProposalReply { .. },
             ) => {} // Late.
             (Role::Waiting { .. } | Role::Following { .. } | Role::Candidate { .. }, Message::Heartbeat) => {
-                // The latest heartbeat wins: there is nothing by which to tell the older leader.
+                // The latest heartbeat wins: nothing shows which leader is the older one.
                 let (interval, misses) = (self.config.heartbeat_interval, self.config.miss_count);
                 let detector = MissedHeartbeats::new(interval, misses, now);
                 self.role = Role::Following { detector };
@@ -215,7 +215,7 @@ impl Naive {
             return;
         }
         self.told_leader = node;
-        // Which life of its process leads, nobody here knows.
+        // The incarnation of the leader is not known here.
         let incarnation = self.config.me.incarnation;
         let leader = node.map(|node| Leader { identity: Identity { node, incarnation }, term: Term(0) });
         self.outputs.push_back(Output::Event(Event::LeaderChanged(leader)));

@@ -1,4 +1,4 @@
-//! What lies between hosts: delays, losses, cuts and connections.
+//! The network between hosts: delays, losses, cuts and connections.
 //!
 //! Hosts are numbered; the store's is [`STORE`]. Every fault is of one direction, so that a link can be half
 //! dead, which is the shape that elections fail on most.
@@ -15,20 +15,20 @@ pub struct Host(pub usize);
 /// The host of the store.
 pub const STORE: Host = Host(0);
 
-/// How often chance strikes a packet, in parts per million, and how hard.
+/// The probability of faults of a packet, in parts per million, and their size.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chance {
-    /// It is lost.
+    /// The probability that it is lost.
     pub lost: u32,
-    /// It comes twice.
+    /// The probability that it comes twice.
     pub doubled: u32,
-    /// It comes late, and so out of order.
+    /// The probability that it comes late, and so out of order.
     pub delayed: u32,
-    /// How late at most.
+    /// The maximum delay of late packets.
     pub delay_max: Duration,
 }
 
-/// What happens to the next packets that a rule is made for.
+/// A fault of the next packets that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// They are lost.
@@ -48,24 +48,24 @@ pub struct Rule {
     pub to: Option<Host>,
     /// Of this kind, or any.
     pub kind: Option<String>,
-    /// What happens to them.
+    /// The fault.
     pub fault: Fault,
-    /// To how many; `None` for all until the network is healed.
+    /// The number of packets; `None` for all until the network is healed.
     pub times: Option<u32>,
 }
 
-/// What becomes of one packet.
+/// The fate of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// After how long it arrives, once or twice or not at all.
+    /// The delays after which it arrives, once or twice or not at all.
     pub arrivals: [Option<Duration>; 2],
-    /// What is remarkable about it.
+    /// Its remarkable property, if any.
     pub remark: Option<Remark>,
-    /// A rule was made for it, and chance has nothing to do with it.
+    /// True if a rule was made for it, so that chance has nothing to do with it.
     pub aimed: bool,
 }
 
-/// What is remarkable about a packet's fate.
+/// A remarkable property of a packet's fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remark {
     /// The link is cut.
@@ -112,7 +112,7 @@ struct Link {
     cut: bool,
 }
 
-/// The lives of two processes that are connected, in the order of their hosts.
+/// The numbers of two processes that are connected, in the order of their hosts.
 pub type Lives = (u64, u64);
 
 /// All the links.
@@ -122,7 +122,7 @@ pub struct Network {
     links: Vec<Link>,
     connections: Vec<Option<Lives>>,
     rules: Vec<Rule>,
-    /// What chance does to every packet.
+    /// The probability of faults of every packet.
     pub chance: Chance,
     shape: Option<Shape>,
 }
@@ -150,48 +150,48 @@ impl Network {
         if a.0 < b.0 { self.place(a, b) } else { self.place(b, a) }
     }
 
-    /// How long a packet takes.
+    /// The delay of a packet.
     #[must_use]
     pub fn delay(&self, from: Host, to: Host) -> Duration {
         self.links[self.place(from, to)].delay
     }
 
-    /// A packet takes `delay` from now on.
+    /// Sets the delay of a packet from now on.
     pub fn set_delay(&mut self, from: Host, to: Host, delay: Duration) {
         let place = self.place(from, to);
         self.links[place].delay = delay;
     }
 
-    /// A packet takes `delay` from now on, whatever its way.
+    /// Sets the delay of all packets from now on.
     pub fn set_all_delays(&mut self, delay: Duration) {
         self.links.iter_mut().for_each(|link| link.delay = delay);
     }
 
-    /// Whether nothing goes this way.
+    /// True if the link carries nothing in this direction.
     #[must_use]
     pub fn is_cut(&self, from: Host, to: Host) -> bool {
         self.links[self.place(from, to)].cut
     }
 
-    /// Nothing goes this way from now on, or everything again.
+    /// Cuts or mends the link in this direction.
     pub fn set_cut(&mut self, from: Host, to: Host, cut: bool) {
         let place = self.place(from, to);
         self.links[place].cut = cut;
         self.shape = None;
     }
 
-    /// The shape of the partition that all cuts between nodes together are, where it is one that matters.
+    /// The shape of the partition that all cuts between nodes form, if it is one that matters.
     #[must_use]
     pub const fn shape(&self) -> Option<Shape> {
         self.shape
     }
 
-    /// All cuts between nodes together are of this shape, until another link is cut or mended.
+    /// Records the shape that all cuts between nodes form, until another link is cut or mended.
     pub const fn set_shape(&mut self, shape: Option<Shape>) {
         self.shape = shape;
     }
 
-    /// Mends every cut and forgets every rule; what chance does goes on.
+    /// Mends every cut and forgets every rule; faults by chance go on.
     pub fn heal(&mut self) {
         self.links.iter_mut().for_each(|link| link.cut = false);
         self.rules.clear();
@@ -203,19 +203,19 @@ impl Network {
         self.rules.push(rule);
     }
 
-    /// The lives that are connected.
+    /// The processes that are connected.
     #[must_use]
     pub fn connection(&self, a: Host, b: Host) -> Option<Lives> {
         self.connections[self.pair(a, b)]
     }
 
-    /// These lives are connected from now on, or none.
+    /// Connects these processes from now on, or none.
     pub fn set_connection(&mut self, a: Host, b: Host, lives: Option<Lives>) {
         let pair = self.pair(a, b);
         self.connections[pair] = lives;
     }
 
-    /// Decides what becomes of a packet.
+    /// Decides the fate of a packet.
     pub fn fate(&mut self, from: Host, to: Host, kind: &str, rng: &mut Rng) -> Fate {
         if self.is_cut(from, to) {
             return Fate::lost(Remark::Cut);
@@ -269,7 +269,7 @@ impl Network {
 }
 
 impl Fate {
-    /// Whether it never arrives.
+    /// True if it never arrives.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.arrivals == [None, None]
@@ -279,7 +279,7 @@ impl Fate {
         Self { arrivals: [None, None], remark: Some(remark), aimed: false }
     }
 
-    /// A packet for which there is no connection.
+    /// The fate of a packet without a connection.
     #[must_use]
     pub const fn unconnected() -> Self {
         Self::lost(Remark::Unconnected)
@@ -298,18 +298,18 @@ impl Fate {
     }
 }
 
-/// What a node tells in its handshake that decides whether the two may talk.
+/// The part of a node's handshake that decides whether the two may talk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The voters that its configuration names.
     pub voters: Vec<NodeId>,
-    /// What its election promises, and whatever else must be the same on both sides.
+    /// The promises of its election, and all else that must be the same on both sides.
     pub terms_of_use: String,
     /// The id of its disk.
     pub disk: u64,
 }
 
-/// Why two nodes do not talk.
+/// The reason why two nodes do not talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Their configurations name other voters.
@@ -320,7 +320,7 @@ pub enum Refused {
     Disk,
 }
 
-/// Whether `own` may talk with `other`, whose disk was known by the id `known`.
+/// Checks that `own` may talk with `other`, whose disk was known by the id `known`.
 ///
 /// # Errors
 /// [`Refused`], with what differs.

@@ -19,50 +19,50 @@ pub struct Seat(pub usize);
 pub struct Node<A: Algorithm> {
     /// Its name.
     pub name: NodeId,
-    /// What is set for it; a running process keeps what it was started with.
+    /// Its settings; a running process keeps those that it was started with.
     pub settings: A::Settings,
     /// The voters that its configuration names.
     pub voters: BTreeSet<NodeId>,
     /// Its disk.
     pub disk: Disk<A::Kept>,
-    /// The disks that it has had and that are not in place.
+    /// The disks that it has had before.
     pub shelf: Vec<Disk<A::Kept>>,
     /// Its clock, which is the host's: it goes on while the process is down.
     pub clock: Clock,
-    /// Whether its process is told to stand as soon as it starts.
+    /// True if its process is told to campaign as soon as it starts.
     pub campaigns: bool,
-    /// What its latest leadership was given, and which leadership of the world that was: what its work would write
-    /// with, also when it is a leader no more.
+    /// The mandate of its latest leadership, and its number in the world: its work writes with these, also
+    /// when it does not lead any more.
     pub mandate: Option<(Mandate, u64)>,
-    /// Whom it has named as leader.
+    /// The leader that it has named.
     pub leader: Option<Leader>,
-    /// Its work does not end when it is told to drain.
+    /// True if its work does not end when it is told to drain.
     pub busy: bool,
-    /// Its guardian is alive.
+    /// True if its guardian is alive.
     pub guarded: bool,
-    /// It crashes when it next begins a write.
+    /// Set if it crashes when it next begins a write.
     pub crash_at_write: Option<MetByCrash>,
 }
 
 /// A process.
 #[derive(Debug)]
 pub struct Process<A: Algorithm> {
-    /// Who it is to others.
+    /// Its identity to others.
     pub me: Identity,
-    /// Who it is to the world: no two processes of a run have the same number.
+    /// Its number in the world: no two processes of a run have the same number.
     pub life: u64,
     /// Its machine.
     pub machine: A::Machine,
-    /// What has come and was not taken yet.
+    /// The inputs that it has not taken yet.
     pub inbox: VecDeque<Input<A::Message>>,
-    /// It takes what has come, and its deadline waits.
+    /// True if it takes pending inputs, and its deadline waits.
     pub taking: bool,
     /// The write that is under way. No input is taken and no later effect is begun until it is done.
     pub writing: Option<A::Durable>,
-    /// It was stopped, and takes nothing.
+    /// True if it was stopped, and takes nothing.
     pub paused: bool,
-    /// The view that it had when that was last looked at.
+    /// Its view when that was last checked.
     pub view: Option<Arc<View>>,
-    /// When it is to be woken for its deadline.
+    /// The moment at which it is to be woken for its deadline.
     pub wake_at: Option<Moment>,
 }

@@ -1,14 +1,14 @@
-//! The election of the note of 2000 as it is written, to watch it fail. What became of it is
+//! The election of the note of 2000 as it is written, to watch it fail. The corrected election is
 //! [`ranked`](primacy_core::election::ranked).
 //!
-//! Assumes   nothing that it says; but that the first message of a new leader is not lost is what it rests on.
-//! Promises  nothing. What is wrong with it, in the order of its text:
-//!           1. a vote reserves nothing: whoever hears no leader votes again, for another, and both votes count;
-//!           2. votes name no round, so those of two rounds are the same and add up, and a leader of before
+//! Assumes   nothing that it states; but it rests on the first message of a new leader not being lost.
+//! Promises  nothing. Its faults, in the order of its text:
+//!           1. a vote reserves nothing: a voter that hears no leader votes again, for another, and both votes count;
+//!           2. votes name no round, so those of two rounds are the same and add up, and an earlier leader
 //!              does not know that it has been replaced;
 //!           3. a server that restarts knows nothing of its vote;
-//!           4. the leader never asks whether anybody follows it;
-//!           5. after a round that elected nobody all wait for the same long time, and so meet again.
+//!           4. the leader never asks whether any server follows it;
+//!           5. after a round that elected no leader all wait for the same long time, and so meet again.
 //! Costs     two messages per server and round trip. Never use it.
 //!
 //! Where the note is silent: a new leader's term is one above the last that it has seen; and a `Lead` is obsolete for a
@@ -22,23 +22,23 @@ use primacy_core::{
     Output, Protocol, Reason, Term,
 };
 
-/// Who takes part, and how patient they are.
+/// A server's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This server.
     pub me: Identity,
     /// All servers.
     pub voters: BTreeSet<NodeId>,
-    /// HBT: how often a leader shows itself.
+    /// HBT: the time between heartbeats of a leader.
     pub heartbeat_interval: Duration,
-    /// RTT: how long claims are gathered.
+    /// RTT: the time for which claims are gathered.
     pub gathering: Duration,
 }
 
 /// The term of a leader, and the number of its message.
 pub type Seen = (Term, u64);
 
-/// What servers say.
+/// A message between servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// To all: the last message of a leader that the sender has seen.
@@ -57,7 +57,7 @@ pub struct Note {
     elector: Elector,
     candidate: Candidate,
     seen: Seen,
-    /// Who sent the last `Lead`.
+    /// The sender of the last `Lead`.
     leader: Option<NodeId>,
     told_leader: Option<NodeId>,
     outputs: VecDeque<Output<Message, ()>>,
@@ -126,7 +126,7 @@ impl Note {
         }
     }
 
-    /// Whether it gathers claims.
+    /// True if it gathers claims.
     #[must_use]
     pub const fn votes(&self) -> bool {
         matches!(self.elector, Elector::Voting { .. })
@@ -254,7 +254,7 @@ impl Note {
             return;
         }
         self.told_leader = node;
-        // Which life of its process leads, nobody here knows.
+        // The incarnation of the leader is not known here.
         let incarnation = self.config.me.incarnation;
         let leader = node.map(|node| Leader { identity: Identity { node, incarnation }, term: self.seen.0 });
         self.tell(Event::LeaderChanged(leader));

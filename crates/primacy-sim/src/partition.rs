@@ -1,19 +1,19 @@
-//! The three shapes of partitions in which elections get stuck (OmniPaxos, EuroSys 2023, section 2): not all who can be
-//! reached by one can be reached by another.
+//! The three shapes of partitions in which elections get stuck (OmniPaxos, EuroSys 2023, section 2): nodes
+//! differ in the nodes that they reach.
 
-/// A shape, as it is for whoever leads when the links fail.
+/// A shape, from the view of the leader at the time when the links fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One node alone reaches a majority. It is not the leader, and still hears it.
     QuorumLoss,
-    /// One node alone reaches a majority, and the leader reaches nobody.
+    /// One node alone reaches a majority, and the leader reaches no node.
     ConstrainedElection,
-    /// Each reaches its neighbours only, and some do not hear the leader.
+    /// Each node reaches its neighbours only, and some do not hear the leader.
     Chained,
 }
 
 impl Shape {
-    /// What these links, and no others, are for this leader; `None` if they are nothing of the kind.
+    /// Returns the shape of these links for this leader; `None` if they have none of the three.
     #[must_use]
     pub fn of(nodes: usize, leader: usize, linked: impl Fn(usize, usize) -> bool) -> Option<Self> {
         let links = |a: usize| (0..nodes).filter(|&b| b != a && linked(a, b)).count();
@@ -26,7 +26,7 @@ impl Shape {
         }
     }
 
-    /// The name under which a packet is counted that this shape keeps from another node.
+    /// The name under which a packet is counted that this shape drops.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Shape {
     }
 }
 
-/// Whether all can be reached from one another, and nobody has more than two neighbours, and two have but one.
+/// True if all can be reached from one another, no node has more than two neighbours, and two have only one.
 fn is_chain(nodes: usize, linked: &impl Fn(usize, usize) -> bool) -> bool {
     let neighbours = |a: usize| (0..nodes).filter(move |&b| b != a && linked(a, b));
     let Some(end) = (0..nodes).find(|&a| neighbours(a).count() == 1) else { return false };

@@ -1,5 +1,5 @@
-//! The phases of a run: faults, under which only safety is asked for; then everything is healed, and there must be one
-//! leader within a stated time; then calm, in which that leader must stay.
+//! The phases of a run: faults, under which only safety is required; then everything is healed, and there
+//! must be one leader within a stated time; then calm, in which that leader must stay.
 
 use primacy_core::election::quorum::DiskState;
 use primacy_core::metadata::machine::Metadata;
@@ -16,25 +16,26 @@ use crate::node::Seat;
 use crate::trace::Level;
 use crate::world::{Happening, World};
 
-/// How often is looked whether all agree.
+/// The interval of checking whether all agree.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often an election may be lost by chance after the healing. Two that stand must do so within a vote's way of each
-/// other to spoil it for both; where that happens every other time, it happens so often in one of 10⁹ runs.
+/// The number of rounds that may be lost by chance after the healing. Two candidates must campaign within a
+/// vote's delay of each other to spoil a round for both; where that happens every other time, it happens this
+/// often in one of 10⁹ runs.
 pub const ATTEMPTS: u64 = 30;
 
-/// How soon after the healing all knew one leader, and how late they might have.
+/// The time from the healing until all knew one leader, and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// After so long.
+    /// The time that it took.
     pub after: Duration,
     /// The bound that the election states for itself.
     pub within: Duration,
 }
 
 impl Settled {
-    /// Which part of the bound it took, in parts per million. One that is never near to a million is a bound that nobody
-    /// would notice to be exceeded; one that is often near to it rests on luck.
+    /// Returns the part of the bound that it took, in parts per million. A bound that is never nearly reached
+    /// would hide a violation; one that is often nearly reached rests on luck.
     #[must_use]
     pub fn share_ppm(&self) -> u64 {
         let share = u128::from(self.after.as_nanos()) * 1_000_000 / u128::from(self.within.as_nanos()).max(1);
@@ -43,8 +44,8 @@ impl Settled {
 }
 
 impl<A: Algorithm> World<A> {
-    /// Ends every fault: links, chance, store and disks are as at the beginning, and all processes run, stand and are
-    /// healthy. What was under way goes on.
+    /// Ends every fault: links, chance, store and disks are as at the beginning, and all processes run,
+    /// campaign and are healthy. Messages under way go on.
     pub fn heal_all(&mut self) {
         self.trace_world(Level::Event, || "everything is healed".to_owned());
         self.network.heal();
@@ -71,7 +72,7 @@ impl<A: Algorithm> World<A> {
         self.connect_all();
     }
 
-    /// Work that was too busy to end, ends.
+    /// Ends work that was too busy to end.
     fn let_drain(&mut self, seat: Seat) {
         let Some(who) = self.process(seat).map(|process| process.me) else { return };
         if self.beliefs.of(who).is_some_and(|belief| belief.stage == Stage::Resigning) {
@@ -79,7 +80,8 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// A leadership has ended. Where the node keeps its place, the application campaigns again when its work has ended.
+    /// Records the end of a leadership. Where the node keeps its place, the application campaigns again when
+    /// its work has ended.
     pub(crate) fn deposed(&mut self, seat: Seat, reason: Reason) {
         self.met_deposed(reason);
         let Some(life) = self.process(seat).map(|process| process.life) else { return };
@@ -88,7 +90,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// The application campaigns once more, unless it was told not to meanwhile.
+    /// Campaigns once more, unless the application was told not to meanwhile.
     pub(crate) fn stands_again(&mut self, seat: Seat, life: u64) {
         let lives = self.process(seat).is_some_and(|process| process.life == life);
         if lives && self.node(seat).campaigns {
@@ -96,7 +98,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// The operator takes back a node that has lost its disk. One that was replaced does not come back, so where such a
+    /// Readmits a node that has lost its disk, as its operator. A replaced disk does not come back, so where
     /// one is in place the node begins with an empty one.
     fn take_back(&mut self, seat: Seat) {
         if self.node(seat).shelf.is_empty() {
@@ -111,7 +113,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// How long the election may take from now on until all name one leader, if nothing befalls them any more.
+    /// Returns the maximum time from now on until all name one leader, if no fault happens any more.
     #[must_use]
     pub fn settles_within(&self) -> Duration {
         let settings: Vec<&A::Settings> = self.seats().map(|seat| &self.node(seat).settings).collect();
@@ -127,7 +129,7 @@ impl<A: Algorithm> World<A> {
         A::settles_within(&settings, &surroundings)
     }
 
-    /// Whether so many have lost what others count on that there is no majority left of those who have not.
+    /// True if so many nodes have lost the state that others count on that the rest is no majority.
     #[must_use]
     pub fn stands_still(&self) -> bool {
         let voters = self.newest_voters();
@@ -141,8 +143,8 @@ impl<A: Algorithm> World<A> {
         self.seats().filter(votes).filter(is_whole).count() < majority::needed(voters.len())
     }
 
-    /// Whether there would be no majority left of nodes that know what was committed, if this one starts again; whichever voters
-    /// somebody may count.
+    /// True if the nodes that know the committed records would be no majority if this one starts again, by
+    /// any node's voters.
     #[must_use]
     pub fn few_know_without(&self, seat: Seat) -> bool {
         let stays = |&other: &Seat| {
@@ -157,19 +159,19 @@ impl<A: Algorithm> World<A> {
         })
     }
 
-    /// In how much time this election would replace a silent leader: the measure of every wait.
+    /// Returns the time in which this election would replace a silent leader: the measure of every wait.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.seats().map(|seat| self.node(seat).settings.patience()).max().unwrap_or_default()
     }
 
-    /// Waits until all, or all but one, have agreed for a while, and for as long as they may take at most. Returns after
-    /// how long they began to agree; `None` if they do not.
+    /// Waits until all, or all but one, have agreed for a while, at most for the election's bound. Returns
+    /// the time after which they began to agree; `None` if they do not.
     pub fn wait_for_agreement(&mut self, without: Option<Seat>) -> Option<Settled> {
         let (begin, within) = (self.now(), self.settles_within());
         let until = begin.after(within);
         self.observe(Observation::Phase(Phase::Healed { until }));
-        // What was under way may still disturb them.
+        // Messages under way may still disturb them.
         let calm = self.patience().times(2).plus(self.lag);
         let mut since: Option<Moment> = None;
         loop {
@@ -194,7 +196,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// From now on nothing befalls the leader, nor so many others that it lacks a majority.
+    /// Begins or ends a calm: no fault strikes the leader, nor so many others that it lacks a majority.
     pub fn calm(&mut self, calm: bool) {
         if calm {
             self.counters.count("calm");
@@ -203,7 +205,8 @@ impl<A: Algorithm> World<A> {
         self.observe(Observation::Phase(phase));
     }
 
-    /// Whether all have the same view of who belongs to the cluster, and all belong to it; where an election has views.
+    /// True if all have the same view of the cluster's members, and all belong to it; where an election has
+    /// views.
     fn views_agree(&self) -> bool {
         let asked = self.seats().filter_map(|seat| self.process(seat));
         let views: Vec<_> =
@@ -217,8 +220,8 @@ impl<A: Algorithm> World<A> {
         })
     }
 
-    /// Whether one node believes to lead, the one that must if the election says which, and all others that vote name it; nobody
-    /// asks the one that is left out.
+    /// True if one node believes to lead, the rightful one if the election determines it, and all other
+    /// voters name it; the node `without` is not asked.
     #[must_use]
     pub fn agreed(&self, without: Option<Seat>) -> bool {
         let mut leaders = self.leaders();
@@ -237,7 +240,7 @@ impl<A: Algorithm> World<A> {
     }
 }
 
-/// Whether a machine knows what was committed, as far as it ever did.
+/// True if a machine knows the committed records, as far as it ever did.
 fn knows<A: Algorithm>(machine: &A::Machine) -> bool {
     A::metadata(machine).is_none_or(|machine| !machine.replica().is_recovering())
 }

@@ -1,4 +1,5 @@
-//! Nodes that are primaries of partitions, and what their work writes: each partition is a resource of its own.
+//! Nodes that are primaries of partitions, and the writes of their work: each partition is a resource of its
+//! own.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +20,14 @@ pub type Place = (GroupName, u32);
 pub type Resources = BTreeMap<Place, Resource>;
 
 impl<A: Algorithm> World<A> {
-    /// The partitions, as far as a node that runs has heard of them.
+    /// The partitions, as far as a running node knows them.
     #[must_use]
     pub fn partitions(&self, seat: Seat) -> Option<&Partitions> {
         A::metadata(&self.process(seat)?.machine).map(|machine| machine.state().partitions())
     }
 
-    /// The work of a primary writes to its partition with the token that its node knows it by. The write takes `after`.
+    /// Writes to a partition as the work of its primary, with the token that its node knows. The write takes
+    /// `after`.
     ///
     /// # Errors
     /// If the node is not its primary, as far as it knows.
@@ -61,14 +63,15 @@ impl<A: Algorithm> World<A> {
         });
     }
 
-    /// The session by which a node that runs is up, as far as its client has been told.
+    /// The session by which a running node is up, as far as its client has been told.
     #[must_use]
     pub fn joined(&self, seat: Seat) -> Option<SessionId> {
         let life = self.process(seat)?.life;
         self.clients.session_of(life)
     }
 
-    /// What a node would give back: all that it has, or what is wanted back; and up to which number.
+    /// Returns the partitions that a node would give back, all or only those taken back from it, and the
+    /// number up to which.
     #[must_use]
     pub fn to_give_back(&self, seat: Seat, all: bool) -> (u64, Vec<Ranges>) {
         let name = self.node(seat).name;
@@ -87,7 +90,7 @@ impl<A: Algorithm> World<A> {
     }
 }
 
-/// All partitions, for people, a line for those that follow each other and are alike.
+/// All partitions as text for people, a line for each run of equal ones.
 #[must_use]
 pub fn partitions_text(partitions: &Partitions) -> Vec<String> {
     let runs = partitions.groups().flat_map(|(group, _)| partitions.runs(group));

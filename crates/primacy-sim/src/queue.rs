@@ -1,12 +1,12 @@
-//! The one queue of everything that will happen, in order; what happens at the same time, happens in the order
-//! in which it was decided.
+//! The one queue of all future events, in order; events of one moment happen in the order in which they were
+//! planned.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::Moment;
 
-/// The queue. What is planned stays in its place; only when, in which order and where are moved about.
+/// The queue. Events stay in their places; only their moments, order and places are moved about.
 #[derive(Debug)]
 pub struct Queue<T> {
     heap: BinaryHeap<Reverse<(Moment, u64, usize)>>,
@@ -22,7 +22,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Plans something.
+    /// Plans an event.
     pub fn plan(&mut self, at: Moment, what: T) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -33,13 +33,13 @@ impl<T> Queue<T> {
         self.heap.push(Reverse((at, self.planned, place)));
     }
 
-    /// When the next thing happens.
+    /// The moment of the next event.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
         self.heap.peek().map(|&Reverse((at, _, _))| at)
     }
 
-    /// Takes the next thing.
+    /// Takes the next event.
     pub fn take(&mut self) -> Option<(Moment, T)> {
         let Reverse((at, _, place)) = self.heap.pop()?;
         self.free.push(place);

@@ -1,4 +1,4 @@
-//! A script, or the whole story of a seed, run again: what happened as data, and how it ended.
+//! A replay of a script, or of the whole story of a seed: the events as data, and the outcome.
 
 use core::fmt;
 
@@ -9,34 +9,34 @@ use crate::story::open;
 use crate::swarm::{Beyond, Election, Run};
 use crate::trace::{Entry, Levels, Trace};
 
-/// What a replay has shown.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Replayed {
-    /// What happened.
+    /// The entries of the trace.
     pub entries: Vec<Entry>,
-    /// How it would be drawn: its title, and what it is about.
+    /// The title and description of its picture.
     pub frame: Frame,
-    /// The script with the outputs as they are now; of a seed, the script that tells the same.
+    /// The script with its present outputs; for a seed, the equivalent script.
     pub story: String,
-    /// How it ended.
+    /// The outcome.
     pub end: End,
 }
 
-/// How a replay ended.
+/// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything that is promised was kept; what a script expects to be broken, was broken.
+    /// All promises were kept; and every violation that a script expects happened.
     Good,
-    /// It is not what stands in the script: where they differ, or which command cannot be carried out.
+    /// The replay differs from the script: the difference, or the command that cannot be carried out.
     Otherwise(String),
-    /// An invariant was broken that was not expected to be, or a machine panicked or raised an alarm: which, and how.
+    /// An unexpected violation, a panic of a machine, or an alarm: which, and how.
     Broken(String),
 }
 
 /// Replays a script.
 ///
-/// `election` is the name of the folder that it belongs to, `name` what the picture is called. Recorded are the entries of
-/// these levels; if none are given, those that the script tells, and the scene around them.
+/// `election` is the name of its folder, `name` the title of the picture. The entries of these levels are
+/// recorded; if none are given, those that the script shows, and the scene around them.
 ///
 /// # Errors
 /// If there is no such election.
@@ -57,7 +57,7 @@ pub fn script(election: &str, name: &str, text: &str, levels: Option<Levels>) ->
 /// A world that is drawn from a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// Of which election.
+    /// The election.
     pub election: Election,
     /// The seed.
     pub seed: u64,
@@ -74,7 +74,7 @@ impl Drawn {
         self.replayed(self.election.run_beyond(self.seed, self.beyond, trace), "")
     }
 
-    /// Makes its story shorter, replays that, and records the entries of these levels; `None` if it is good.
+    /// Shortens its story, replays that, and records the entries of these levels; `None` if it is good.
     #[must_use]
     pub fn replay_shorter(self, levels: Levels) -> Option<Replayed> {
         let (story, _) = self.shorter()?;
@@ -83,13 +83,13 @@ impl Drawn {
         Some(self.replayed(self.election.run_again(&story, trace), ", made shorter"))
     }
 
-    /// A shorter script that fails in the same way, with its outputs; `None` if the world is good.
+    /// Returns a shorter script that fails in the same way, with its outputs; `None` if the world is good.
     #[must_use]
     pub fn shorter_script(self) -> Option<String> {
         self.shorter().map(|(story, failure)| self.script(&story, Some(failure), ", made shorter"))
     }
 
-    /// The shorter story, and how it fails.
+    /// Returns the shorter story, and its failure.
     fn shorter(self) -> Option<(Vec<String>, &'static str)> {
         let run = self.election.run_beyond(self.seed, self.beyond, Trace::keeping(&[]));
         let failure = run.verdict.failure()?;
@@ -120,7 +120,7 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// The comment with which a script opens, which says why its story matters.
+/// Returns the comment with which a script opens, which says why its story matters.
 fn opening(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix('#'));
     lines.map(str::trim).collect::<Vec<&str>>().join(" ")

@@ -1,4 +1,4 @@
-//! What leaders write to: a resource that checks the token of every write, where there is one.
+//! The resource to which leaders write: it checks the token of every write that has one.
 
 use primacy_core::{Fence, FenceError, Mandate};
 
@@ -6,14 +6,15 @@ use primacy_core::{Fence, FenceError, Mandate};
 #[derive(Clone, Debug, Default)]
 pub struct Resource {
     fence: Fence,
-    /// How many writes it has taken.
+    /// The number of accepted writes.
     pub accepted: u64,
-    /// How many it has refused.
+    /// The number of refused writes.
     pub refused: u64,
 }
 
 impl Resource {
-    /// A write comes, with what its leader was given. An advisory mandate has nothing to check, and so gets in.
+    /// Takes a write with its leader's mandate. An advisory mandate has no token to check, and so is
+    /// admitted.
     ///
     /// # Errors
     /// [`FenceError`] if a later leader has been here.

@@ -1,8 +1,8 @@
-//! Golden files: a story is told in commands, and what happened stands below them.
+//! Golden files: a story told in commands, with the output below them.
 //!
 //! A file is a sequence of blocks. A block is commands and comments, a line `---`, and the output of these
-//! commands up to an empty line. The first word of a line is the command; `#` begins a comment. The name of the
-//! file says what is shown, and its folder which election it is about. With `UPDATE_GOLDENFILES=1` in the
+//! commands up to an empty line. The first word of a line is the command; `#` begins a comment. The name of
+//! the file says what it shows, and its folder names its election. With `UPDATE_GOLDENFILES=1` in the
 //! environment of the tests the outputs are written anew; read the difference before you keep it.
 
 use core::fmt::Write as _;
@@ -10,24 +10,24 @@ use core::fmt::Write as _;
 /// The line between commands and output.
 const SEPARATOR: &str = "---";
 
-/// How many lines are shown of what came before a failure.
+/// The number of lines shown before a failure.
 const SHOWN_BEFORE_FAILURE: usize = 20;
 
-/// Whoever carries out the commands of one file.
+/// The interpreter of the commands of one file.
 pub trait Stage {
     /// Carries out one command.
     ///
     /// # Errors
-    /// Why it cannot be carried out, or what it expects and does not find.
+    /// If it cannot be carried out, or an expectation is not met.
     fn command(&mut self, words: &[&str]) -> Result<(), String>;
 
-    /// The lines that have come since this was last asked.
+    /// Returns the lines since the last call.
     fn output(&mut self) -> Vec<String>;
 
-    /// The file has ended.
+    /// Ends the file.
     ///
     /// # Errors
-    /// What must not be left at the end.
+    /// If something is left that must not be left at the end.
     fn end(&mut self) -> Result<(), String>;
 }
 
@@ -68,14 +68,14 @@ pub fn replay(text: &str, stage: &mut dyn Stage) -> Result<String, String> {
     Ok(told)
 }
 
-/// What came before something failed, to find out why.
+/// Returns the last lines before a failure, to find its cause.
 fn so_far(stage: &mut dyn Stage) -> String {
     let lines = stage.output();
     let last = lines.iter().skip(lines.len().saturating_sub(SHOWN_BEFORE_FAILURE));
     last.map(|line| format!("\n{line}")).collect()
 }
 
-/// Where two files differ first, with what stands around it; `None` if they are the same.
+/// Returns the first difference of two files, with its surroundings; `None` if they are the same.
 #[must_use]
 pub fn difference(expected: &str, found: &str) -> Option<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());

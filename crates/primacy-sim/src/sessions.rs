@@ -16,9 +16,9 @@ pub struct SessionStore {
     queue: Vec<Standing>,
     /// Counts sessions and entries.
     count: u64,
-    /// How much later than it may the store ends a session.
+    /// The delay of the store in ending an expired session.
     pub lateness: Duration,
-    /// The timeout that it gives, whatever it is asked for.
+    /// The timeout that it gives, in place of the requested one.
     pub timeout: Option<Duration>,
 }
 
@@ -35,32 +35,32 @@ struct Standing {
     asked_to_resign: bool,
 }
 
-/// What a request did.
+/// The result of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionServed {
     /// The reply, unless it was lost.
     pub reply: Option<Message>,
-    /// Who has news.
+    /// The processes to be notified.
     pub news: News,
-    /// The leadership that was let go of.
+    /// The released leadership.
     pub released: Option<FencingToken>,
-    /// The name under which it is counted, where what was met is worth it.
+    /// The name under which it is counted, if it matters.
     pub met: Option<&'static str>,
-    /// When the queue must be looked at again, for a session may have run out.
+    /// The moment at which the queue must be checked again, because a session may have expired.
     pub look_at: Option<Moment>,
 }
 
-/// Who is told of a change.
+/// The processes that are notified of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// These lives, whose own entry was changed, or the one before theirs.
+    /// The processes whose own entry was changed, or the one before theirs.
     pub to: Vec<Identity>,
-    /// All who have no entry.
+    /// True if all processes without an entry are notified too.
     pub to_onlookers: bool,
 }
 
 impl News {
-    /// Whether nobody has any.
+    /// True if no process is notified.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.to.is_empty() && !self.to_onlookers
@@ -74,13 +74,13 @@ impl SessionStore {
         self.queue.first().map(|it| &it.entry)
     }
 
-    /// Whether this life has an entry.
+    /// True if this process has an entry.
     #[must_use]
     pub fn has_entry(&self, who: Identity) -> bool {
         self.queue.iter().any(|it| it.entry.holder.identity == who)
     }
 
-    /// The queue, for people.
+    /// The queue as text for people.
     #[must_use]
     pub fn text(&self) -> String {
         let text = |it: &Standing| {
@@ -101,7 +101,7 @@ impl SessionStore {
         if self.queue.is_empty() { News::default() } else { self.remove(|place, _| place == 0) }
     }
 
-    /// Ends the session of this life at once, as no store may.
+    /// Ends the session of this process at once, which no store may do.
     pub fn end_session_of(&mut self, who: Identity) -> News {
         let session =
             self.queue.iter().find(|it| it.entry.holder.identity == who).map(|it| it.session.clone());
@@ -115,7 +115,7 @@ impl SessionStore {
         News { to: vec![first.entry.holder.identity], to_onlookers: false }
     }
 
-    /// Ends what has run out.
+    /// Ends expired sessions.
     pub fn run_out(&mut self, now: Moment) -> News {
         let over = self.sessions.iter().filter(|(_, life)| life.ends_at.after(self.lateness) <= now);
         let over: Vec<SessionId> = over.map(|(session, _)| session.clone()).collect();
@@ -133,8 +133,8 @@ impl SessionStore {
         self.remove(|_, it| it.session == *session)
     }
 
-    /// Takes these entries out; their owners have news, and whoever was behind one of them, and if it was the first, all who
-    /// look on.
+    /// Removes these entries; their owners are notified, and also the process behind each removed one, and
+    /// all observers if it was the first.
     fn remove(&mut self, is_out: impl Fn(usize, &Standing) -> bool) -> News {
         let mut news = News::default();
         let mut stay = Vec::new();
@@ -154,7 +154,7 @@ impl SessionStore {
         news
     }
 
-    /// Serves one request, unless the store is in no mood to.
+    /// Serves one request, unless the store is down or silent.
     pub fn serve(
         &mut self,
         now: Moment,
@@ -242,7 +242,7 @@ impl SessionStore {
         served
     }
 
-    /// When it would run out now.
+    /// Renews a session. Returns the moment at which it would expire now.
     fn keep(&mut self, now: Moment, session: &SessionId, timeout: Duration) -> Moment {
         let ends_at = now.after(timeout);
         self.sessions.insert(session.clone(), Life { timeout, ends_at });
@@ -285,7 +285,7 @@ impl SessionStore {
     }
 }
 
-/// An answer that says no more than this. `None` to what is no request.
+/// Returns the reply that carries only this trouble; `None` for a message that is no request.
 pub(crate) fn refusal(message: &Message, trouble: Trouble) -> Option<Message> {
     let id = |request: &RequestId| *request;
     Some(match message {

@@ -1,9 +1,9 @@
-//! A shorter story that fails in the same way: with fewer faults, fewer nodes and rounder numbers. The same invariant is
-//! broken first; or a machine panics, or raises an alarm, and no invariant is broken.
+//! A shorter story that fails in the same way: with fewer faults, fewer nodes and rounder numbers. The same
+//! invariant breaks first; or a machine panics, or raises an alarm, and no invariant is broken.
 //!
-//! A story is made shorter by leaving something out and telling the rest again. What is left out must not be what makes
-//! the promise hold: the bound on drift stays, and where the promise is about the time after the healing, so do the
-//! healing and all timers.
+//! A story is shortened by leaving something out and replaying the rest. Preconditions of the promise must
+//! stay: the bound on drift, and where the promise is about the time after the healing, the healing and all
+//! timers.
 
 use primacy_core::Duration;
 
@@ -11,7 +11,7 @@ use crate::algorithm::duration;
 use crate::swarm::{Election, Run};
 use crate::trace::Trace;
 
-/// How many stories are told at most.
+/// The maximum number of replayed stories.
 const TRIES_MAX: usize = 5_000;
 
 /// Runs a story, as far as it can be carried out.
@@ -25,9 +25,10 @@ struct Shrinking<'a> {
     tries: usize,
 }
 
-/// Makes a story shorter that fails in this way; `None` if it does not.
+/// Shortens a story that fails in this way; `None` if it does not fail so.
 ///
-/// A panic is printed by the hook of the process each time that it comes again; who does not want to see that sets another.
+/// A panic is printed by the hook of the process each time that it happens again; set another hook to silence
+/// it.
 #[must_use]
 pub fn shrink(election: Election, story: &[String], failure: &'static str) -> Option<Vec<String>> {
     shrink_by(&|story| election.run_again(story, Trace::keeping(&[])), story, failure)
@@ -52,7 +53,7 @@ fn shrink_by(runs: Runs<'_>, story: &[String], failure: &'static str) -> Option<
     Some(shrinking.story)
 }
 
-/// A story as a script, whose end says how it fails, if it does.
+/// Returns a story as a script, whose end states its failure, if any.
 #[must_use]
 pub fn script(story: &[String], failure: Option<&str>, origin: &str) -> String {
     let fails = failure.map_or_else(String::new, |failure| format!("expect {failure}\n"));
@@ -69,13 +70,13 @@ impl Shrinking<'_> {
         let run = (self.runs)(&shorter);
         let same = run.verdict.failure() == Some(self.failure);
         if same {
-            // Without what could not be carried out, or came after.
+            // Without the commands that could not be carried out, or came after.
             self.story = run.story;
         }
         same
     }
 
-    /// Whether what fails is about the time after the healing.
+    /// True if the failure is about the time after the healing.
     fn is_about_the_end(&self) -> bool {
         matches!(self.failure, "I5" | "I6")
     }
@@ -109,9 +110,9 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Leaves out the last node, and all that is said of it.
+    /// Leaves out the last node, and all commands that name it.
     fn leave_out_nodes(&mut self) {
-        // With fewer than three, one that is cut off leaves no majority.
+        // With fewer than three, a node that is cut off leaves no majority.
         let least = if self.failure == "I5" { 3 } else { 1 };
         loop {
             let Some(nodes) = self.story.iter().find_map(|line| line.strip_prefix("nodes ")) else { return };
@@ -135,7 +136,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Two pauses between which nothing happens are one.
+    /// Joins two pauses without a command between them.
     fn join_pauses(&mut self) {
         let mut index = 0;
         while index + 1 < self.story.len() {

@@ -7,35 +7,36 @@ use primacy_core::{FencingToken, NodeId};
 
 use crate::clock::Moment;
 
-/// How many past states can be gone back to.
+/// The number of past states that can be restored.
 const HISTORY_MAX: usize = 16;
 
-/// What the world's calendar shows when it begins, in milliseconds since 1970: long before our time, but above
-/// any token that a story counts up by hand.
+/// The world's calendar at its beginning, in milliseconds since 1970: long before our time, but above any
+/// token that a story counts up by hand.
 const CALENDAR: u64 = 1_000_000;
 
-/// How the store meets requests.
+/// The response of the store to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// It serves.
+    /// It serves requests.
     #[default]
     Up,
-    /// It refuses at once.
+    /// It refuses requests at once.
     Down,
-    /// It answers nothing.
+    /// It does not answer.
     Silent,
 }
 
 /// A fault that is aimed at one request of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// It is done, and the reply is lost on the way.
+    /// The write is done, and the reply is lost on the way.
     ReplyLost,
-    /// It is done, and the reply says that nobody knows.
+    /// The write is done, and the reply says that the outcome is unknown.
     UnknownButDone,
-    /// It is not done, and the reply says that nobody knows.
+    /// The write is not done, and the reply says that the outcome is unknown.
     UnknownNotDone,
-    /// It is done twice, as where a library below repeats what it got no answer to; the reply is that to the second time.
+    /// The write is done twice, as where a library below retries it for want of an answer; the reply is that
+    /// to the second time.
     DoneTwice,
 }
 
@@ -51,14 +52,14 @@ impl Mishap {
     }
 }
 
-/// What a request did.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// The reply, unless it was lost.
     pub reply: Option<Message>,
-    /// Whether the record is another one now.
+    /// True if the record has changed.
     pub changed: bool,
-    /// The name under which it is counted, where what was met is worth it.
+    /// The name under which it is counted, if it matters.
     pub met: Option<&'static str>,
 }
 
@@ -80,14 +81,14 @@ pub struct Store {
     cell: Cell,
     /// The states before, the newest last.
     history: VecDeque<Cell>,
-    /// How it meets requests.
+    /// Its response to requests.
     pub mood: Mood,
-    /// Whether it tells everybody at once that the record has changed.
+    /// True if it notifies all nodes at once that the record has changed.
     pub tells_changes: bool,
-    /// It takes every write, whatever version that names: a store that is none.
+    /// True if it takes every write, whichever version that names: a broken store.
     pub lies: bool,
     mishaps: Vec<(NodeId, Mishap)>,
-    /// The record was deleted, and no other one was written since.
+    /// True if the record was deleted, and no other one was written since.
     deleted: bool,
 }
 
@@ -123,12 +124,12 @@ impl Store {
         self.mishaps.push((at, mishap));
     }
 
-    /// The fault that is aimed at the next write of this node, which has come.
+    /// Takes the fault that is aimed at the next write of this node, which has come.
     pub(crate) fn take_aimed(&mut self, from: NodeId) -> Option<Mishap> {
         self.mishaps.iter().position(|&(node, _)| node == from).map(|place| self.mishaps.remove(place).1)
     }
 
-    /// Forgets what was aimed, and serves again.
+    /// Forgets all aimed faults, and serves again.
     pub fn heal(&mut self) {
         self.mishaps.clear();
         self.mood = Mood::Up;
@@ -153,7 +154,7 @@ impl Store {
         }
     }
 
-    /// Serves one request of `from`. `None` stands for something that is no request.
+    /// Serves one request of `from`. Replies `None` to a message that is no request.
     pub fn serve(&mut self, now: Moment, from: NodeId, message: &Message) -> Served {
         match (self.mood, message) {
             (Mood::Silent, _) => Served { met: Some("store: silent"), ..Served::plainly(None, false) },
@@ -206,7 +207,7 @@ impl Store {
             Some(Mishap::DoneTwice) => reply(Err(SetError::Conflict)),
             Some(Mishap::UnknownButDone | Mishap::UnknownNotDone) => reply(Err(SetError::Unknown)),
         };
-        // What would have been refused anyway has met nothing.
+        // A write that would have been refused anyway has met no fault.
         let met = mishap.filter(|_| taken).map(Mishap::name);
         Served { reply, changed, met }
     }

@@ -1,7 +1,7 @@
-//! What happened, as data: who told whom what and what became of it, how nodes changed, what was done to them.
+//! The events of a run as data: messages with their fates, changes of nodes, and faults.
 //!
-//! People read it as [`lines`], one an event; programs as [`json`] lines; [`crate::draw`] draws it. None of them knows
-//! anything else of a run.
+//! People read them as [`lines`], one an event; programs as [`json`] lines; [`crate::draw`] draws them. None
+//! of these knows anything else of a run.
 
 mod json;
 mod level;
@@ -20,7 +20,7 @@ pub use json::json;
 pub use level::{Level, Levels};
 pub use lines::{Line, grouped, lines};
 
-/// Who takes part in what happens.
+/// A party to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
     /// A node.
@@ -29,97 +29,97 @@ pub enum Party {
     Guardian(NodeId),
     /// The store.
     Store,
-    /// Those who ask nodes for something.
+    /// The clients of the nodes' replicated state.
     Clients,
 }
 
-/// What becomes of a message on its way.
+/// The way of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// When it arrives: once, twice, or not at all.
+    /// The moments of its arrival: once, twice, or not at all.
     pub arrivals: [Option<Moment>; 2],
-    /// What is remarkable about it.
+    /// Its remarkable property, if any.
     pub remark: Option<Remark>,
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Somebody says something.
+    /// A party sends a message.
     Says {
-        /// Who.
+        /// The sender.
         from: Party,
-        /// To whom.
+        /// The receiver.
         to: Party,
         /// The kind of message.
         kind: &'static str,
-        /// What, for people; it begins with the kind.
+        /// The message, for people; it begins with the kind.
         text: String,
-        /// What becomes of it.
+        /// Its way.
         way: Way,
     },
     /// A message arrives so late that it is worth a line.
     Hears {
-        /// Who hears it.
+        /// The receiver.
         to: Party,
-        /// Whose words they are.
+        /// The sender.
         from: Party,
         /// The kind of message.
         kind: &'static str,
-        /// What, for people.
+        /// The message, for people.
         text: String,
-        /// When it was sent.
+        /// The moment at which it was sent.
         sent_at: Moment,
     },
-    /// A node's application is told something, or something happens to a node.
+    /// An event for a node's application, or a change of a node.
     Node {
-        /// Whose it is.
+        /// The node.
         who: Party,
-        /// What it changes.
+        /// The change.
         turn: Turn,
-        /// What, as a sentence whose subject is the node.
+        /// The sentence, whose subject is the node.
         text: String,
     },
-    /// Somebody or chance does something to these, or wants something of them.
+    /// A deed on parties, or a command to them.
     Deed {
-        /// To whom; to everything, if none is named.
+        /// The parties; all, if none is named.
         to: Vec<Party>,
-        /// What, in the words of a script's command.
+        /// The deed, in the words of a script's command.
         text: String,
     },
-    /// A write of a leader's work comes to the resource.
+    /// A write of a leader's work arrives at the resource.
     Write {
-        /// Whose work it is.
+        /// The node of the work.
         node: NodeId,
         /// The token that it shows, if it has one.
         token: Option<FencingToken>,
-        /// Whether the resource takes it.
+        /// True if the resource accepts it.
         accepted: bool,
         /// The line, for people.
         text: String,
     },
     /// An invariant is broken.
     Breach {
-        /// Which.
+        /// The name of the invariant.
         invariant: &'static str,
-        /// How.
+        /// The violation.
         text: String,
     },
-    /// Something else happens.
+    /// Another event.
     World {
-        /// What.
+        /// The event.
         text: String,
     },
 }
 
-/// What changes for a node.
+/// A change of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A process begins its life.
+    /// A process begins.
     Begins,
-    /// It asks for votes, or for the record, from now on.
+    /// It campaigns from now on.
     Stands,
-    /// It does so no more, and does not lead.
+    /// It does not campaign any more, and does not lead.
     StandsNoMore,
     /// It leads from now on.
     Leads {
@@ -127,59 +127,59 @@ pub enum Turn {
         term: Term,
         /// With this token, if there is one.
         token: Option<FencingToken>,
-        /// Until then in true time, if nothing comes between.
+        /// Until this moment in true time, unless something ends it earlier.
         until: Moment,
     },
     /// Its leadership is prolonged.
     Renewed {
-        /// Until then in true time.
+        /// Until this moment in true time.
         until: Moment,
     },
     /// It drains its work to give up the lead.
     Drains,
-    /// It leads no more.
+    /// It does not lead any more.
     Deposed,
-    /// It takes this node for the leader from now on, or nobody.
+    /// It names this node as the leader from now on, or none.
     Names(Option<NodeId>),
-    /// It has seen what must never be.
+    /// It has raised an alarm: it has seen a violation.
     Alarm,
     /// Its process is gone.
     Ends,
-    /// Its process stands still.
+    /// Its process is paused.
     Paused,
-    /// Its process goes on.
+    /// Its process is resumed.
     Resumed,
-    /// Nothing that is told by itself.
+    /// No change.
     Nothing,
 }
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When.
+    /// The moment.
     pub at: Moment,
-    /// How much it matters.
+    /// Its level.
     pub level: Level,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// The entries that are wanted, or only a number that any difference between two runs would change.
+/// The kept entries, or only a number that any difference between two runs would change.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// What is told.
+    /// The levels that are kept.
     keep: Levels,
     entries: Vec<Entry>,
-    /// What is kept besides, to be drawn or given to programs.
+    /// The entries that are recorded besides, to be drawn or given to programs.
     recorded: Option<Recording>,
     digest: Option<u64>,
-    /// The nodes of which it was said that they campaign.
+    /// The nodes that were reported to campaign.
     standing: BTreeSet<NodeId>,
 }
 
 #[derive(Clone, Debug)]
 struct Recording {
-    /// `None` for what is told, and the scene around it.
+    /// `None` for the kept levels, and the scene around them.
     levels: Option<Levels>,
     entries: Vec<Entry>,
 }
@@ -197,7 +197,7 @@ impl Trace {
         }
     }
 
-    /// A trace that keeps no entry, and of each only what it adds to the digest.
+    /// A trace that keeps no entry, only the digest of all.
     #[must_use]
     pub fn digesting() -> Self {
         let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // What a scene shows, comes of the rest.
@@ -220,9 +220,9 @@ impl Trace {
         self.keep = levels;
     }
 
-    /// Keeps entries a second time, apart from those that are taken while the run goes on: those of these levels, or if
-    /// none are given, those that are told, and the scene around them. Renewals are always among them: without them a
-    /// lead that goes on would look like one that has run out.
+    /// Records entries a second time, apart from those that are taken while the run goes on: those of these
+    /// levels, or if none are given, the kept levels and the scene around them. Renewals are always among
+    /// them: without them a lead that goes on would look like an expired one.
     pub fn record(&mut self, levels: Option<Levels>) {
         self.recorded = Some(Recording { levels, entries: Vec::new() });
     }
@@ -238,7 +238,7 @@ impl Trace {
         self.recorded.as_ref().is_some_and(|recording| wanted(recording) || entry.prolongs())
     }
 
-    /// Whether entries of this level are wanted; ask before making one.
+    /// True if entries of this level are wanted; ask before making one.
     #[must_use]
     pub fn wants(&self, level: Level) -> bool {
         self.keep.contain(level) || self.recorded.is_some()
@@ -262,7 +262,7 @@ impl Trace {
         }
     }
 
-    /// Takes the entries that have come together.
+    /// Takes the entries since the last call.
     pub fn take(&mut self) -> Vec<Entry> {
         core::mem::take(&mut self.entries)
     }
@@ -273,14 +273,14 @@ impl Trace {
         self.digest
     }
 
-    /// Notes whether a node campaigns, and says whether that is news.
+    /// Records whether a node campaigns. Returns true if that has changed.
     pub fn notes_standing(&mut self, node: NodeId, stands: bool) -> bool {
         if stands { self.standing.insert(node) } else { self.standing.remove(&node) }
     }
 }
 
 impl Entry {
-    /// Whether it says that a lead goes on.
+    /// True if it is a renewal of a lead.
     #[must_use]
     pub const fn prolongs(&self) -> bool {
         matches!(self.what, What::Node { turn: Turn::Renewed { .. }, .. })
@@ -288,7 +288,7 @@ impl Entry {
 }
 
 impl Turn {
-    /// What an event changes for its node; `when` says when its clock will show an instant.
+    /// Returns the change of a node by an event; `when` converts an instant of its clock to a moment.
     #[must_use]
     pub fn of(event: &Event, when: impl FnOnce(primacy_core::Instant) -> Moment) -> Self {
         match *event {
@@ -309,7 +309,7 @@ impl Turn {
 }
 
 impl Turn {
-    /// Whether whoever skims a trace must not miss it.
+    /// True if a reader who skims a trace must not miss it.
     #[must_use]
     pub const fn is_loud(self) -> bool {
         match self {
@@ -359,7 +359,7 @@ pub fn until(moment: Moment) -> String {
     if moment == Moment::NEVER { "until further notice".to_owned() } else { format!("until {moment}") }
 }
 
-/// How long ago something was, where that is worth telling.
+/// True if something was so long ago that its age is worth telling.
 #[must_use]
 pub fn is_late(sent_at: Moment, now: Moment) -> bool {
     now.since(sent_at) >= Duration::from_millis(100)

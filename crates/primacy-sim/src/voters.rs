@@ -1,4 +1,4 @@
-//! Who votes, where that may change: as a node counts it, which may have been told long ago.
+//! The voters, where they may change: as each node counts them, perhaps by an old record.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ impl<A: Algorithm> World<A> {
         self.numbered_voters_of(seat).1
     }
 
-    /// Whether a node votes, as far as it knows itself.
+    /// True if a node votes, as far as it knows itself.
     #[must_use]
     pub fn votes(&self, seat: Seat) -> bool {
         self.voters_of(seat).contains(&self.node(seat).name)

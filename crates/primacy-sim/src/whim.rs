@@ -1,7 +1,8 @@
-//! A nomination by whim: what a confirmation must stand.
+//! A nomination by whim, which a confirmation must survive.
 //!
-//! Each node names whomever it likes, or nobody, and another one after a while, without a word to the others. What is confirmed
-//! must be as safe with it as with any other nomination, since a nomination can only say who stands.
+//! Each node names a random node, or none, and another one after a while, without a message to the others.
+//! The confirmation must be as safe with it as with any other nomination, since a nomination can only say
+//! which node campaigns.
 
 use std::collections::VecDeque;
 
@@ -14,25 +15,25 @@ use primacy_core::{
 #[derive(Clone, Debug)]
 pub struct Whim {
     voters: Vec<NodeId>,
-    /// How long it names the same node, at the longest.
+    /// The longest time for which it names the same node.
     lasts: Duration,
     changes_at: Instant,
     rng: Rng,
     outputs: VecDeque<Output<Silence, ()>>,
 }
 
-/// Nothing is said.
+/// The message type of a machine that sends none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Silence {}
 
 impl Whim {
-    /// The machine of a node that knows these.
+    /// Creates the machine of a node that knows these voters.
     #[must_use]
     pub fn new(voters: Vec<NodeId>, lasts: Duration, seed: u64, now: Instant) -> Self {
         Self { voters, lasts, changes_at: now, rng: Rng::new(seed), outputs: VecDeque::new() }
     }
 
-    /// Whom it likes now. Which of their lives, and in which term, is of no matter to a nomination.
+    /// Draws a nominee. Its incarnation and term do not matter to a nomination.
     fn nominee(&mut self) -> Option<Leader> {
         let incarnation = Incarnation { count: 0, nonce: 0 };
         let place = usize::try_from(self.rng.up_to(self.voters.len() as u64)).unwrap_or(usize::MAX);

@@ -31,27 +31,27 @@ use crate::sessions::{News, SessionStore};
 use crate::store::{Mishap, Store};
 use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
 
-/// A machine that wants to be woken this often without time passing asks for ever.
+/// The number of wake-ups without time passing after which a machine is taken to loop for ever.
 const TIMEOUTS_AT_ONCE_MAX: u32 = 50;
 
-/// The constants of a world: what is the same for all its nodes.
+/// The constants of a world, which are the same for all its nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// How long a packet takes.
+    /// The delay of a packet.
     pub delay: Duration,
-    /// How long a write to a disk takes.
+    /// The duration of a write to a disk.
     pub disk_latency: Duration,
-    /// How long work takes to drain.
+    /// The time that work takes to drain.
     pub drain: Duration,
-    /// How long a guardian takes until the work of its dead node has ended.
+    /// The time that a guardian takes until the work of its dead node has ended.
     pub kill: Duration,
-    /// After how long a closed connection is made again.
+    /// The time after which a closed connection is made again.
     pub reconnect: Duration,
-    /// A process that wakes late sees its deadline first, and only then what has come meanwhile; this then all at once, if
-    /// [`Algorithm::TAKES_WHAT_HAS_COME`].
+    /// True if a process that wakes late sees its deadline first, and only then its pending inputs; these
+    /// then all at once, if [`Algorithm::TAKES_WHAT_HAS_COME`].
     pub deadline_first: bool,
-    /// The work of a leader writes to the resource when it begins and at every renewal, and a write takes up to this
-    /// long; if at all.
+    /// The maximum duration of a write, where the work of a leader writes to the resource when it begins and
+    /// at every renewal; `None` if it does not.
     pub work_writes: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Default for Conditions {
     }
 }
 
-/// What will happen.
+/// A planned event.
 #[derive(Debug)]
 pub(crate) enum Happening<M> {
     Wake { seat: Seat, life: u64 },
@@ -106,28 +106,28 @@ pub struct World<A: Algorithm> {
     pub store: Store,
     /// Its queue, where it keeps sessions.
     pub sessions: SessionStore,
-    /// Those who ask nodes for what they keep.
+    /// The clients of the nodes' replicated state.
     pub clients: Clients,
-    /// What leaders write to.
+    /// The resource to which leaders write.
     pub resource: Resource,
-    /// What the primaries of partitions write to.
+    /// The resources to which the primaries of partitions write.
     pub resources: Resources,
-    /// Who believes what.
+    /// The beliefs of processes.
     pub beliefs: Beliefs,
-    /// What happened.
+    /// The trace of events.
     pub trace: Trace,
-    /// What is the same for all.
+    /// The constants that are the same for all nodes.
     pub conditions: Conditions,
     invariants: Vec<Box<dyn Invariant>>,
     breaches: Vec<Breach>,
     alarms: u64,
     pub(crate) rng: Rng,
     handled: u64,
-    /// What was met so far.
+    /// The counters so far.
     pub counters: Counters,
-    /// How many messages machines and the store have sent.
+    /// The number of messages that machines and the store have sent.
     pub sent: Sent,
-    /// The longest that a packet ever took.
+    /// The longest delay of a packet so far.
     pub(crate) lag: Duration,
 }
 
@@ -183,7 +183,7 @@ impl<A: Algorithm> World<A> {
         self.now
     }
 
-    /// How many inputs machines have handled.
+    /// The number of inputs that machines have handled.
     #[must_use]
     pub const fn handled(&self) -> u64 {
         self.handled
@@ -227,7 +227,7 @@ impl<A: Algorithm> World<A> {
         Host(seat.0 % self.nodes.len() + 1)
     }
 
-    /// Judges from now on by what this election promises under these settings.
+    /// Judges from now on by the promises of this election under these settings.
     pub fn judge_by(&mut self, settings: &A::Settings) {
         self.invariants = A::invariants(settings);
     }
@@ -238,7 +238,7 @@ impl<A: Algorithm> World<A> {
         &self.breaches
     }
 
-    /// Whether a node believes to lead now.
+    /// True if a node believes to lead now.
     #[must_use]
     pub fn believes(&self, seat: Seat) -> bool {
         let belief = self.process(seat).and_then(|process| self.beliefs.of(process.me));
@@ -250,7 +250,7 @@ impl<A: Algorithm> World<A> {
         self.seats().filter(|&seat| self.believes(seat))
     }
 
-    /// How often a machine itself has seen what must never be.
+    /// The number of alarms: violations that a machine itself has seen.
     #[must_use]
     pub const fn alarms(&self) -> u64 {
         self.alarms
@@ -258,7 +258,7 @@ impl<A: Algorithm> World<A> {
 
     // ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Lets the next thing happen. `false` if nothing is planned.
+    /// Performs the next event. Returns false if none is planned.
     pub fn step(&mut self) -> bool {
         let Some((at, happening)) = self.queue.take() else { return false };
         debug_assert!(at >= self.now, "time does not go back");
@@ -267,7 +267,7 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// Lets everything happen that happens by `moment`.
+    /// Performs all events up to `moment`.
     pub fn run_until(&mut self, moment: Moment) {
         while self.queue.next_at().is_some_and(|at| at <= moment) {
             self.step();
@@ -275,7 +275,7 @@ impl<A: Algorithm> World<A> {
         self.now = self.now.max(moment);
     }
 
-    /// When the next thing happens.
+    /// The moment of the next event.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
         self.queue.next_at()
@@ -319,7 +319,7 @@ impl<A: Algorithm> World<A> {
             Happening::Reconnect { seats: (a, b) } => self.connect(a, b),
             Happening::Written { seat, life } => self.written(seat, life),
             Happening::Drained { seat, ordinal } => {
-                // The end of earlier work is no news about this one.
+                // The end of earlier work says nothing about the present work.
                 let who = self.process(seat).map(|process| process.me);
                 let belief = who.and_then(|who| self.beliefs.of(who));
                 if belief.is_some_and(|belief| belief.ordinal == ordinal) {
@@ -360,7 +360,7 @@ impl<A: Algorithm> World<A> {
         self.settle(seat);
     }
 
-    /// Starts the next life of a node.
+    /// Starts the next process of a node.
     pub fn start(&mut self, seat: Seat) {
         let (nonce, seed) = (self.rng.next_u64(), self.rng.next_u64());
         let now = self.now;
@@ -424,7 +424,7 @@ impl<A: Algorithm> World<A> {
             let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
             let now = clock.read(self.now);
             let due = process.machine.deadline().is_some_and(|deadline| deadline <= now);
-            // What its drivers do with evidence: the effects of all that has come before it are finished first.
+            // As its drivers do with evidence: the effects of all inputs before it are finished first.
             let evidence_next = matches!(process.inbox.front(), Some(Input::Evidence(_)));
             let takes = process.taking && !evidence_next;
             let deadline_first = due && self.conditions.deadline_first && !takes;
@@ -451,7 +451,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Shows the judge, and the reader, who belongs to a cluster, when that has changed for a process.
+    /// Shows a process's view of its cluster to the judge and the trace, when it has changed.
     fn look_at_view(&mut self, seat: Seat) {
         let Some(process) = &mut self.seats[seat.0] else { return };
         let Some((joining, view)) = A::view(&process.machine) else { return };
@@ -560,7 +560,8 @@ impl<A: Algorithm> World<A> {
         A::keep(&mut disk.slot, durable);
     }
 
-    /// Shows the judge what a node keeps: as readers see it before the next effect, or when all of its last input is done.
+    /// Shows a node's replicated state to the judge: as readers see it before the next effect, or when all
+    /// effects of its last input are done.
     fn look_at_metadata(&mut self, seat: Seat, done: bool) {
         let Some(process) = &self.seats[seat.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
@@ -594,7 +595,8 @@ impl<A: Algorithm> World<A> {
         let Some(to_seat) = self.nodes.iter().position(|node| node.name == to).map(Seat) else { return };
         let connected = self.is_connected(seat, life, to_seat);
         let meaning = match A::meaning(&message, Some(to)) {
-            // Nobody can ever hear it. A disk may go, and the one before it come back, before anybody has heard of it.
+            // No node can ever receive it. The disk may be replaced, and the one before it come back, before
+            // any node has heard of it.
             Meaning::Votes { .. } if !connected => Meaning::Nothing,
             meaning @ (Meaning::Nothing
             | Meaning::Votes { .. }
@@ -642,7 +644,7 @@ impl<A: Algorithm> World<A> {
     }
 
     fn serve(&mut self, seat: Seat, life: u64, message: &A::Message, sent_at: Moment) {
-        // A request that has left is served, whether its sender still lives or not.
+        // A request that has left is served, even if its sender is dead.
         self.trace_late_at_store(seat, message, sent_at);
         if let Some(request) = A::session_request(message) {
             return self.serve_session(seat, life, request);
@@ -658,7 +660,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Sends the store's answer to a request, which has `changed` what it holds or has not.
+    /// Sends the store's answer to a request, which has `changed` its state or not.
     fn send_reply(&mut self, seat: Seat, life: u64, reply: A::Message, changed: bool) {
         let host = self.host(seat);
         let fate = self.network.fate(STORE, host, A::kind(&reply), &mut self.rng);
@@ -691,7 +693,7 @@ impl<A: Algorithm> World<A> {
         self.tell_news(&served.news);
     }
 
-    /// Tells those who have news of the queue, if the store does so.
+    /// Notifies processes of a change of the queue, if the store does so.
     pub(crate) fn tell_news(&mut self, news: &News) {
         if !self.store.tells_changes || news.is_none() {
             return;
@@ -710,7 +712,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Tells everybody but the writer that the record has changed, if the store does so.
+    /// Notifies all but the writer that the record has changed, if the store does so.
     pub(crate) fn tell_change(&mut self, writer: Option<Seat>) {
         if !self.store.tells_changes {
             return;
@@ -762,7 +764,7 @@ impl<A: Algorithm> World<A> {
         self.observe(Observation::Told { who, event });
     }
 
-    /// The work writes to the resource, where it does so by itself.
+    /// Writes to the resource as a leader's work, where it does so by itself.
     fn work_writes(&mut self, seat: Seat) {
         let Some(longest) = self.conditions.work_writes else { return };
         let after = self.rng.duration_up_to(longest);
@@ -781,7 +783,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// A leader that names itself as the leader says nothing new.
+    /// True if a leader names itself as the leader, which is no news.
     fn names_itself(&self, seat: Seat, event: &Event) -> bool {
         match event {
             Event::LeaderChanged(Some(leader)) => leader.identity.node == self.node(seat).name,
@@ -790,14 +792,15 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// The work of a node has ended.
+    /// Records that the work of a node has ended.
     pub fn drained(&mut self, seat: Seat) {
         let Some(who) = self.process(seat).map(|process| process.me) else { return };
         self.beliefs.drained(self.now, who);
         self.give(seat, Input::Command(Command::Drained));
     }
 
-    /// The work of a node writes to the resource with what its latest leadership was given. The write takes `after`.
+    /// Writes to the resource as the work of a node, with the mandate of its latest leadership. The write
+    /// takes `after`.
     ///
     /// # Errors
     /// If the node never led.
@@ -817,7 +820,7 @@ impl<A: Algorithm> World<A> {
         };
         let name = self.node(seat).name;
         let late = if late { "late " } else { "" };
-        // What the work writes all the time is a line like a heartbeat.
+        // Where work writes all the time, a write is shown like a heartbeat.
         let level = if self.conditions.work_writes.is_some() { Level::Heartbeat } else { Level::Event };
         let with = || match mandate {
             primacy_core::Mandate::Fenced(token) => format!("token {token}"),
@@ -861,7 +864,7 @@ impl<A: Algorithm> World<A> {
         self.trace(level, |_| What::World { text: text() });
     }
 
-    /// Something happens to a node that changes nothing in how it stands.
+    /// Records an event of a node that does not change its state.
     pub(crate) fn trace_node(&mut self, seat: Seat, level: Level, text: impl FnOnce() -> String) {
         self.trace_turn(seat, level, Turn::Nothing, text);
     }
@@ -874,7 +877,7 @@ impl<A: Algorithm> World<A> {
         self.trace(level, |world| What::Node { who: world.party(seat), turn, text: text() });
     }
 
-    /// Something is done to these, or wanted of them; to all, if none is named.
+    /// Records a deed on these parties, or on all, if none is named.
     pub(crate) fn trace_deed(&mut self, to: &[Party], text: impl FnOnce() -> String) {
         self.trace(Level::Scene, |_| What::Deed { to: to.to_vec(), text: text() });
     }
@@ -911,7 +914,7 @@ impl<A: Algorithm> World<A> {
         self.trace(Level::Event, |_| What::Breach { invariant, text: text.to_owned() });
     }
 
-    /// A node, or the guardian of one.
+    /// Returns the party of a seat: a node, or the guardian of one.
     fn party(&self, seat: Seat) -> Party {
         let name = self.node(seat).name;
         if seat.0 < self.nodes.len() { Party::Node(name) } else { Party::Guardian(name) }
@@ -936,7 +939,7 @@ impl<A: Algorithm> World<A> {
         self.trace_says(Party::Store, self.party(seat), message, fate);
     }
 
-    /// A guardian tells of a death; what was lost before is not worth a line.
+    /// Records a guardian's notice of a death; an earlier loss of it is not worth a line.
     pub(crate) fn trace_death(&mut self, guardian_of: Seat, to: Seat, dead: Identity, fate: Fate) {
         let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
         let way = Way { arrivals, remark: fate.remark };
@@ -968,13 +971,13 @@ impl<A: Algorithm> World<A> {
         self.trace_hears(Party::Store, self.party(seat), message, sent_at);
     }
 
-    /// What a node tells of itself in its handshake.
+    /// Returns a node's own part of its handshake.
     pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
         self.node(seat).settings.standing()
     }
 }
 
-/// What speaks, and what it says.
+/// Returns the invariants that break, and their violations.
 fn judge(
     invariants: &mut [Box<dyn Invariant>],
     now: Moment,
@@ -985,7 +988,7 @@ fn judge(
     judged.filter_map(|(name, judged)| judged.err().map(|what| (name, what))).collect()
 }
 
-/// Whether a request changes the queue, so that a fault may be aimed at it.
+/// True if a request changes the queue, so that a fault may be aimed at it.
 const fn is_write(request: &session::Message) -> bool {
     matches!(
         request,

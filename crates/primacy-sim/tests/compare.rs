@@ -1,5 +1,5 @@
-//! What the comparison measures, held against what the elections promise and cost. `UPDATE_GOLDENFILES=1` writes the table
-//! anew.
+//! The measurements of the comparison, checked against the promises and costs of the elections.
+//! `UPDATE_GOLDENFILES=1` writes the table anew.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -96,7 +96,7 @@ fn what_is_measured_is_what_the_pages_say() {
     let crash = row(&five, find("bully"), Scenario::Crash);
     assert_eq!(crash.beyond_routine.median, 15);
     assert_eq!(crash.leaderless.median, ms(251), "the death is told, and an answer waited for");
-    // A vote and its answer for each of three others, after a death that was told.
+    // A vote and its answer for each of three others, after a death that was reported.
     assert_eq!(row(&five, find("quorum"), Scenario::Crash).beyond_routine.median, 6);
     assert_eq!(row(&five, find("seniority"), Scenario::Crash).leaderless.median, ms(1), "it is told");
     // A silent leader: its promises or its lease, less what had passed since the last heartbeat or renewal.

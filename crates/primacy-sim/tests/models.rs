@@ -1,9 +1,10 @@
-//! Every order of events within the bounds of the small spaces: no invariant breaks, what must be reached is reached, and
-//! the states are as many as they were. The large ones are searched by the example `prove`.
+//! Every order of events within the bounds of the small spaces: no invariant breaks, all marks are reached,
+//! and the numbers of states are as before. The large spaces are searched by the example `prove`.
 
 use primacy_sim::model::spaces::{Row, SPACES};
 
-/// Searches what `chosen` chooses; all that is wrong is told at once, with the shortest way to each broken invariant.
+/// Searches the chosen spaces; all faults are reported at once, with the shortest way to each broken
+/// invariant.
 fn search(chosen: impl Fn(&Row) -> bool) {
     let mut wrong = Vec::new();
     for row in SPACES.iter().filter(|row| row.small && chosen(row)) {

@@ -5,7 +5,7 @@ use primacy_sim::counters::Counters;
 use primacy_sim::swarm::{Beyond, ENOUGH_SEEDS, Election, Run};
 use primacy_sim::trace::{Level, Trace, lines};
 
-/// The seeds that are run twice, and told again from their stories.
+/// The number of seeds that are run twice, and once more from their stories.
 const TWICE: u64 = 300;
 
 fn search(election: Election) {
@@ -145,11 +145,11 @@ fn kept_seeds_are_good() {
     assert!(kept > 0, "seeds.txt keeps none");
 }
 
-/// How many worlds are drawn in which an assumption does not hold, until an invariant speaks.
+/// The maximum number of worlds drawn in which an assumption does not hold, until the invariant breaks.
 const SEEDS_BEYOND_MAX: u64 = 2_000;
 
-/// The invariants that break first in worlds in which an assumption does not hold; ends with the first world in which it is
-/// this one.
+/// The invariants that break first in worlds in which an assumption does not hold, up to the first world in
+/// which it is this one.
 fn spoken(election: Election, beyond: Beyond, invariant: &str) -> (u64, Vec<&'static str>) {
     let mut spoken: Vec<&'static str> = Vec::new();
     for seed in 0..SEEDS_BEYOND_MAX {

@@ -1,4 +1,4 @@
-//! The appointed leader in the world.
+//! The simulator's adapter for the appointed leader.
 
 use core::convert::Infallible;
 
@@ -12,7 +12,7 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Appointed;
 
-/// Who is appointed: the first of the voters if nobody is named.
+/// The appointed leader: the first of the voters unless a leader is named.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Appointment {
     leader: Option<NodeId>,

@@ -11,14 +11,14 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Article;
 
-/// What can be set for it. The numbers are the article's.
+/// Settings of a node. The numbers are the article's.
 #[derive(Clone, Debug)]
 pub struct Timers {
     interval: Duration,
     timeout: Duration,
     join_interval: Duration,
     minimum: usize,
-    /// How many of the first nodes are seeds.
+    /// The number of seeds: so many of the first nodes.
     seeds: usize,
 }
 
@@ -117,7 +117,8 @@ impl Algorithm for Article {
     }
 
     fn settles_within(nodes: &[&Timers], _surroundings: &super::Surroundings) -> Duration {
-        // What anybody would expect of it: to fail, to join and to be heard of, each for as many as there are.
+        // The bound that a reader of the article would expect: failing, joining and spreading the news, each
+        // for every node.
         let longest =
             nodes.iter().map(|node| node.patience().plus(node.join_interval)).max().unwrap_or_default();
         longest.times(nodes.len() as u64)

@@ -13,16 +13,16 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Bully;
 
-/// What can be set for a node.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// How often the leader shows itself.
+    /// The time between heartbeats of the leader.
     pub heartbeat_interval: Duration,
-    /// How many may be missed.
+    /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// How long is waited for an answer.
+    /// The time to wait for an answer.
     pub answer_timeout: Duration,
-    /// Whether who comes back leaves the lead to whoever has it.
+    /// True if a node that comes back leaves the lead to the current leader.
     pub sticky: bool,
 }
 
@@ -111,7 +111,7 @@ impl Algorithm for Bully {
     fn meaning(message: &Message, _to: Option<NodeId>) -> Meaning {
         match message.body {
             Body::Resigned { term } => Meaning::Releases { token: FencingToken(term.0) },
-            // Two may lead in one term, so that nothing is asked of who says so.
+            // Two nodes may lead in one term, so leadership messages are not judged.
             Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Heartbeat { .. } | Body::Late => {
                 Meaning::Nothing
             }
@@ -150,8 +150,8 @@ impl Algorithm for Bully {
         ]
     }
 
-    /// Whoever led is missed, who yields has yielded; then the highest name asks nobody, or is waited for by the others,
-    /// who ask again at most once for each name above them.
+    /// The old leader is missed, or a resigning leader has yielded. Then the node with the highest name asks
+    /// no other, or the others wait for it and ask again at most once for each name above them.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -161,7 +161,8 @@ impl Algorithm for Bully {
         lag.plus(reconnect).plus(drain).plus(begins).plus(attempt.times(nodes.len() as u64))
     }
 
-    /// Not I1, I2, I3 and I4: an advisory election has two leaders in a partition, has no tokens, and nobody votes.
+    /// Without I1, I2, I3 and I4: an advisory election has two leaders in a partition, has no tokens, and
+    /// holds no votes.
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
         vec![
             Box::new(NoNeedlessChange::default()),

@@ -15,16 +15,17 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Confirmed<N, C>(PhantomData<(N, C)>);
 
-/// What can be set for a node: that of the confirmation by its own names, and that of the nomination as `nominate.NAME`.
+/// Settings of a node: those of the confirmation under their own names, and those of the nomination as
+/// `nominate.NAME`.
 #[derive(Clone, Debug)]
 pub struct Timers<N, C> {
     /// Of the election that nominates.
     pub nomination: N,
     /// Of the one that confirms.
     pub confirmation: C,
-    /// How long the nomination must stand elsewhere until the leader hands over.
+    /// The time that another node's nomination must hold until the leader hands over.
     pub damping: Duration,
-    /// How long a nominee waits for its confirmation.
+    /// The time that a nominee waits for its confirmation.
     pub patience: Duration,
 }
 
@@ -97,7 +98,7 @@ where
         now: Instant,
     ) -> Option<Self::Machine> {
         let errand = C::undertaker(&settings.confirmation, dead, seed, now)?;
-        // It neither stands nor votes, and is there because a machine has two parts.
+        // It neither campaigns nor votes; it exists because a machine has two parts.
         let voters = [dead.node].into();
         let life = Life { me: dead, voters: &voters, durable: None, seed, now };
         Some(Machine::new(config(settings, dead), N::start(&settings.nomination, life), errand))
@@ -126,7 +127,7 @@ where
 
     fn meaning(message: &Self::Message, to: Option<NodeId>) -> Meaning {
         match message {
-            // It can only say who stands, so nothing that it says counts.
+            // A nomination only says which node campaigns, so its messages are not judged.
             Message::Nomination(_) => Meaning::Nothing,
             Message::Confirmation(message) => C::meaning(message, to),
         }
@@ -166,8 +167,8 @@ where
         C::stands(machine.confirmation())
     }
 
-    /// First one is nominated, or is waited for in vain, and then one is confirmed; and whoever led until then hands over, when
-    /// another has been nominated for long enough.
+    /// A node is nominated, or waited for in vain, and then confirmed; and the previous leader hands over
+    /// once another node has been nominated for long enough.
     fn settles_within(nodes: &[&Self::Settings], surroundings: &Surroundings) -> Duration {
         let nominations: Vec<&N::Settings> = nodes.iter().map(|node| &node.nomination).collect();
         let confirmations: Vec<&C::Settings> = nodes.iter().map(|node| &node.confirmation).collect();
@@ -176,8 +177,8 @@ where
         once.times(2).plus(C::settles_within(&confirmations, surroundings).times(2))
     }
 
-    /// All that the confirmation promises, but for a quiet lead in a calm: a nomination that moved before it still moves the
-    /// lead after it. And if the nomination has views, what it promises of those.
+    /// All promises of the confirmation, except for a quiet lead in a calm: a nomination that changed before
+    /// the calm still moves the lead in it. If the nomination has views, also its promises about them.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>> {
         let confirmed = C::invariants(&settings.confirmation).into_iter();
         let nominated = N::invariants(&settings.nomination).into_iter();

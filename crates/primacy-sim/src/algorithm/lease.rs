@@ -17,18 +17,18 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Lease;
 
-/// What can be set for a node.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// How long a lease is.
+    /// The duration of a lease.
     pub duration: Duration,
     /// The bound on drift.
     pub drift_max: Drift,
-    /// How often the holder renews.
+    /// The time between renewals by the holder.
     pub renew_interval: Duration,
-    /// When a request is taken to be lost.
+    /// The time after which a request is taken to be lost.
     pub request_timeout: Duration,
-    /// How often a candidate looks.
+    /// The time between reads of a candidate.
     pub poll_interval: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Settings for Timers {
     }
 }
 
-/// Who runs beside a store: a candidate, or somebody with an errand.
+/// A machine beside a store: a candidate, or the errand of a guardian.
 #[derive(Clone, Debug)]
 pub enum Machine {
     /// A candidate.
@@ -142,7 +142,7 @@ impl Algorithm for Lease {
         }
     }
 
-    /// Reads and renewals are said all the time; so are the good answers to writes.
+    /// Reads and renewals are sent all the time, and so are the successful replies to writes.
     fn is_routine(message: &Message) -> bool {
         match message {
             Message::Read { .. } | Message::ReadReply { .. } => true,
@@ -245,10 +245,11 @@ impl Algorithm for Lease {
         ]
     }
 
-    /// The record may be renewed once more by what is under way, and then stands unchanged for its whole duration. Its
-    /// next holder may not be wanted any more when its claim lands, and a record that was made anew waits for a holder
-    /// of the one before it: each costs a lease again. Of several that write at once one succeeds, so nothing is lost
-    /// by chance; but each may look only once in a while, and may first have to give up a request that was lost.
+    /// Requests under way may renew the record once more; then it stays unchanged for its whole duration. Its
+    /// next holder may no longer campaign when its claim lands, and a record that was made anew waits for a
+    /// holder of the one before it: each costs another lease. Of several simultaneous writes one succeeds, so
+    /// none is lost by chance; but each candidate may read only once per interval, and may first have to give
+    /// up a lost request.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -278,7 +279,7 @@ impl Algorithm for Lease {
     }
 }
 
-/// What a record says, for people.
+/// Returns the contents of a record as text for people.
 #[must_use]
 pub fn record_text(record: &Record) -> String {
     let token = record.token;

@@ -1,4 +1,4 @@
-//! Replicated metadata in the world: an election of `quorum`, the log beside it, and what clients want of the state.
+//! Replicated metadata in the world: an election of `quorum`, the log beside it, and the requests of clients.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,24 +22,24 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Metadata;
 
-/// What can be set for a node: of the election by its own names, and of the log.
+/// Settings of a node: those of the election under their own names, and those of the log.
 #[derive(Clone, Debug)]
 pub struct Timers {
     /// Of the election.
     pub election: ElectionTimers,
-    /// What holding a record means.
+    /// The durability of a record that a node holds.
     pub durability: Durability,
-    /// After how long without an answer something is said again.
+    /// The time without an answer after which a message is sent again.
     pub resend_after: Duration,
-    /// How many bytes of records one message has.
+    /// The maximum number of bytes of records in one message.
     pub append_max: usize,
-    /// How many may be under way to one follower.
+    /// The maximum number of bytes of records in flight to one follower.
     pub window: usize,
-    /// How many bytes of a snapshot one message has.
+    /// The maximum number of bytes of a snapshot in one message.
     pub part_max: usize,
-    /// After how many bytes of records a snapshot takes their place.
+    /// The number of bytes of records after which a snapshot replaces them.
     pub snapshot_after: usize,
-    /// How many bytes of records stay in memory.
+    /// The maximum number of bytes of records kept in memory.
     pub kept_max: usize,
 }
 
@@ -97,7 +97,7 @@ impl Settings for Timers {
     }
 }
 
-/// What is on a disk.
+/// The contents of a disk.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     hard: HardState,
@@ -344,7 +344,8 @@ impl Algorithm for Metadata {
     }
 
     fn must_meet() -> &'static [&'static str] {
-        // Here a search seldom meets a leader that hears of a higher term; it meets leaders that have lost their disks.
+        // Here a search seldom meets a leader that learns of a higher term; it meets leaders that have lost
+        // their disks.
         static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
             Quorum::must_meet()
                 .iter()
@@ -356,8 +357,8 @@ impl Algorithm for Metadata {
         &ALL
     }
 
-    /// The election; then the leader hears from a majority and fetches what it lacks, and the others get what they lack from it;
-    /// and sessions that nobody keeps alive run out.
+    /// After the election, the leader hears from a majority and fetches the records that it lacks, the
+    /// followers get theirs from it, and sessions that no client keeps alive expire.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let elections: Vec<&ElectionTimers> = nodes.iter().map(|node| &node.election).collect();
         let elected = Quorum::settles_within(&elections, surroundings);
@@ -365,7 +366,7 @@ impl Algorithm for Metadata {
         let step = surroundings.delay.times(2).plus(surroundings.disk_latency.times(2));
         let caught_up = resend.times(RESENDS).plus(step.times(STEPS));
         let patience = nodes.iter().map(|node| node.patience()).max().unwrap_or_default();
-        // Clients draw no session that lives for longer than one and a half times that.
+        // Clients draw no session longer than one and a half times that.
         elected.plus(caught_up).plus(patience.times(2))
     }
 
@@ -378,11 +379,11 @@ impl Algorithm for Metadata {
     }
 }
 
-/// How often something may have to be said again until a log is whole: it is found to have gone another way, it is offered a
-/// snapshot, and that one is not there any more.
+/// The number of resends until a log is whole: it is found to have diverged, a snapshot is offered, and that
+/// snapshot is gone.
 const RESENDS: u64 = 30;
 
-/// How many round trips it takes to send a snapshot, and what comes after it.
+/// The number of round trips to send a snapshot and the records after it.
 const STEPS: u64 = 200;
 
 const OWN: &[&str] = &[

@@ -1,4 +1,4 @@
-//! What the world must know of an election to run its machines: one small file for each.
+//! The interface of an election to the world that runs its machines, with one adapter file for each election.
 
 pub mod appointed;
 pub mod article;
@@ -30,22 +30,23 @@ use crate::invariants::{Invariant, Meaning};
 
 /// An election that runs in the world.
 pub trait Algorithm: Debug + Sized + 'static {
-    /// What its machines say.
+    /// The messages of its machines.
     type Message: Clone + Debug;
-    /// What its machines keep on disk.
+    /// The state that its machines write to disk.
     type Durable: Clone + Debug;
-    /// What all that was written on a disk comes to; where each write replaces the one before it, the last of them.
+    /// The accumulated contents of a disk after all writes; where each write replaces the one before it, the
+    /// last write.
     type Kept: Clone + Debug + From<Self::Durable>;
     /// The machine itself, the one that real nodes run.
     type Machine: Protocol<Message = Self::Message, Durable = Self::Durable> + Debug;
-    /// What can be set for each node.
+    /// The settings of each node.
     type Settings: Settings;
 
     /// Starts a machine.
     fn start(settings: &Self::Settings, life: Life<'_, Self::Kept>) -> Self::Machine;
 
-    /// Starts what a guardian runs once the process that it guards is gone and its work has ended, if it runs
-    /// anything.
+    /// Starts the machine that a guardian runs once its process is gone and the work has ended, if this
+    /// election has one.
     fn undertaker(
         settings: &Self::Settings,
         dead: Identity,
@@ -61,205 +62,215 @@ pub trait Algorithm: Debug + Sized + 'static {
         *kept = Some(written.into());
     }
 
-    /// Takes the log away from what is kept on a disk, and nothing else; whether there is such a thing.
+    /// Removes the log, and nothing else, from a disk's contents. Returns false if there is no log.
     fn lose_log(kept: &mut Option<Self::Kept>) -> bool {
         let _ = kept;
         false
     }
 
-    /// The number of a life is above those of all lives before it, whatever disk it has, as one that is of the time of day: where
-    /// others remember what the lives of a node have asked.
+    /// True if the number of an incarnation is above those of all earlier ones, whatever its disk, like a
+    /// number taken from the time of day. Needed where peers remember the requests of earlier incarnations of
+    /// a node.
     const COUNTS_ON: bool = false;
 
-    /// Voters come and go, so that nodes talk whose configurations name others.
+    /// True if voters change, so that nodes talk whose configurations name others.
     const VOTERS_CHANGE: bool = false;
 
-    /// Its driver takes all that has come already before the machine's deadline has its turn again, for the machine does with one write
-    /// what several inputs want. Where it looked at the deadline each time, a leader whose deadlines are due one after the other, each
-    /// with a write, would not hear its followers.
+    /// True if the driver takes all pending inputs before it looks at the machine's deadline, because the
+    /// machine serves several inputs with one write. If the driver looked at the deadline each time, a leader
+    /// whose deadlines are due one after the other, each with a write, would not hear its followers.
     const TAKES_WHAT_HAS_COME: bool = false;
 
-    /// Each write replaces all that was written before. Then what was written before can be found again, by mistake.
+    /// True if each write replaces all earlier ones. Then an earlier write can be found again, by mistake.
     const REPLACES: bool = true;
 
-    /// The name of a kind of message, by which faults are aimed.
+    /// Returns the name of a kind of message, by which faults are aimed.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// Whether it is said all the time, so that a story had better leave it out.
+    /// True if the message is sent all the time, so that a story had better leave it out.
     fn is_routine(message: &Self::Message) -> bool;
 
-    /// What it says, for people; it begins with the kind.
+    /// Returns the message as text for people, beginning with its kind.
     fn text(message: &Self::Message) -> String;
 
-    /// What it means to the judge.
+    /// Returns the meaning of the message to the judge.
     fn meaning(message: &Self::Message, to: Option<NodeId>) -> Meaning;
 
-    /// The request to the store in it, for elections that are held in one.
+    /// Returns the request to the store in it, for elections that are held in a store.
     fn request(message: &Self::Message) -> Option<&store::Message> {
         let _ = message;
         None
     }
 
-    /// The store's words, for elections that are held in one.
+    /// Wraps a reply of the store, for elections that are held in one.
     fn reply(message: store::Message) -> Option<Self::Message> {
         drop(message);
         None
     }
 
-    /// The request to a store that keeps sessions, for elections that are held in one.
+    /// Returns the request to a store that keeps sessions, for elections that are held in one.
     fn session_request(message: &Self::Message) -> Option<&queue::Message> {
         let _ = message;
         None
     }
 
-    /// That store's words.
+    /// Wraps a reply of that store.
     fn session_reply(message: queue::Message) -> Option<Self::Message> {
         drop(message);
         None
     }
 
-    /// The term that a node would tell another one that has lost its disk, for elections in which that matters. `None`
-    /// if what it knows is worth nothing, because it has lost its own.
+    /// Returns the term that a node would report to a peer that has lost its disk, for elections in which
+    /// that matters. `None` if its own knowledge is worth nothing, because it has lost its disk too.
     fn term_to_report(machine: &Self::Machine) -> Option<Term> {
         let _ = machine;
         None
     }
 
-    /// What it tells that one of the voters before, for elections in which they change.
+    /// Returns the message that tells such a peer the voters, sent before the term, for elections in which
+    /// they change.
     fn voters_to_tell(me: Identity, machine: &Self::Machine) -> Option<Self::Message> {
         let _ = (me, machine);
         None
     }
 
-    /// Whether a node with this on its disk had lost an earlier disk, and has heard since how far it can have gone.
+    /// True if the node with this disk had lost an earlier one, and has since learned how far that one can
+    /// have gone.
     fn has_recovered(kept: &Self::Kept) -> bool {
         let _ = kept;
         false
     }
 
-    /// The name under which this word is counted, where it shows that a branch was taken that matters.
+    /// Returns the name under which this message is counted, if it shows that a branch was taken that
+    /// matters.
     fn met(message: &Self::Message) -> Option<&'static str> {
         let _ = message;
         None
     }
 
-    /// What a search of many seeds must have met, beside what the world itself asks for.
+    /// Returns the names that a search of many seeds must have met, beside those that the world itself asks
+    /// for.
     fn must_meet() -> &'static [&'static str] {
         &[]
     }
 
-    /// Who belongs to the cluster, as a machine knows it, and which of its joinings it is in; for elections that have views.
+    /// Returns the members of the cluster as a machine knows them, and the number of its joining; for
+    /// elections that have views.
     fn view(machine: &Self::Machine) -> Option<(u64, Option<&Arc<View>>)> {
         let _ = machine;
         None
     }
 
-    /// Whether a request that needs a cluster of some size is served, and otherwise why not; for elections that have views.
+    /// Returns whether a request that needs a cluster of some size is served, or the reason why not; for
+    /// elections that have views.
     fn serves(machine: &Self::Machine) -> Option<Result<(), String>> {
         let _ = machine;
         None
     }
 
-    /// The metadata that a machine keeps with the others, if it does.
+    /// Returns the replicated metadata of a machine, if it has any.
     fn metadata(machine: &Self::Machine) -> Option<&Metadata> {
         let _ = machine;
         None
     }
 
-    /// A client's question, for machines that keep metadata.
+    /// Wraps a client's question, for machines that keep metadata.
     fn ask(ask: Ask) -> Option<Self::Message> {
         drop(ask);
         None
     }
 
-    /// The answer to a client.
+    /// Returns the answer to a client.
     fn answer(message: &Self::Message) -> Option<&Answer> {
         let _ = message;
         None
     }
 
-    /// What is written to the disk of a log, for machines that have one.
+    /// Returns the write to the disk of a log, for machines that have one.
     fn write(durable: &Self::Durable) -> Option<&Write> {
         let _ = durable;
         None
     }
 
-    /// The voters that a node counts which starts with this on its disk, where they may change and it was told of any.
+    /// Returns the voters that a node counts when it starts with this disk, where voters may change and the
+    /// disk names any.
     fn voters(kept: &Self::Kept) -> Option<&Arc<Voters>> {
         let _ = kept;
         None
     }
 
-    /// Whether a node that starts again knows nothing any more of what the others count on, and has to ask them.
+    /// True if a restarted node has lost all that the others count on, and has to ask them.
     fn forgets(settings: &Self::Settings) -> bool {
         let _ = settings;
         false
     }
 
-    /// How long it may take from the end of all faults until all name one leader.
+    /// Returns the maximum time from the end of all faults until all nodes name one leader.
     fn settles_within(nodes: &[&Self::Settings], surroundings: &Surroundings) -> Duration {
         let _ = (nodes, surroundings);
         Duration::ZERO
     }
 
-    /// Whether this election gives advisory mandates: two may lead when the nodes cannot all hear each other, and one that is cut
-    /// off, or stands still, may elect itself. Then nothing is asked of who leads until all is healed, and these two do not count
-    /// among the small things that must not cost the leader its lead.
+    /// True if this election gives advisory mandates: two nodes may lead when the nodes cannot all hear each
+    /// other, and a node that is cut off or paused may elect itself. Then leaders are not judged until all is
+    /// healed, and a cut or a pause does not count among the small faults that must not cost the leader its
+    /// lead.
     const ADVISORY: bool = false;
 
-    /// Whether leaders have tokens, so that what a resource is told by an earlier one is refused.
+    /// True if leaders have tokens, so that a resource refuses the requests of an earlier leader.
     const FENCED: bool = !Self::ADVISORY;
 
-    /// Whether all name one leader once nothing is wrong, and keep it.
+    /// True if all nodes name one leader once nothing is wrong, and keep it.
     const SETTLES: bool = true;
 
-    /// Who must lead once nothing is wrong and all stand, if this election says so.
+    /// Returns the node that must lead once nothing is wrong and all campaign, if this election determines
+    /// one.
     fn rightful(nodes: &[(NodeId, &Self::Settings)]) -> Option<NodeId> {
         let _ = nodes;
         None
     }
 
-    /// Whether a node campaigns at present: it asks for the lead, and does not lead.
+    /// True if a node campaigns at present: it asks for the lead, and does not lead.
     fn stands(machine: &Self::Machine) -> bool {
         let _ = machine;
         false
     }
 
-    /// What this election promises.
+    /// Returns the invariants that this election promises.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>>;
 }
 
-/// One life of a process, as its machine is told of it.
+/// One incarnation of a process, as passed to its machine.
 #[derive(Clone, Debug)]
 pub struct Life<'a, D> {
-    /// Who.
+    /// The node and its incarnation.
     pub me: Identity,
     /// The voters that this node's configuration names.
     pub voters: &'a BTreeSet<NodeId>,
-    /// What was found on its disk.
+    /// The state found on its disk.
     pub durable: Option<D>,
-    /// For its random waits.
+    /// The seed of its random waits.
     pub seed: u64,
-    /// What its clock shows.
+    /// The time on its clock.
     pub now: Instant,
 }
 
-/// What slows an election down that nobody disturbs.
+/// The delays of an election that runs without faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings {
-    /// How long a packet may have been under way already, and may still be.
+    /// The time that a packet may have been under way already, and may still be.
     pub lag: Duration,
-    /// How long a packet takes from now on.
+    /// The time that a packet takes from now on.
     pub delay: Duration,
-    /// How long a write takes.
+    /// The time that a write takes.
     pub disk_latency: Duration,
-    /// After how long a closed connection is made again.
+    /// The time after which a closed connection is made again.
     pub reconnect: Duration,
-    /// How long work takes to end, in order or not.
+    /// The time that work takes to end, in order or not.
     pub drain: Duration,
 }
 
-/// What can be set for a node by name.
+/// Settings of a node by name.
 pub trait Settings: Clone + Debug + Default {
     /// Sets one thing.
     ///
@@ -275,22 +286,22 @@ pub trait Settings: Clone + Debug + Default {
         Err(format!("there is no profile {name} here"))
     }
 
-    /// What a node tells of itself in its handshake: its priority, and whether it votes only.
+    /// Returns the node's own part of its handshake: its priority, and whether it only votes.
     fn standing(&self) -> (u32, bool) {
         (0, false)
     }
 
-    /// How long a lease is, for elections that have one.
+    /// Returns the duration of a lease, for elections that have one.
     fn lease_duration(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// In how much time a silent leader is replaced.
+    /// Returns the time in which a silent leader is replaced.
     fn patience(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What must be the same on two nodes that talk.
+    /// Returns the settings that must be equal on two nodes that talk, as text.
     fn terms_of_use(&self) -> String {
         String::new()
     }
@@ -360,7 +371,7 @@ pub fn value<T: core::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} does not fit here"))
 }
 
-/// What to say of a setting that is not known.
+/// Returns the error for an unknown setting.
 ///
 /// # Errors
 /// Always.

@@ -23,8 +23,8 @@ pub struct Timers {
 }
 
 impl Default for Timers {
-    /// What the article states (three heartbeats, a random wait of 0 to 3 s), and for what it does not, the
-    /// defaults of BlazingMQ's code.
+    /// The article's values (three heartbeats, a random wait of 0 to 3 s), and the defaults of BlazingMQ's
+    /// code where the article states none.
     fn default() -> Self {
         Self {
             heartbeat_interval: Duration::from_secs(2),

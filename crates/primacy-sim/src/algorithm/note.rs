@@ -81,7 +81,8 @@ impl Algorithm for Note {
 
     fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
         match (message, to) {
-            // Whom it makes a leader leads in the next term. In which life, a vote does not say.
+            // The node that it makes a leader leads in the next term. A vote does not say in which
+            // incarnation.
             (Message::Vote((term, _)), Some(node)) => {
                 let incarnation = Incarnation { count: 0, nonce: 0 };
                 Meaning::Votes { term: term.next(), candidate: Identity { node, incarnation } }
@@ -92,7 +93,7 @@ impl Algorithm for Note {
     }
 
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
-        // What anybody would expect of it.
+        // The promises that a reader would expect of it.
         vec![
             Box::new(OneLeaderPerTerm::default()),
             Box::new(OneVotePerTerm::default()),

@@ -22,34 +22,34 @@ use crate::phases::ATTEMPTS;
 #[derive(Clone, Copy, Debug)]
 pub struct Quorum;
 
-/// What can be set for a node: its configuration without what its life adds.
+/// Settings of a node: its configuration without the parts that depend on its incarnation.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// What is promised.
+    /// The promised safety.
     pub safety: Safety,
-    /// How often the leader shows itself.
+    /// The time between heartbeats of the leader.
     pub heartbeat_interval: Duration,
-    /// How many may be missed.
+    /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// For how long an answer binds.
+    /// The duration for which an answer binds.
     pub promise_duration: Duration,
-    /// How long a new node listens.
+    /// The time that a new node listens.
     pub initial_wait: Duration,
     /// The longest random wait.
     pub random_wait_max: Duration,
-    /// How long a candidate waits for answers.
+    /// The time that a candidate waits for answers.
     pub round_timeout: Duration,
-    /// Between two that stand in order.
+    /// The time between two candidates that campaign in order.
     pub stagger: Duration,
     /// The bound on drift.
     pub drift_max: Drift,
-    /// Higher stands first.
+    /// The priority: nodes with a higher one campaign first.
     pub priority: u32,
-    /// Votes only.
+    /// True if the node only votes.
     pub witness: bool,
-    /// Asks before it takes a term.
+    /// True if a candidate asks for pre-votes before it takes a new term.
     pub pre_vote: bool,
-    /// Keeps the leader that it hears.
+    /// True if a node refuses pre-votes while it hears a leader.
     pub sticky: bool,
 }
 
@@ -75,7 +75,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// The configuration of one life.
+    /// Returns the configuration of one incarnation.
     pub(super) fn config(&self, me: Identity, voters: &BTreeSet<NodeId>, seed: u64) -> Config {
         Config {
             me,
@@ -125,8 +125,8 @@ impl Settings for Timers {
         Ok(())
     }
 
-    /// `article`: what the BlazingMQ article states, three missed heartbeats and a random wait of 0 to 3 s; for what
-    /// it does not state, the defaults of BlazingMQ's code; and a promise of as long as the three heartbeats last.
+    /// `article`: the values of the BlazingMQ article, three missed heartbeats and a random wait of 0 to 3 s;
+    /// where it states none, the defaults of BlazingMQ's code; and a promise as long as the three heartbeats.
     fn profile(&mut self, name: &str) -> Result<(), String> {
         if name != "article" {
             return Err(format!("there is no profile {name}; there is article"));
@@ -223,7 +223,7 @@ impl Algorithm for Quorum {
 
     fn stands(machine: &Machine) -> bool {
         let status = machine.status();
-        // One that was elected and has heard no majority yet does not lead.
+        // A node that was elected and has not heard from a majority yet does not lead.
         matches!(status.role, "pre-candidate" | "candidate" | "leader") && status.valid_until.is_none()
     }
 
@@ -304,9 +304,9 @@ impl Algorithm for Quorum {
         ]
     }
 
-    /// First everything that anybody has promised must end: what is still under way may renew it once, and those who
-    /// have just started, or have just heard what they need after a lost disk, are silent for as long again. Then they
-    /// stand, and may lose by chance [`ATTEMPTS`] times: a random wait behind those of higher priority, the time that a
+    /// First all promises must end: messages under way may renew them once, and nodes that have just started,
+    /// or have just recovered from a lost disk, are silent for as long again. Then they campaign, and may
+    /// lose by chance [`ATTEMPTS`] times: a random wait behind those of higher priority, the time that a
     /// voter gives its candidate, and three rounds, two of them with a write.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =

@@ -18,18 +18,18 @@ use crate::phases::ATTEMPTS;
 #[derive(Clone, Copy, Debug)]
 pub struct Ranked;
 
-/// What can be set for a node: its configuration without what its life adds.
+/// Settings of a node: its configuration without the parts that depend on its incarnation.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// How often the leader shows itself.
+    /// The time between heartbeats of the leader.
     pub heartbeat_interval: Duration,
-    /// How many may be missed.
+    /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// For how many of them a new node listens.
+    /// The number of heartbeat intervals for which a new node listens.
     pub initial_count: u32,
-    /// How long claims are gathered.
+    /// The time for which claims are gathered.
     pub gathering: Duration,
-    /// Votes only.
+    /// True if the node only votes.
     pub witness: bool,
 }
 
@@ -59,7 +59,7 @@ impl Settings for Timers {
         Ok(())
     }
 
-    /// `note`: what the note of 2000 gives as its examples.
+    /// `note`: the examples of the note of 2000.
     fn profile(&mut self, name: &str) -> Result<(), String> {
         if name != "note" {
             return Err(format!("there is no profile {name}; there is note"));
@@ -141,7 +141,7 @@ impl Algorithm for Ranked {
             (&Body::Vote { to: incarnation, ballot }, Some(node)) => {
                 Meaning::Votes { term: ballot, candidate: Identity { node, incarnation } }
             }
-            // It may have voted for another whose claim had not come to those who chose it.
+            // It may have voted for another node whose claim had not reached its own voters.
             (Body::Lead { number, .. }, _) => Meaning::Leads { term: number.term, by_own_vote: false },
             (Body::Resigned { term, .. }, _) => Meaning::Releases { token: FencingToken(term.0) },
             (Body::Vote { .. } | Body::Elect { .. } | Body::Hears { .. } | Body::LeadReply { .. }, _) => {
@@ -213,9 +213,10 @@ impl Algorithm for Ranked {
         ]
     }
 
-    /// First whoever still leads is missed, those who yield have yielded, and those who have just started have listened.
-    /// Then rounds are lost by chance [`ATTEMPTS`] times: each gathers for a heartbeat at most, and waits for as long and up to
-    /// one more; an `Elect`, a `Vote` and a `Lead` go their ways, with two writes.
+    /// First the old leader is missed, a resigning leader has yielded, and nodes that have just started have
+    /// listened. Then rounds are lost by chance [`ATTEMPTS`] times: each gathers for a heartbeat at most, and
+    /// waits for as long and up to one more; an `Elect`, a `Vote` and a `Lead` are sent in turn, with two
+    /// writes.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The elections on a ring in the world.
+//! The simulator's adapter for the elections on a ring.
 
 use core::marker::PhantomData;
 use std::sync::Arc;
@@ -22,31 +22,31 @@ pub type Ring = OfProbing<ChangRoberts>;
 /// `ring_bidirectional`.
 pub type RingBidirectional = OfProbing<HirschbergSinclair>;
 
-/// One of them.
+/// An election on a ring that finds its leader by probes of kind `P`.
 #[derive(Clone, Copy, Debug)]
 pub struct OfProbing<P>(PhantomData<P>);
 
-/// What the world must know of a way to find the highest name.
+/// The names and texts of one kind of probe.
 pub trait Told: Probing + core::fmt::Debug + 'static {
     /// The kind of a probe.
     fn kind(probe: &Self::Probe) -> &'static str;
 
-    /// What it says.
+    /// Returns the probe as text.
     fn text(probe: &Self::Probe) -> String;
 }
 
-/// What can be set for a node.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
     /// The order of the ring; that of the names, if none is given.
     pub order: Vec<NodeId>,
-    /// How often the leader shows itself.
+    /// The time between heartbeats of the leader.
     pub heartbeat_interval: Duration,
-    /// How many may be missed.
+    /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// How long the next node may take to confirm.
+    /// The time that the next node may take to confirm.
     pub hop_timeout: Duration,
-    /// Whether who comes back leaves the lead to whoever has it.
+    /// True if a node that comes back leaves the lead to the current leader.
     pub sticky: bool,
 }
 
@@ -150,7 +150,7 @@ impl<P: Told> Algorithm for OfProbing<P> {
         match &message.body {
             // Others pass it on.
             Body::Resigned { leader, hops: 0 } => Meaning::Releases { token: FencingToken(leader.term.0) },
-            // Two may lead in one term, so that nothing is asked of who says so.
+            // Two nodes may lead in one term, so leadership messages are not judged.
             Body::Probe { .. }
             | Body::Elected { .. }
             | Body::Resigned { .. }
@@ -192,8 +192,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
         ]
     }
 
-    /// Whoever led is missed, and who yields has yielded; whoever was skipped is knocked at and answers; then each may begin a
-    /// round in vain.
+    /// The old leader is missed, or a resigning leader has yielded. A node that was skipped is knocked at and
+    /// answers. Then each node may begin a round in vain.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -205,7 +205,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
         lag.plus(reconnect).plus(drain).plus(begins).plus(turn.times(P::TURNS * count))
     }
 
-    /// Not I1, I2, I3 and I4: an advisory election has two leaders in a partition, has no tokens, and nobody votes.
+    /// Without I1, I2, I3 and I4: an advisory election has two leaders in a partition, has no tokens, and
+    /// holds no votes.
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
         vec![
             Box::new(NoNeedlessChange::default()),

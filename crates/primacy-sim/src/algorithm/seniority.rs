@@ -22,34 +22,34 @@ use crate::swarm::NODES_MAX;
 #[derive(Clone, Copy, Debug)]
 pub struct Seniority;
 
-/// What can be set for a node.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// Whom to ask to join; the first two of all nodes, if nobody is named.
+    /// The seeds, which a node asks to join; the first two of all nodes, if none are named.
     pub seeds: Vec<NodeId>,
-    /// How often a member shows itself.
+    /// The time between heartbeats of a member.
     pub heartbeat_interval: Duration,
-    /// To how many; to all, if not given.
+    /// The number of neighbours to which a member sends heartbeats; all members, if not given.
     pub neighbours: Option<u32>,
-    /// How silence is judged.
+    /// The detector that judges silence.
     pub detection: Detection,
-    /// For how long the same ones must be lost.
+    /// The time for which the same members must be lost before that counts.
     pub stable_after: Duration,
-    /// What becomes of parts.
+    /// The policy that decides which parts go on.
     pub policy: Policy,
-    /// How long the smaller part leaves the store to the larger one.
+    /// The time for which the smaller part leaves the store to the larger one.
     pub store_wait: Duration,
-    /// How many members there must be for requests.
+    /// The minimum number of members to serve requests.
     pub minimum: usize,
-    /// How often is asked to join.
+    /// The time between requests to join.
     pub join_interval: Duration,
-    /// How long answers are waited for.
+    /// The time to wait for answers.
     pub answer_wait: Duration,
-    /// How often those are looked for that are not there.
+    /// The time between probes for missing nodes.
     pub probe_interval: Duration,
-    /// The youngest age.
+    /// The last age that is given.
     pub last_age: Age,
-    /// Where the node stands.
+    /// The zone of the node.
     pub zone: String,
 }
 
@@ -106,7 +106,8 @@ impl Settings for Timers {
         Ok(())
     }
 
-    /// The article's numbers; heartbeats and checks each second, and a suspicion is acted on at the next check.
+    /// The article's numbers: heartbeats and checks each second, and a suspicion is acted on at the next
+    /// check.
     fn profile(&mut self, name: &str) -> Result<(), String> {
         if name != "article" {
             return Err(format!("there is no profile {name} here"));
@@ -319,8 +320,9 @@ impl Algorithm for Seniority {
         ]
     }
 
-    /// Whoever is lost is found to be, and parts stop or go on; the first seed founds if nobody is left; those outside ask, and are
-    /// taken in one view after another; parts meet and merge, in as many rounds as there can be parts.
+    /// Lost members are detected, and parts stop or go on. The first seed founds a cluster if none is left.
+    /// Nodes outside ask to join, and are taken in one view after another. Parts meet and merge, in as many
+    /// rounds as there can be parts.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -339,8 +341,8 @@ impl Algorithm for Seniority {
             Box::new(LeaderAfterHealing::default()),
             Box::new(DrainedBeforeReleased),
         ];
-        // A seed that is alone founds a cluster when it starts again. And what a store has decided for a part that died whole stops the
-        // others at their next loss.
+        // A seed that is alone founds a cluster when it starts again. And a store's decision for a part that
+        // then died as a whole stops the other parts at their next loss.
         let is_steady = settings.seeds.len() != 1 && settings.policy != Policy::Lease;
         if !settings.policy.allows_two(NODES_MAX) && is_steady {
             invariants.push(Box::new(NoNeedlessChange::default()));

@@ -17,22 +17,22 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Session;
 
-/// What can be set for a node.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// How long a session it asks for.
+    /// The duration of the session that it asks for.
     pub timeout: Duration,
-    /// The shortest one that it takes.
+    /// The shortest session that it accepts.
     pub timeout_min: Duration,
     /// The bound on drift.
     pub drift_max: Drift,
-    /// How often it keeps its session alive.
+    /// The time between keep-alives of its session.
     pub keep_alive_interval: Duration,
-    /// How often it looks that is told nothing.
+    /// The time between looks at the queue when the store announces no change.
     pub look_interval: Duration,
-    /// When a request is taken to be lost.
+    /// The time after which a request is taken to be lost.
     pub request_timeout: Duration,
-    /// How long it waits before it asks again.
+    /// The time that it waits before it asks again.
     pub poll_interval: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Settings for Timers {
     }
 }
 
-/// Who runs beside a store: a candidate, or the guardian of one that is gone.
+/// A machine beside a store: a candidate, or the eviction by the guardian of a dead node.
 #[derive(Clone, Debug)]
 pub enum Machine {
     /// A candidate.
@@ -161,7 +161,7 @@ impl Algorithm for Session {
         }
     }
 
-    /// Looks and keep-alives are said all the time; so are the good answers to them.
+    /// Looks and keep-alives are sent all the time, and so are the successful replies to them.
     fn is_routine(message: &Message) -> bool {
         match message {
             Message::KeepAlive { .. } | Message::Stand { .. } | Message::First { .. } => true,
@@ -274,8 +274,8 @@ impl Algorithm for Session {
         ]
     }
 
-    /// A session that is left behind runs out, and whoever it left behind may be another one's that is left behind by what was
-    /// under way; a node that has given up an entry waits until its own session is gone for certain.
+    /// An abandoned session expires; the next in the queue may be another session that was abandoned by
+    /// requests under way. A node that has given up an entry waits until its own session is gone for certain.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -10,10 +10,10 @@ use crate::whim::{Silence, Whim as Machine};
 #[derive(Clone, Copy, Debug)]
 pub struct Whim;
 
-/// What can be set for a node.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// How long it names the same node, at the longest.
+    /// The longest time for which it names the same node.
     pub lasts: Duration,
 }
 

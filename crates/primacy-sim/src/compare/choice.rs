@@ -1,4 +1,4 @@
-//! Which election to choose: what speaks for each, and what was measured, as a table in Markdown.
+//! The guide's table for choosing an election: the reasons for each, and the measurements, in Markdown.
 
 use core::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::contender::Split;
 use super::table::{at_once, in_words, surroundings};
 use super::{Contender, Row, Scenario, Setup};
 
-/// What speaks for an election.
+/// The reasons to choose an election.
 struct Choice {
     /// Its name, as a link from `docs/guide/choosing.md`.
     link: &'static str,
@@ -14,7 +14,7 @@ struct Choice {
     guarantee: &'static str,
 }
 
-/// `None` for those that are a variant of another one, and would only make the choice harder.
+/// Returns the reasons, or `None` for a variant of another election, which would only make the choice harder.
 const fn choice(contender: Contender) -> Option<Choice> {
     let (link, when, guarantee) = match contender {
         Contender::Quorum => (
@@ -66,7 +66,7 @@ const fn choice(contender: Contender) -> Option<Choice> {
 #[must_use]
 pub fn choices(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing to a string never fails.
     let _ = writeln!(
         text,
         "| Election | Choose it when | Guarantee | Nobody leads: the leader is killed | its host is silent | \

@@ -1,4 +1,4 @@
-//! The elections that are compared, and what is set for them: what `primacy run` sets.
+//! The elections that are compared, with the settings that `primacy run` gives them.
 
 use primacy_core::Duration;
 use primacy_core::election::confirmed::DAMPING_COUNT;
@@ -32,7 +32,7 @@ pub enum Contender {
     RingBidirectional,
 }
 
-/// Which parts of a cluster by seniority go on after a split: those policies of which more can be seen than of the others.
+/// The policy of a cluster by seniority after a split: those policies that differ most visibly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Split {
     /// The larger one.
@@ -46,7 +46,7 @@ pub enum Split {
 }
 
 impl Contender {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order of the tables.
     pub const ALL: &[Self] = &[
         Self::Quorum,
         Self::Lease,
@@ -63,7 +63,7 @@ impl Contender {
         Self::RingBidirectional,
     ];
 
-    /// Its name: that of the election, and of what was chosen for it.
+    /// The name: that of the election, and of its variant.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Contender {
         Self::ALL.iter().copied().find(|contender| contender.name() == name)
     }
 
-    /// Whether its leaders have a token, so that a resource can refuse one that has been replaced.
+    /// True if its leaders have a token, so that a resource can refuse a replaced leader.
     #[must_use]
     pub const fn is_fenced(self) -> bool {
         match self {
@@ -99,7 +99,7 @@ impl Contender {
         }
     }
 
-    /// What is set for each of its nodes.
+    /// Returns the settings of each of its nodes.
     pub(super) fn settings(self, setup: &Setup) -> Vec<(String, String)> {
         let twice = |lease: Duration| text(lease.times(2));
         let damping = text(setup.peers.renewal.times(u64::from(DAMPING_COUNT)));

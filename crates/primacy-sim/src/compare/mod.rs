@@ -1,12 +1,13 @@
-//! Every election in the same surroundings, struck by the same things, and measured in the same way.
+//! Comparison of every election in the same surroundings, with the same faults and the same measurements.
 //!
-//! A run is one [`Contender`] in one [`Scenario`] under one [`Setup`], and follows from its seed. It begins with all nodes
-//! starting within a second; when all name one leader, it is left alone for ten to twenty seconds, none of which counts. Then the
-//! scenario strikes, and from that moment on everything is measured until the scenario is over. What is measured is said at
-//! [`Outcome`]; a [`Row`] sums the runs of several seeds up.
+//! A run is one [`Contender`] in one [`Scenario`] under one [`Setup`], and follows from its seed. It begins
+//! with all nodes starting within a second. When all name one leader, the nodes are left alone for ten to
+//! twenty seconds, none of which counts. Then the scenario strikes, and from that moment on everything is
+//! measured until the scenario is over. The measurements are described at [`Outcome`]; a [`Row`] sums up the
+//! runs of several seeds.
 //!
-//! Clocks run true here, and the machines are those of real nodes, with the timers that `primacy run` derives from its default
-//! leases. What invariants there are speak here too.
+//! Clocks run true here, and the machines are those of real nodes, with the timers that `primacy run` derives
+//! from its default leases. Invariants are checked here too.
 
 mod choice;
 mod contender;
@@ -30,8 +31,8 @@ pub use sheet::sheet;
 pub use summary::{Row, Span};
 pub use table::{in_words, table};
 
-/// How many nodes a comparison may have. Fewer than three have no majority without each other; of more than fifty a ring is longer
-/// than the patience of its nodes.
+/// The allowed number of nodes. Fewer than three have no majority without each other; with more than fifty, a
+/// message takes longer around a ring than its nodes wait.
 pub const NODES: RangeInclusive<usize> = 3..=50;
 
 /// The longest delay: with a longer one the timers of `primacy run` do not suit all elections any more.
@@ -40,17 +41,17 @@ pub const DELAY_MAX: Duration = Duration::from_millis(50);
 /// The largest share of lost packets, in parts per million: half of them.
 pub const LOST_MAX: u32 = 500_000;
 
-/// How many seeds, where nobody says how many: an odd number, so that the median is one of the runs.
+/// The default number of seeds: an odd number, so that the median is one of the runs.
 pub const SEEDS: u64 = 21;
 
 /// The surroundings, which are the same for every election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How many nodes, within [`NODES`].
+    /// The number of nodes, within [`NODES`].
     pub nodes: usize,
-    /// How long a packet takes, at most [`DELAY_MAX`].
+    /// The delay of a packet, at most [`DELAY_MAX`].
     pub delay: Duration,
-    /// How many packets of a million are lost by chance, at most [`LOST_MAX`].
+    /// The number of packets in a million that are lost by chance, at most [`LOST_MAX`].
     pub lost_ppm: u32,
     /// The timers of elections among peers.
     pub peers: Timers,
@@ -58,60 +59,63 @@ pub struct Setup {
     pub store: Timers,
 }
 
-/// The timers from which those of each election are taken, as `primacy run` takes them.
+/// The timers from which those of each election are derived, as in `primacy run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// How long a leader may lead without being heard; among peers, how long a promise binds.
+    /// The maximum time for which a leader may lead without being heard; among peers, the duration of a
+    /// promise.
     pub lease: Duration,
-    /// How often a leader renews, or shows itself.
+    /// The time between renewals or heartbeats of a leader.
     pub renewal: Duration,
-    /// How many heartbeats are missed until a leader is not heard any more.
+    /// The number of missed heartbeats after which a leader is not heard any more.
     pub miss_count: u32,
-    /// How long a new node listens.
+    /// The time that a new node listens.
     pub initial_wait: Duration,
     /// The longest random wait.
     pub random_wait_max: Duration,
-    /// Between two that stand in order.
+    /// The time between two candidates that campaign in order.
     pub stagger: Duration,
-    /// How long an answer is waited for.
+    /// The time to wait for an answer.
     pub answer_timeout: Duration,
-    /// How often a store is read that tells nothing.
+    /// The time between reads of a store that announces no changes.
     pub poll_interval: Duration,
 }
 
-/// What was measured in one run.
+/// The measurements of one run.
 ///
 /// A node *acts as the leader* while its work may run: from `Elected` on, until its work has drained, until the end of its
 /// leadership on its own clock, or until its guardian has ended the work of a process that has crashed. A mandate without an end,
 /// as advisory ones are, ends only in one of the other ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// For how long no node acted as the leader of the larger part: of all nodes but those that the scenario has cut off from most
-    /// of the others at that moment.
+    /// The time in which no node acted as the leader of the larger part: of all nodes but those that the
+    /// scenario has cut off from most of the others at that moment.
     pub leaderless: Duration,
-    /// How many nodes acted as the leader at the same moment, at most; on whatever side of a cut.
+    /// The maximum number of nodes that acted as the leader at the same moment, on either side of a cut.
     pub leaders_max: u32,
-    /// For how long two or more did.
+    /// The time in which two or more did.
     pub overlap: Duration,
-    /// How often the larger part got another leader: a leadership began in it; or its last one ended while an earlier one was still
-    /// there, or one that had begun elsewhere. A leadership of the same node in another term is a change too: its work has been
-    /// ended and begun again.
+    /// The number of leader changes of the larger part: a leadership began in it; or its last one ended while
+    /// an earlier one, or one that had begun elsewhere, still held. A leadership of the same node in another
+    /// term is a change too: its work has been ended and begun again.
     pub changes: u64,
-    /// How many of them nothing called for: all but one for each leader that the scenario has struck. To be struck is to be
-    /// killed, to lose power, to be cut off from most others, or to be restarted, while acting as the leader.
+    /// The number of changes without a cause: all but one for each leader that the scenario has struck. To be
+    /// struck is to be killed, to lose power, to be cut off from most others, or to be restarted, while
+    /// acting as the leader.
     pub needless: u64,
-    /// How many messages left their hosts; see [`Sent`](crate::counters::Sent).
+    /// The number of messages that left their hosts; see [`Sent`](crate::counters::Sent).
     pub messages: u64,
-    /// How many of them are not said all the time: neither heartbeats and renewals with their answers, nor reads of a store.
+    /// The number of them that are not routine: neither heartbeats and renewals with their answers, nor reads
+    /// of a store.
     pub beyond_routine: u64,
-    /// How long was measured.
+    /// The measured time.
     pub measured: Duration,
-    /// The invariants that were broken, if any, in words.
+    /// The broken invariants, if any, in words.
     pub breaches: Vec<String>,
 }
 
-/// Runs a contender in a scenario. `None` if no single leader was found before the scenario could begin, within the time that the
-/// election states for itself; as happens when many packets are lost.
+/// Runs a contender in a scenario. `None` if no single leader was found before the scenario could begin,
+/// within the time that the election states for itself; this happens when many packets are lost.
 #[must_use]
 pub fn run(contender: Contender, scenario: Scenario, setup: &Setup, seed: u64) -> Option<Outcome> {
     type By<N, C> = confirmed::Confirmed<N, C>;
@@ -136,7 +140,7 @@ pub fn run(contender: Contender, scenario: Scenario, setup: &Setup, seed: u64) -
     }
 }
 
-/// The names of so many nodes, in their order.
+/// The names of this many nodes, in their order.
 fn names(nodes: usize) -> Vec<NodeId> {
     (1..=nodes).map(|number| NodeId::new(&format!("n{number:02}")).expect("letters and digits")).collect()
 }

@@ -1,4 +1,5 @@
-//! What befalls the nodes: the same for every election, and drawn from the seed where there is a choice.
+//! The faults that strike the nodes: the same for every election, and drawn from the seed where there is a
+//! choice.
 
 use primacy_core::{Command, Duration, Input};
 
@@ -8,49 +9,50 @@ use crate::disk::MetByCrash;
 use crate::faults::Crash;
 use crate::node::Seat;
 
-/// How long what has gone wrong stays so: three leases of a store.
+/// The duration of a fault: three leases of a store.
 const STRUCK: Duration = Duration::from_secs(30);
 
-/// How long is measured after that, when all is well again.
+/// The time measured after that, when all is well again.
 const AFTER: Duration = Duration::from_secs(30);
 
-/// How long a bad link is bad, and good, in turn.
+/// The time for which a bad link is bad, and good, in turn.
 const TURN: Duration = Duration::from_secs(5);
 
-/// How often.
+/// The number of these turns.
 const TURNS: u32 = 6;
 
-/// How long a node that is restarted is down.
+/// The time that a restarted node is down.
 const DOWN: Duration = Duration::from_secs(2);
 
-/// How long the next one is left alone after that.
+/// The time until the next one is restarted.
 const UP: Duration = Duration::from_secs(8);
 
-/// How long a node that is to be restarted has for giving up the lead, and how often is looked whether it has.
+/// The time that a node to be restarted has to give up the lead, and the interval of checking whether it has.
 const WITHDRAWS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
-/// What befalls them.
+/// A scenario: the faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     /// Nothing.
     Calm,
     /// The leader's process is killed; its guardian ends its work and tells the others.
     Crash,
-    /// The leader's host loses power, so that nobody tells anything, and starts again half a minute later.
+    /// The leader's host loses power, so no death is reported, and starts again half a minute later.
     PowerLoss,
     /// The leader is cut off from all others, and from the store, for half a minute.
     Isolation,
     /// The leader and as many others as make a minority are cut off from the rest, and from the store, for half a minute.
     Split,
-    /// The link between the leader and the highest of the other names is bad for five seconds and good for five, six times: in
-    /// both directions, then from the leader only, then to the leader only, and again. All others hear everybody.
+    /// The link between the leader and the highest of the other names is bad for five seconds and good for
+    /// five, six times: in both directions, then from the leader only, then to the leader only, and again.
+    /// All other links work.
     BadLink,
     /// Each node in turn is told to withdraw, ends, and starts again two seconds later.
     RollingRestart,
 }
 
 impl Scenario {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order of the tables.
     pub const ALL: &[Self] = &[
         Self::Calm,
         Self::Crash,
@@ -81,7 +83,7 @@ impl Scenario {
         Self::ALL.iter().copied().find(|scenario| scenario.name() == name)
     }
 
-    /// What befalls so many nodes, in a sentence.
+    /// Returns a sentence on the scenario for this many nodes.
     #[must_use]
     pub fn about(self, nodes: usize) -> String {
         let minority = minority(nodes);
@@ -111,13 +113,13 @@ impl Scenario {
     }
 }
 
-/// How many are in the smaller part of a split.
+/// The size of the smaller part of a split.
 const fn minority(nodes: usize) -> usize {
     nodes.saturating_sub(1) / 2
 }
 
 impl<A: Algorithm> Stage<A> {
-    /// Plays it from now on, when this node leads.
+    /// Plays the scenario from now on, with this node as the leader.
     pub(super) fn play(&mut self, scenario: Scenario, leader: Seat) {
         match scenario {
             Scenario::Calm => self.advance(STRUCK),
@@ -150,7 +152,7 @@ impl<A: Algorithm> Stage<A> {
         self.heal();
     }
 
-    /// Who is with the leader in the smaller part.
+    /// Draws the nodes that are with the leader in the smaller part.
     fn draw_others(&mut self, leader: Seat) -> Vec<Seat> {
         let mut others: Vec<Seat> = self.world.seats().filter(|&seat| seat != leader).collect();
         let wanted = minority(others.len() + 1).saturating_sub(1);
@@ -183,7 +185,7 @@ impl<A: Algorithm> Stage<A> {
             self.world.give(seat, Input::Command(Command::Withdraw));
             let (most, interval) = WITHDRAWS;
             let end = self.world.now().after(most);
-            // Once at least, so that what it says to the others has left.
+            // Once at least, so that its messages to the others have left.
             loop {
                 self.advance(interval);
                 if !self.works(seat) || self.world.now() >= end {
@@ -197,7 +199,7 @@ impl<A: Algorithm> Stage<A> {
         }
     }
 
-    /// Whether work of this node may be running.
+    /// True if work of this node may be running.
     fn works(&self, seat: Seat) -> bool {
         let name = self.world.node(seat).name;
         self.world.beliefs.in_force(self.world.now()).any(|belief| belief.who.node == name)

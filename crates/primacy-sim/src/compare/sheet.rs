@@ -64,7 +64,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     ]
 }
 
-/// From nought to so many or some more, in two steps that are easily read.
+/// Returns an even scale from nought to at least this maximum, in two steps that are easily read.
 fn even(most: u64) -> Scale {
     let powers = core::iter::successors(Some(1_u64), |power| power.checked_mul(10));
     let steps = powers.flat_map(|power| [1, 2, 3, 4, 5].map(|step| power.saturating_mul(step)));

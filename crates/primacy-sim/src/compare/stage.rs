@@ -1,4 +1,4 @@
-//! The stage of one run: a world, who is cut off in it, and what was measured.
+//! The stage of one run: a world, the nodes cut off in it, and the measurements.
 
 use std::collections::BTreeSet;
 
@@ -19,23 +19,23 @@ use crate::world::{Conditions, World};
 /// The nodes start within this time.
 const START: Duration = Duration::from_secs(1);
 
-/// How long they are left alone, once they agree, and how much longer at most. So that the scenario strikes at any moment between
-/// two renewals, heartbeats or probes.
+/// The time for which they are left alone once they agree, and the maximum that is added to it by chance, so
+/// that the scenario strikes at any moment between two renewals, heartbeats or probes.
 const ALONE: Duration = Duration::from_secs(10);
 
-/// How often is looked whether they agree.
+/// The interval of checking whether they agree.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A run.
 pub(super) struct Stage<A: Algorithm> {
     pub(super) world: World<A>,
     pub(super) rng: Rng,
-    /// Who is cut off from most of the others.
+    /// The nodes that are cut off from most of the others.
     aside: BTreeSet<NodeId>,
-    /// How many leaders the scenario has struck.
+    /// The number of leaders that the scenario has struck.
     struck: u64,
     watch: Watch,
-    /// When it began to count, and what had been counted until then.
+    /// The beginning of the measurement, and the messages counted until then.
     began: (Moment, Sent),
 }
 
@@ -76,7 +76,7 @@ impl<A: Algorithm> Stage<A> {
         Self { world, rng, aside, struck: 0, watch, began: (Moment::default(), Sent::default()) }
     }
 
-    /// Starts all, and waits for a leader. Nothing of this counts.
+    /// Starts all nodes, and waits for a leader. Nothing of this counts.
     fn settle(&mut self) -> Option<Seat> {
         let mut starts: Vec<(Duration, Seat)> = Vec::new();
         for seat in self.world.seats() {
@@ -117,7 +117,8 @@ impl<A: Algorithm> Stage<A> {
         self.world.run_until(until);
     }
 
-    /// These are about to be struck; where one of them leads, another leadership is called for.
+    /// Records that these nodes are about to be struck; where one of them leads, a change of leader is called
+    /// for.
     pub(super) fn strike(&mut self, seats: &[Seat]) {
         let leaders = seats.iter().filter(|&&seat| self.world.believes(seat)).count();
         self.struck += leaders as u64;

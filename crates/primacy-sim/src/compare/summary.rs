@@ -4,10 +4,11 @@ use primacy_core::Duration;
 
 use super::{Contender, Outcome, Scenario};
 
-/// The middle of several numbers, and the largest of them. Of an even number of them the smaller of the two in the middle.
+/// The median of several numbers, and the largest of them. Of an even number, the smaller of the two in the
+/// middle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span<T> {
-    /// As many are smaller as are larger.
+    /// The median: as many are smaller as are larger.
     pub median: T,
     /// The largest.
     pub most: T,
@@ -16,17 +17,18 @@ pub struct Span<T> {
 /// One contender in one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Which election.
+    /// The election.
     pub contender: Contender,
-    /// What befell it.
+    /// The scenario.
     pub scenario: Scenario,
-    /// How many runs were measured.
+    /// The number of measured runs.
     pub runs: usize,
-    /// How many runs had no single leader before the scenario could begin. They count in nothing else.
+    /// The number of runs that had no single leader before the scenario could begin. They count in nothing
+    /// else.
     pub leaderless_runs: usize,
     /// See [`Outcome::leaderless`].
     pub leaderless: Span<Duration>,
-    /// The most leaders at once in any run: of what must not be, there is no middle.
+    /// The most leaders at once in any run; a violation has no median.
     pub leaders_max: u32,
     /// See [`Outcome::overlap`].
     pub overlap: Span<Duration>,
@@ -43,7 +45,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Sums up what [`run`](super::run) gave.
+    /// Sums up the results of [`run`](super::run).
     #[must_use]
     pub fn of(contender: Contender, scenario: Scenario, outcomes: &[Option<Outcome>]) -> Self {
         let measured: Vec<&Outcome> = outcomes.iter().flatten().collect();

@@ -27,7 +27,7 @@ pub(super) fn share(ppm: u32) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// How many leaders there were at once, and for how long.
+/// Returns the number of leaders at once, and the time for which there were so many.
 pub(super) fn at_once(row: &Row) -> String {
     match row.leaders_max {
         most @ (0 | 1) => most.to_string(),
@@ -48,7 +48,7 @@ pub(super) fn surroundings(setup: &Setup, runs: u64) -> String {
 #[must_use]
 pub fn table(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing to a string never fails.
     let _ = writeln!(text, "{}", surroundings(setup, runs));
     let _ = writeln!(
         text,

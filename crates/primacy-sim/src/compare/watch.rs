@@ -1,4 +1,4 @@
-//! Who acts as the leader, from event to event, and how the time and the changes add up.
+//! The leaders from event to event, with the sums of times and changes.
 
 use std::collections::BTreeSet;
 
@@ -8,32 +8,32 @@ use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::world::World;
 
-/// What has added up so far.
+/// The sums so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
-    /// For how long nobody acted as the leader of the larger part.
+    /// The time in which no node acted as the leader of the larger part.
     pub(super) leaderless: Duration,
-    /// How many acted as the leader at the same moment, at most.
+    /// The maximum number of nodes that acted as the leader at the same moment.
     pub(super) leaders_max: u32,
-    /// For how long two or more did.
+    /// The time in which two or more did.
     pub(super) overlap: Duration,
-    /// How often the larger part got another leader.
+    /// The number of leader changes of the larger part.
     pub(super) changes: u64,
-    /// The last leadership that the larger part got, by its place among all of the world.
+    /// The last leadership that the larger part got, by its number in the world.
     current: u64,
     /// The last leadership that was seen anywhere.
     newest: u64,
 }
 
 impl Watch {
-    /// Begins in a world in which one leads.
+    /// Begins in a world in which one node leads.
     pub(super) fn begin<A: Algorithm>(world: &World<A>) -> Self {
         let current = world.beliefs.in_force(world.now()).map(|belief| belief.ordinal).max();
         Self { current: current.unwrap_or(0), newest: world.beliefs.count, ..Self::default() }
     }
 
-    /// Adds the time from now until `until`, in which nothing happens but that leaderships end by the clock. Whoever is `aside`
-    /// is not of the larger part.
+    /// Adds the time from now until `until`, in which nothing happens but that leaderships end by the clock.
+    /// The nodes `aside` do not belong to the larger part.
     pub(super) fn add<A: Algorithm>(&mut self, world: &World<A>, until: Moment, aside: &BTreeSet<NodeId>) {
         let mut from = world.now();
         while from < until {
@@ -69,7 +69,7 @@ impl Watch {
         } else if let Some(&left) =
             of_larger_part.iter().max().filter(|_| !of_larger_part.contains(&self.current))
         {
-            // Its last leader has given up, and an earlier one, or one from elsewhere, is there still.
+            // Its last leader has given up, while an earlier one, or one from elsewhere, still holds.
             self.changes += 1;
             self.current = left;
         }

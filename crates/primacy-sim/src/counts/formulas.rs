@@ -1,7 +1,9 @@
-//! What the authors of the elections have computed, and what the order of a ring says to the message.
+//! Formulas for the number of messages: those of the elections' authors, and exact ones from the order of a
+//! ring.
 
-/// Bully, if the highest of so many is dead and the one of this place among the names starts: it and all above it ask those
-/// above them, are answered by all of these but the dead one, and the winner tells all below it.
+/// Bully, if the highest of so many nodes is dead and the node at this place among the names starts: it and
+/// all above it ask those above them and are answered by all of these but the dead one, and the winner tells
+/// all below it.
 #[must_use]
 pub const fn bully(nodes: usize, starts: usize) -> u64 {
     let asking = (nodes - 1 - starts) as u64;
@@ -15,22 +17,23 @@ pub fn bully_most(nodes: u64) -> f64 {
     n * n - n - 1.0
 }
 
-/// Chang and Roberts 1979, all start: the probe of each name goes as far as the next higher one, and that of the highest once
-/// around.
+/// Chang and Roberts 1979, all start: the probe of each name goes as far as the next higher one, and the
+/// probe of the highest once around.
 #[must_use]
 pub fn ring(ring: &[usize]) -> u64 {
     next_higher(ring, true).map(|way| way.unwrap_or(ring.len()) as u64).sum()
 }
 
-/// The mean of that over all rings.
+/// The mean of [`ring`] over all rings.
 #[must_use]
 pub fn ring_mean(nodes: u64) -> f64 {
     nodes as f64 * (1..=nodes).map(|k| 1.0 / k as f64).sum::<f64>()
 }
 
-/// Hirschberg and Sinclair 1980, all start. Who gets into a phase has asked all within the reach of the one before, and found
-/// no higher name. A question goes as far as the next higher name on its side, or as far as the phase reaches, and then comes
-/// back. The highest needs no answer in the phase whose questions come back to it from the other side.
+/// Hirschberg and Sinclair 1980, all start. A node that enters a phase has asked all within the reach of the
+/// one before, and found no higher name. A question goes as far as the next higher name on its side, or as
+/// far as the phase reaches, and then comes back. The highest needs no answer in the phase whose questions
+/// come back to it from the other side.
 #[must_use]
 pub fn ring_bidirectional(ring: &[usize]) -> u64 {
     let n = ring.len();
@@ -49,7 +52,7 @@ pub fn ring_bidirectional(ring: &[usize]) -> u64 {
     sides.map(|(onward, back)| of_one([onward, back])).sum()
 }
 
-/// How many messages a question takes, with its answer.
+/// The number of messages of a question with its answer.
 const fn way(higher: Option<usize>, reach: usize, nodes: usize) -> usize {
     match higher {
         Some(step) if step <= reach => step,
@@ -64,8 +67,8 @@ pub fn both_ways_most(nodes: u64) -> f64 {
     8.0 * nodes as f64 * (1.0 + f64::from(phases(nodes)))
 }
 
-/// If the highest alone starts, all its questions are answered, there and back over 1, 2, 4 … nodes on both sides, but those
-/// of the last phase, which go once around.
+/// The count if the highest alone starts: all its questions are answered, there and back over 1, 2, 4 … nodes
+/// on both sides, but those of the last phase, which go once around.
 #[must_use]
 pub fn ring_bidirectional_alone(nodes: usize) -> u64 {
     let reaches = (0..usize::BITS).map(|phase| 1_usize << phase);
@@ -73,14 +76,14 @@ pub fn ring_bidirectional_alone(nodes: usize) -> u64 {
     answered.sum::<u64>() + 2 * nodes as u64
 }
 
-/// The same, added up.
+/// The same as a sum.
 #[must_use]
 pub fn both_ways_alone(nodes: u64) -> f64 {
     4.0 * f64::from(1_u32 << phases(nodes)) - 4.0 + 2.0 * nodes as f64
 }
 
-/// If all start, and each name but the highest has the next higher one beside it: each of those asks its neighbours and hears
-/// from the lower one, and the highest takes as many as if it were alone.
+/// The count if all start, and each name but the highest has the next higher one beside it: each of those
+/// asks its neighbours and hears from the lower one, and the highest takes as many as if it were alone.
 #[must_use]
 pub fn both_ways_ascending(nodes: u64) -> f64 {
     both_ways_alone(nodes) + 3.0 * nodes as f64 - 4.0
@@ -90,12 +93,13 @@ const fn phases(nodes: u64) -> u32 {
     nodes.next_power_of_two().ilog2()
 }
 
-/// How far it is from each place to the next higher name; `None` from the highest. In one walk, for rings may be long.
+/// Returns the distance from each place to the next higher name; `None` from the highest. One walk, because
+/// rings may be long.
 fn next_higher(ring: &[usize], onward: bool) -> impl Iterator<Item = Option<usize>> {
     let n = ring.len();
     let at = |place: usize| if onward { ring[place % n] } else { ring[n - 1 - place % n] };
     let mut found = vec![None; n];
-    // Those who have not met a higher one yet; twice around, so that all have.
+    // The places that have not met a higher name yet; twice around, so that all have.
     let mut waiting: Vec<usize> = Vec::new();
     for place in 0..2 * n {
         while let Some(&lower) = waiting.last().filter(|&&lower| at(lower) < at(place)) {

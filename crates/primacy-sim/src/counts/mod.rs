@@ -1,8 +1,9 @@
-//! How many messages an election takes, counted in the real machines and held against the formulas of its authors.
+//! Message complexity: the messages of an election, counted in the real machines and compared with the
+//! formulas of its authors.
 //!
-//! Nothing befalls anybody here: all links are equally fast, nothing is lost, and all begin at the same moment. So what is
-//! counted is the same in every run, and each formula must be met to the message. Where a formula is only a bound, what the
-//! order of the ring alone says must be met.
+//! Nothing fails here: all links are equally fast, nothing is lost, and all begin at the same moment. So the
+//! counts are the same in every run, and must equal each formula exactly. Where a formula is only a bound,
+//! the count that the order of the ring alone determines must be met.
 
 pub mod formulas;
 mod run;
@@ -11,13 +12,13 @@ use primacy_core::rng::Rng;
 
 use run::Counted;
 
-/// What takes more messages is not counted any more; its formula is drawn all the same.
+/// The maximum number of messages that are counted; beyond it only the formula is drawn.
 pub const MESSAGES_MAX: u64 = 3_000_000;
 
 /// The largest number of nodes.
 pub const NODES_MAX: usize = 100_000;
 
-/// From which the random ring is drawn; the same in every run.
+/// The seed of the random ring; the same in every run.
 const RING_SEED: u64 = 1;
 
 /// The elections whose messages are counted.
@@ -31,7 +32,7 @@ pub enum Counts {
     RingBidirectional,
 }
 
-/// Who begins.
+/// The nodes that begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initiators {
     /// All of them, at the same moment.
@@ -40,33 +41,34 @@ pub enum Initiators {
     One,
 }
 
-/// One way in which an election can go.
+/// One course that an election can take.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What is special about it.
+    /// The name of the case.
     pub name: &'static str,
     /// The formula, as people write it.
     pub formula: &'static str,
-    /// How many messages it takes among so many.
+    /// The number of messages among this many nodes, by the formula.
     pub expected: fn(u64) -> f64,
-    /// Whether it takes no more than that, rather than just that.
+    /// True if the formula is an upper bound rather than an exact count.
     pub is_bound: bool,
-    /// What was counted.
+    /// The counts.
     pub points: Vec<Point>,
 }
 
-/// What was counted among so many.
+/// The count among one number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many messages until one was elected; on a ring without those that announce it, of which there is one for each node.
+    /// The number of messages until one node was elected; on a ring without those that announce it, one for
+    /// each node.
     pub messages: u64,
-    /// How many it had to be, to the message.
+    /// The number that it must be, exactly.
     pub exact: u64,
 }
 
-/// Who is on the ring, and who begins: what is counted.
+/// The order of the ring, and the nodes that begin: the input of a count.
 struct Plan {
     name: &'static str,
     formula: &'static str,
@@ -76,16 +78,16 @@ struct Plan {
     begins: fn(usize) -> Begins,
 }
 
-/// Which of the nodes begin.
+/// The nodes that begin.
 #[derive(Clone, Copy, Debug)]
 enum Begins {
     All,
-    /// The one of this place among the names.
+    /// The node at this place among the names.
     Only(usize),
 }
 
 impl Point {
-    /// Whether it took as many as it had to.
+    /// True if the count is the exact number.
     #[must_use]
     pub const fn is_met(&self) -> bool {
         self.messages == self.exact
@@ -93,7 +95,7 @@ impl Point {
 }
 
 impl Counts {
-    /// Its name, which is that of the folder of its scripts.
+    /// The name, which is also that of the folder of its scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,7 +105,7 @@ impl Counts {
         }
     }
 
-    /// Counts among 2, 4, 8 … nodes and so many, in each way in which it can go.
+    /// Counts among 2, 4, 8 … nodes and this many, in each case.
     ///
     /// # Panics
     /// If an election does not come to its end, or a leader is not announced in as many messages as there are nodes.
@@ -213,13 +215,13 @@ impl Counts {
 }
 
 impl Case {
-    /// Whether it says of a random ring what holds on the average, so that a single one may differ.
+    /// True if the formula is an average over random rings, so that a single one may differ.
     #[must_use]
     pub fn is_mean(&self) -> bool {
         self.formula.ends_with("average")
     }
 
-    /// Whether everything was met to the message, and no bound was exceeded.
+    /// True if every count is exact, and no bound was exceeded.
     #[must_use]
     pub fn is_met(&self) -> bool {
         let within =
@@ -234,12 +236,12 @@ fn sizes(nodes: usize) -> Vec<usize> {
     powers.chain([nodes]).collect()
 }
 
-/// Each probe but that of the highest goes one hop.
+/// A ring on which each probe but that of the highest goes one hop.
 fn ascending(nodes: usize) -> Vec<usize> {
     (0..nodes).collect()
 }
 
-/// Each probe meets all lower names first.
+/// A ring on which each probe meets all lower names first.
 fn descending(nodes: usize) -> Vec<usize> {
     (0..nodes).rev().collect()
 }

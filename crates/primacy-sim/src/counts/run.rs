@@ -1,4 +1,4 @@
-//! The loop that counts: real machines and one queue, in which everything takes equally long.
+//! The loop that counts: real machines and one queue, in which every message takes equally long.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::bully::Bully as OfBully;
 use crate::algorithm::ring::{OfProbing, Told};
 
-/// Longer than anything that is counted takes, so that no heartbeat is among it.
+/// Longer than any count takes, so that no heartbeat is among the messages.
 const HEARTBEAT: Duration = Duration::from_secs(1_000_000);
 
-/// How long is waited for an answer, and for a hop. What is sent takes no time here.
+/// The time to wait for an answer, and for a hop. Messages take no time here.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many messages it took.
+/// The numbers of messages of an election.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
-    /// Until one was elected; where they cannot be told apart, with those that say who it is.
+    /// Until one was elected; including announcements, where they cannot be told apart.
     pub(super) elect: u64,
-    /// To say who it is.
+    /// To announce the leader.
     pub(super) announce: u64,
 }
 
-/// What counting needs of a machine.
+/// The interface of a machine whose messages are counted.
 trait Initiates: Protocol {
     fn begin(&mut self, now: Instant);
     fn named(&self) -> Option<Leader>;
@@ -58,7 +58,7 @@ impl<P: Probing> Initiates for OnARing<P> {
     }
 }
 
-/// The highest of so many is dead.
+/// Counts a bully election in which the highest of so many nodes is dead.
 pub(super) fn bully(nodes: usize, begins: Begins) -> Counted {
     let names: Vec<NodeId> = (0..nodes).map(name).collect();
     let machine = |&me: &NodeId| {
@@ -130,7 +130,7 @@ where
         Self { places, names: names.to_vec(), machines, under_way, now, counted: Counted::default() }
     }
 
-    /// Until all name one leader, and nothing is under way any more.
+    /// Runs until all name one leader, and nothing is under way any more.
     fn run(mut self, begins: Begins) -> Counted {
         for place in 0..self.machines.len() {
             self.machines[place].handle(self.now, Input::Command(Command::Campaign));
@@ -166,7 +166,7 @@ where
         first.is_some() && named.all(|leader| leader == first)
     }
 
-    /// Nothing is under way, so time passes until somebody has lost patience.
+    /// Lets time pass until a node loses patience, when nothing is under way.
     fn wait(&mut self) {
         self.now = self.now.after(PATIENCE);
         assert!(self.now < Instant::default().after(HEARTBEAT), "it does not come to its end");
@@ -184,14 +184,14 @@ where
                 Output::Send { to: Endpoint::Node(to), message } => {
                     self.under_way.push_back((self.names[place], to, message));
                 }
-                // These elections have no store, and keep nothing; what they tell their applications takes no message.
+                // These elections have no store and persist nothing; their events take no message.
                 Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {}
                 Output::Persist(_) | Output::Event(_) => {}
             }
         }
     }
 
-    /// Confirmations are not counted: there is one for each hop.
+    /// Counts a message by kind, but not confirmations: there is one for each hop.
     fn count(&mut self, message: &A::Message) {
         match A::kind(message) {
             "Received" => {}

@@ -1,4 +1,4 @@
-//! Messages: an arrow from where one is sent to where it arrives.
+//! Messages as arrows from where they are sent to where they arrive.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::clock::Moment;
 use crate::network::Remark;
 use crate::trace::{Entry, Level, Party, Way, What};
 
-/// How far from the middle of a column arrows begin and end.
+/// The distance from the middle of a column at which arrows begin and end.
 const ASIDE: i64 = 9;
 
-/// How wide a letter of a label is, in tenths of a pixel; a little too much is better than too little.
+/// The width of a letter of a label, in tenths of a pixel; a little too much is better than too little.
 const LETTER: i64 = 58;
 
 /// Draws the messages of all lines, and those that were under way when the picture begins.
@@ -30,7 +30,7 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
                 let ends = (columns.of_party(*from), columns.of_party(*to));
                 page.open_group(text);
                 message(page, rows, placed.entry, placed.y, ends, way);
-                // The same to several is labelled once on each side.
+                // One text to several receivers is labelled once on each side.
                 let right = ends.0 < ends.1;
                 if placed.shown && labelled.insert((placed.y, *from, right)) {
                     label(page, columns, placed, ends.0, right, text);
@@ -38,7 +38,7 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
                 page.close_group();
                 drawn.insert((*from, *to, text, placed.entry.at));
             }
-            // It was sent by one who was not drawn.
+            // Its sender was not drawn.
             What::Hears { from, to, text, sent_at, .. }
                 if placed.shown && !drawn.contains(&(*from, *to, text.as_str(), *sent_at)) =>
             {
@@ -64,7 +64,7 @@ fn message(page: &mut Page, rows: &Rows, entry: &Entry, y: i64, (from, to): (i64
         (None | Some(Remark::Doubled), _) => "message",
     };
     if way.arrivals == [None, None] {
-        // It goes nowhere: most of the way, and a cross.
+        // It does not arrive: most of the way, and a cross.
         let end = (from + (to - from) * 6 / 10, y + 8);
         page.line(start, end, class);
         return page.cross(end, 4, "cross");
@@ -81,7 +81,7 @@ fn message(page: &mut Page, rows: &Rows, entry: &Entry, y: i64, (from, to): (i64
     }
 }
 
-/// The first words of a message, as many as there is room for.
+/// Draws the first words of a message, as many as there is room for.
 fn label(page: &mut Page, columns: &Columns, placed: &Placed<'_>, from: i64, right: bool, text: &str) {
     let room = usize::try_from((columns.room(from, right) - 26) * 10 / LETTER).unwrap_or(0);
     let words = shortened(text, room);

@@ -15,21 +15,21 @@ const HEAD: i64 = 30;
 const FOOT: i64 = 30;
 /// Between two columns.
 const GAP: i64 = 22;
-/// What is nothing has this place on a logarithmic axis, which has no nought.
+/// The place of zero on a logarithmic axis, which has no nought.
 const NOUGHT: i64 = 28;
-/// What a count is made of.
+/// The side of one of the squares that show a count.
 const SQUARE: i64 = 9;
 
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What stands above it.
+    /// The title above it.
     pub title: String,
-    /// What it is about, in at most two lines.
+    /// The description, in at most two lines.
     pub about: Vec<String>,
-    /// What the two colours mean.
+    /// The meanings of the two colours.
     pub kinds: [String; 2],
-    /// What is shown of each row.
+    /// The numbers shown of each row.
     pub columns: Vec<Column>,
     /// The rows.
     pub bands: Vec<Band>,
@@ -38,24 +38,24 @@ pub struct Bars {
 /// One number of each row.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// What it is.
+    /// The title.
     pub title: String,
-    /// In which unit, and how the bars are to be read.
+    /// The unit, and how the bars are to be read.
     pub unit: String,
-    /// How numbers become places.
+    /// The scale of the axis.
     pub scale: Scale,
-    /// How long the longest bar is, and how much room there is for the words behind it.
+    /// The length of the longest bar, and the width of the words behind it.
     pub widths: [i64; 2],
 }
 
-/// How numbers become places.
+/// The scale of an axis.
 #[derive(Clone, Debug)]
 pub enum Scale {
     /// By powers of ten, with these numbers on the axis; the first is the least and the last the largest.
     Logarithmic(Vec<(f64, String)>),
     /// Evenly from nought, with these numbers on the axis; the last is the largest.
     Even(Vec<(f64, String)>),
-    /// As so many squares, and without an axis.
+    /// As a number of squares, and without an axis.
     Squares,
 }
 
@@ -64,7 +64,7 @@ pub enum Scale {
 pub struct Band {
     /// Its name.
     pub title: String,
-    /// What it is.
+    /// The description.
     pub about: String,
     /// Its rows.
     pub rows: Vec<Row>,
@@ -75,9 +75,9 @@ pub struct Band {
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// Which of the two kinds it is of.
+    /// True if it is of the second kind.
     pub is_second_kind: bool,
-    /// A number for each column; `None` where nothing is known.
+    /// A number for each column; `None` where it is unknown.
     pub cells: Vec<Option<Cell>>,
 }
 
@@ -86,15 +86,15 @@ pub struct Row {
 pub struct Cell {
     /// The length of the bar.
     pub value: f64,
-    /// How far the line goes that is drawn from its end.
+    /// The end of the line that is drawn from the end of the bar.
     pub reach: f64,
-    /// What is written behind it.
+    /// The text behind it.
     pub text: String,
-    /// Whether that is worth a second look.
+    /// True if the number deserves attention.
     pub is_loud: bool,
 }
 
-/// Draws it.
+/// Draws the picture.
 #[must_use]
 pub fn svg(bars: &Bars) -> String {
     let width = bars.columns.iter().map(|column| column.widths[0] + column.widths[1] + GAP).sum::<i64>();
@@ -190,7 +190,7 @@ fn draw_cell(page: &mut Page, column: &Column, cell: &Cell, (x, y): (i64, i64), 
 }
 
 impl Column {
-    /// How far to the right a number is.
+    /// Returns the distance of a number from the left of its column.
     fn place(&self, value: f64) -> i64 {
         let width = self.widths[0] as f64;
         let ends = |ticks: &[(f64, String)]| Some((ticks.first()?.0, ticks.last()?.0));

@@ -1,5 +1,5 @@
-//! Who has a column, and where: the nodes by name, each with its guardian beside it if that one says anything, then the
-//! store and the resource.
+//! The columns and their places: the nodes by name, each with its guardian beside it if that one sends
+//! anything, then the store and the resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::page::Page;
 use super::parties;
 use crate::trace::{Entry, Party, What};
 
-/// Where the moments are written, left of the first column.
+/// The width of the axis of moments, left of the first column.
 const AXIS: i64 = 84;
 
-/// How wide the columns are whose width does not depend on how many there are.
+/// The widths of the columns that do not depend on the number of nodes.
 const GUARDIAN: i64 = 104;
 const RESOURCE: i64 = 170;
 
@@ -27,7 +27,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Every node of the run has one, and of the others those that take part in what is `shown`.
+    /// Lays out a column for every node of the run, and for the other parties that take part in `shown`.
     pub(super) fn of(entries: &[Entry], shown: &[Entry]) -> Self {
         let mut parties = parties(entries);
         parties.retain(|party| matches!(party, Party::Node(_)));
@@ -64,7 +64,7 @@ impl Columns {
         columns
     }
 
-    /// Takes the next column, and says where its middle is.
+    /// Takes the next column, and returns its middle.
     fn take(&mut self, width: i64) -> i64 {
         let place = self.end + width / 2;
         self.end += width;
@@ -82,22 +82,22 @@ impl Columns {
         self.resource
     }
 
-    /// Those that have a column, from left to right by kind.
+    /// Returns the parties that have a column, from left to right by kind.
     pub(super) fn parties(&self) -> impl Iterator<Item = (Party, i64)> + '_ {
         self.places.iter().map(|(&party, &place)| (party, place))
     }
 
-    /// Where the first column begins.
+    /// The left edge of the first column.
     pub(super) const fn begin(&self) -> i64 {
         AXIS
     }
 
-    /// Where the last column ends.
+    /// The right edge of the last column.
     pub(super) const fn end(&self) -> i64 {
         self.end
     }
 
-    /// How much room there is from a place to its neighbour on one side.
+    /// Returns the room from a place to its neighbour on one side.
     pub(super) fn room(&self, place: i64, to_the_right: bool) -> i64 {
         let next = if to_the_right {
             self.all.iter().copied().find(|&other| other > place)
@@ -107,14 +107,14 @@ impl Columns {
         next.map_or(120, |next| (next - place).abs())
     }
 
-    /// The names once more, small.
+    /// Draws the names once more, small.
     pub(super) fn name(&self, page: &mut Page, y: i64) {
         for (party, place) in self.parties().filter(|(party, _)| !matches!(party, Party::Guardian(_))) {
             page.text(place + 10, y, "small dim", &party.to_string());
         }
     }
 
-    /// The names, above and below.
+    /// Draws the names, above and below.
     pub(super) fn draw(&self, page: &mut Page, above: i64, below: i64) {
         for y in [above, below] {
             for (party, place) in self.parties() {

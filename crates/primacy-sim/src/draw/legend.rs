@@ -1,9 +1,9 @@
-//! What the colours and marks mean.
+//! The legend of colours and marks.
 
 use super::lives::{Stance, piece};
 use super::page::Page;
 
-/// How much room an item has.
+/// The room of an item.
 const WIDTH: i64 = 178;
 const HEIGHT: i64 = 24;
 const ITEMS_IN_A_ROW: i64 = 5;
@@ -34,18 +34,18 @@ const ITEMS: &[(&str, Sample)] = &[
     }),
 ];
 
-/// How high it is.
+/// The height of the legend.
 pub(super) fn height() -> i64 {
     let items = i64::try_from(ITEMS.len()).unwrap_or(0);
     (items + ITEMS_IN_A_ROW - 1) / ITEMS_IN_A_ROW * HEIGHT + 24
 }
 
-/// How wide it is.
+/// The width of the legend.
 pub(super) const fn width() -> i64 {
     ITEMS_IN_A_ROW * WIDTH + 20
 }
 
-/// Draws it.
+/// Draws the legend.
 pub(super) fn draw(page: &mut Page, top: i64) {
     page.open_group("What colours and marks mean");
     for (index, (name, sample)) in (0_i64..).zip(ITEMS) {

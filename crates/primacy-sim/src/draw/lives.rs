@@ -1,4 +1,4 @@
-//! The life lines: how each node stands at every moment, as colour.
+//! The life lines: the state of each node at every moment, as colour.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::rows::Rows;
 use crate::clock::Moment;
 use crate::trace::{Party, Turn, What};
 
-/// How a running node stands.
+/// The state of a node, as its band shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stance {
     /// It does not run.
     Down,
-    /// It neither leads nor asks for it.
+    /// It neither leads nor campaigns.
     Follower,
     /// It campaigns.
     Standing,
@@ -38,7 +38,7 @@ impl Stance {
         }
     }
 
-    /// How wide its band is.
+    /// The width of its band.
     pub(super) const fn width(self) -> i64 {
         match self {
             Self::Down => 0,
@@ -49,13 +49,13 @@ impl Stance {
     }
 }
 
-/// How a node stands, and since where.
+/// The state of a node, and the height at which it began.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     since: i64,
     stance: Stance,
     paused: bool,
-    /// When its lead runs out.
+    /// The end of its lead.
     until: Moment,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
     }
 }
 
-/// What a turn makes of a life.
+/// Returns the life line after a turn.
 fn after(life: Life, turn: Turn, y: i64) -> Life {
     let stands = |stance| Life { since: y, stance, ..life };
     match turn {
@@ -107,7 +107,7 @@ fn after(life: Life, turn: Turn, y: i64) -> Life {
     }
 }
 
-/// Draws a stretch of a life, and of a lead the part after its end as what it is.
+/// Draws a stretch of a life line; the part of a lead after its end is drawn as lapsed.
 fn band(page: &mut Page, x: i64, life: &Life, end: i64, at: Moment, rows: &Rows) {
     let leads = matches!(life.stance, Stance::Leading | Stance::Draining);
     let lapses = leads && life.until < at && !rows.is_after(life.until);

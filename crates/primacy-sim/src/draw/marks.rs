@@ -1,4 +1,4 @@
-//! What is marked where it happens: turns of nodes, deeds, writes to the resource, broken invariants.
+//! The marks of events: turns of nodes, deeds, writes to the resource, broken invariants.
 
 use primacy_core::NodeId;
 
@@ -50,7 +50,7 @@ fn turned(page: &mut Page, x: i64, y: i64, turn: Turn) {
     }
 }
 
-/// What is done to two is drawn between them, and what is done to all, across.
+/// Draws a deed on two parties between them, and a deed on all across the picture.
 fn deed(page: &mut Page, columns: &Columns, y: i64, to: &[Party]) {
     let places: Vec<i64> = to.iter().map(|&party| columns.of_party(party)).collect();
     match (places.iter().min(), places.iter().max()) {
@@ -62,7 +62,7 @@ fn deed(page: &mut Page, columns: &Columns, y: i64, to: &[Party]) {
     }
 }
 
-/// The entry says when a write arrived, and not when it was sent.
+/// Draws a write at its arrival; the entry does not say when it was sent.
 fn write(page: &mut Page, columns: &Columns, y: i64, who: NodeId, accepted: bool) {
     let Some(x) = columns.resource() else { return };
     page.text_end(

@@ -1,7 +1,7 @@
-//! A run as a sequence diagram in SVG: time runs down, and everybody has a column.
+//! A run as a sequence diagram in SVG: time runs down, and each party has a column.
 //!
-//! What is drawn is the trace and nothing else: this module is given entries, and cannot ask the world. The picture has
-//! no script, no font and no link of its own, and follows its reader's choice of light or dark.
+//! Only the trace is drawn: this module is given entries, and cannot ask the world. The picture has no
+//! script, no font and no link of its own, and follows its reader's choice of light or dark.
 
 mod arrows;
 pub mod bars;
@@ -23,15 +23,16 @@ use columns::Columns;
 use page::Page;
 use rows::Rows;
 
-/// How many lines are drawn: about thirty pages. Of more, the last ones are drawn, and the picture says how many are not.
+/// The maximum number of lines that are drawn: about thirty pages. Of more, the last ones are drawn, and the
+/// picture states the number of the others.
 pub const LINES_MAX: usize = 1_500;
 
-/// Which part of a run is drawn, and under which title.
+/// The part of a run that is drawn, and its title.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// What stands above the picture.
+    /// The title above the picture.
     pub title: String,
-    /// What it is about, in some sentences.
+    /// The description, in some sentences.
     pub about: String,
     /// The first moment.
     pub from: Moment,
@@ -52,11 +53,11 @@ impl Frame {
 struct Placed<'a> {
     entry: &'a Entry,
     y: i64,
-    /// Whether it has a line of its own. What has none still changes how nodes stand.
+    /// True if it has a line of its own. An entry without one still changes the state of nodes.
     shown: bool,
 }
 
-/// Draws what happened, in the order in which it did.
+/// Draws the entries, in their order.
 #[must_use]
 pub fn svg(entries: &[Entry], frame: &Frame) -> String {
     let in_frame =
@@ -95,7 +96,7 @@ pub fn svg(entries: &[Entry], frame: &Frame) -> String {
     page.end(&frame.title)
 }
 
-/// Whether an entry needs no row, for all that it says is how the band beside it looks.
+/// True if an entry needs no row, because it only changes the look of the band beside it.
 fn is_shown_by_bands(entry: &Entry) -> bool {
     match entry.what {
         What::Node { turn, .. } => match turn {
@@ -108,7 +109,7 @@ fn is_shown_by_bands(entry: &Entry) -> bool {
     }
 }
 
-/// What the picture is about, in lines of its width.
+/// The description in lines of the picture's width.
 fn sentences(about: &str, width: i64) -> Vec<String> {
     if about.is_empty() {
         return Vec::new();
@@ -116,7 +117,7 @@ fn sentences(about: &str, width: i64) -> Vec<String> {
     rows::wrapped_at(about, usize::try_from(width / 7).unwrap_or(0))
 }
 
-/// Each entry with its place, whether it is shown or not.
+/// Places every entry, whether it is shown or not.
 fn placed<'a>(
     entries: &'a [Entry],
     in_frame: impl Fn(&Entry) -> bool,
@@ -133,7 +134,7 @@ fn placed<'a>(
             (skipped, shown) = (skipped - 1, false);
         }
         let row = if shown { ys.next() } else { None };
-        // What has no row came right after the last row of its moment.
+        // An entry without a row came right after the last row of its moment.
         let after = last.filter(|(at, _)| *at == entry.at).map(|(_, y)| y);
         last = row.map(|y| (entry.at, y)).or(last);
         Placed { entry, y: row.or(after).unwrap_or_else(|| rows.y_of(entry.at)), shown }
@@ -155,7 +156,7 @@ fn tell(page: &mut Page, x: i64, y: i64, line: &Line<'_>) {
     }
 }
 
-/// All who take part.
+/// Returns all parties that take part.
 fn parties(entries: &[Entry]) -> BTreeSet<Party> {
     let mut found = BTreeSet::new();
     for entry in entries {

@@ -1,4 +1,4 @@
-//! The few shapes of which a picture is made, as SVG elements; and how they look, in light and in dark.
+//! The few shapes of which a picture is made, as SVG elements, and their looks, in light and in dark.
 
 use core::fmt::Write as _;
 
@@ -10,8 +10,8 @@ pub(super) struct Page {
     body: String,
 }
 
-/// Colours by meaning; what has the same meaning in light and dark differs only in brightness. The hues are told apart by
-/// most who do not see red and green alike, and the widths of the bands by all.
+/// Colours by meaning; one meaning differs in light and dark only in brightness. The hues are told apart by
+/// most people who do not see red and green alike, and the widths of the bands by all.
 const STYLE: &str = include_str!("style.css");
 
 impl Page {
@@ -102,7 +102,7 @@ impl Page {
         self.centred(x, y, class, text);
     }
 
-    /// What follows is shown with these words when it is pointed at.
+    /// Opens a group that shows this text when it is pointed at.
     pub(super) fn open_group(&mut self, title: &str) {
         let title = escaped(title);
         self.add(format_args!("<g><title>{title}</title>"));

@@ -14,30 +14,30 @@ const BOTTOM: i64 = 500;
 /// A picture of how one number grows with another.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What stands above it.
+    /// The title above it.
     pub title: String,
-    /// What it is about, in some sentences.
+    /// The description, in some sentences.
     pub about: Vec<String>,
-    /// What is counted to the right, and upwards.
+    /// The names of the axes: to the right, and upwards.
     pub axes: [String; 2],
-    /// From 1 to there.
+    /// The end of the axis to the right, which begins at 1.
     pub right_end: f64,
-    /// At most four.
+    /// The curves, at most four.
     pub curves: Vec<Curve>,
 }
 
-/// A formula, and what was counted beside it.
+/// A formula, and the counts beside it.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What it is, in two lines.
+    /// The name, in two lines.
     pub label: [String; 2],
-    /// Through which points it goes.
+    /// The points of the curve.
     pub line: Vec<(f64, f64)>,
-    /// What was counted.
+    /// The counts.
     pub dots: Vec<(f64, f64)>,
 }
 
-/// How numbers become places.
+/// The logarithmic scales of both axes.
 struct Scale {
     right_decades: f64,
     up_decades: f64,
@@ -50,7 +50,7 @@ impl Scale {
         Self { right_decades: plot.right_end.max(10.0).log10(), up_decades: highest.log10().ceil() }
     }
 
-    /// Where a point is, exactly.
+    /// Returns the exact place of a point.
     fn place(&self, (right, up): (f64, f64)) -> (f64, f64) {
         let share = |value: f64, decades: f64| value.max(1.0).log10() / decades;
         let x = LEFT as f64 + (RIGHT - LEFT) as f64 * share(right, self.right_decades);
@@ -71,7 +71,7 @@ const fn whole(place: f64) -> i64 {
     place.round() as i64
 }
 
-/// Draws it.
+/// Draws the plot.
 #[must_use]
 pub fn svg(plot: &Plot) -> String {
     let scale = Scale::of(plot);
@@ -113,7 +113,7 @@ fn axes(page: &mut Page, plot: &Plot, scale: &Scale) {
     page.text(16, TOP - 12, "small", &plot.axes[1]);
 }
 
-/// 1, 2, … 9, 10, 20, …; and which of these are powers of ten.
+/// Returns 1, 2, … 9, 10, 20, …, and whether each is a power of ten.
 fn ticks(decades: f64) -> Vec<(f64, bool)> {
     let end = 10_f64.powf(decades) * (1.0 + 1e-9);
     let powers =
@@ -122,7 +122,7 @@ fn ticks(decades: f64) -> Vec<(f64, bool)> {
     all.filter(|&(value, _)| value <= end).collect()
 }
 
-/// Beside the end of each curve, one below the other where two ends are close.
+/// Draws the labels beside the ends of the curves, one below the other where two ends are close.
 fn labels(page: &mut Page, plot: &Plot, scale: &Scale) {
     let mut ends: Vec<(i64, usize)> = Vec::new();
     for (number, curve) in plot.curves.iter().enumerate() {

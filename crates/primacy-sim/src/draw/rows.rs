@@ -1,5 +1,5 @@
-//! From time to height. Every line has a row of its own, or nobody could read it; between rows the height grows with the
-//! logarithm of the time, and what is longer than [`QUIET`] is cut short and says so.
+//! From time to height. Every line has a row of its own, so that it can be read; between rows the height
+//! grows with the logarithm of the time, and a stretch longer than [`QUIET`] is cut short and marked.
 
 use primacy_core::Duration;
 
@@ -8,31 +8,31 @@ use super::page::Page;
 use crate::clock::Moment;
 use crate::trace::{Line, What};
 
-/// How high a row is.
+/// The height of a row.
 pub(super) const ROW: i64 = 15;
 
-/// How far below the heads of what arrives at a moment its first row is, so that no label hides them.
+/// The distance from the arrow heads of a moment to its first row, so that no label hides them.
 const BELOW_HEADS: i64 = 14;
 
-/// What is longer without anything that happens, is cut short.
+/// The longest time without an event that is not cut short.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How high a stretch is that was cut short.
+/// The height of a stretch that was cut short.
 const CUT_SHORT: i64 = 34;
 
-/// How often the names of the columns stand between the rows, where it is quiet.
+/// The distance between repetitions of the column names, where it is quiet.
 const NAMED_EVERY: i64 = 600;
 
-/// How many characters of a line stand in one row.
+/// The number of characters of a line in one row.
 const CHARACTERS: usize = 84;
 
 /// A moment at which something happens or arrives.
 #[derive(Clone, Copy, Debug)]
 struct Tick {
     at: Moment,
-    /// Where what arrives at this moment arrives.
+    /// The height of arrivals at this moment.
     y: i64,
-    /// Where its last row ends.
+    /// The end of its last row.
     end: i64,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Rows {
     lines: Vec<i64>,
     top: i64,
     bottom: i64,
-    /// The middle of each stretch that was cut short, and how long that is.
+    /// The middle of each stretch that was cut short, and its duration.
     quiet: Vec<(i64, Duration)>,
 }
 
@@ -51,7 +51,7 @@ impl Rows {
     pub(super) fn of(lines: &[Line<'_>], top: i64, until: Moment) -> Self {
         let mut moments: Vec<Moment> = lines.iter().flat_map(moments).collect();
         let last = lines.last().map_or(Moment::default(), |line| line.at);
-        // What arrives after the end of the picture has no place in it.
+        // Messages that arrive after the end of the picture have no place in it.
         moments.retain(|&moment| moment <= last && moment <= until);
         moments.sort_unstable();
         moments.dedup();
@@ -79,7 +79,7 @@ impl Rows {
         rows
     }
 
-    /// How high the time between two moments is.
+    /// Returns the height of the time between two moments.
     fn pass(&mut self, y: i64, time: Duration) -> i64 {
         if time >= QUIET {
             self.quiet.push((y + CUT_SHORT / 2, time));
@@ -95,7 +95,7 @@ impl Rows {
         &self.lines
     }
 
-    /// How many characters the widest row has.
+    /// Returns the number of characters of the widest row.
     pub(super) fn width(lines: &[Line<'_>]) -> usize {
         let rows = lines.iter().flat_map(|line| wrapped(&line.text()));
         rows.map(|row| row.chars().count()).max().unwrap_or(0)
@@ -109,7 +109,7 @@ impl Rows {
         self.bottom
     }
 
-    /// Where a moment is. What lies before the picture is at its top, and what lies after it at its bottom.
+    /// Returns the height of a moment: the top for one before the picture, and the bottom for one after it.
     pub(super) fn y_of(&self, moment: Moment) -> i64 {
         let next = self.ticks.partition_point(|tick| tick.at < moment);
         match (next.checked_sub(1).map(|last| self.ticks[last]), self.ticks.get(next)) {
@@ -125,17 +125,18 @@ impl Rows {
         }
     }
 
-    /// Whether a moment lies behind the end of the picture.
+    /// True if a moment lies behind the end of the picture.
     pub(super) fn is_after(&self, moment: Moment) -> bool {
         self.ticks.last().is_none_or(|last| last.at < moment)
     }
 
-    /// Whether a moment lies between the first and the last one of the picture.
+    /// True if a moment lies between the first and the last one of the picture.
     pub(super) fn is_within(&self, moment: Moment) -> bool {
         self.ticks.first().is_some_and(|first| first.at <= moment) && !self.is_after(moment)
     }
 
-    /// The moments on the left, with a line to the words on the right, and the stretches that were cut short.
+    /// Draws the moments on the left, with a line to the words on the right, and the stretches that were cut
+    /// short.
     pub(super) fn draw(&self, page: &mut Page, columns: &Columns) {
         let mut named = self.top;
         for &(y, time) in &self.quiet {
@@ -155,7 +156,7 @@ impl Rows {
     }
 }
 
-/// The moments that a line needs a place for.
+/// Returns the moments that a line needs a place for.
 fn moments(line: &Line<'_>) -> Vec<Moment> {
     let arrivals = line.entries.iter().flat_map(|entry| match &entry.what {
         What::Says { way, .. } => way.arrivals,
@@ -165,12 +166,12 @@ fn moments(line: &Line<'_>) -> Vec<Moment> {
     arrivals.flatten().chain([line.at]).collect()
 }
 
-/// A line in pieces that fit into the column of words.
+/// Returns a line in pieces that fit into the column of words.
 pub(super) fn wrapped(text: &str) -> Vec<String> {
     wrapped_at(text, CHARACTERS)
 }
 
-/// The same for another width.
+/// Returns a line in pieces of at most this many characters, where its words allow it.
 pub(super) fn wrapped_at(text: &str, characters: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut length = 0;

@@ -54,7 +54,7 @@ fn number(element: &str, name: &str) -> i64 {
     rest.split('"').next().unwrap().parse().unwrap()
 }
 
-/// Whether the tags are closed in the order in which they were opened, which is what a browser asks of a picture.
+/// True if the tags are closed in the order in which they were opened, as a browser requires.
 fn is_well_formed(picture: &str) -> bool {
     let mut open = Vec::new();
     for tag in picture.split('<').skip(1) {

@@ -1,4 +1,4 @@
-//! I8: nothing is released before its work has drained.
+//! I8: no lead is released before its work has drained.
 
 use primacy_core::Mandate;
 
@@ -6,7 +6,7 @@ use super::{Invariant, Meaning, Observation};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 
-/// Looks, at every release, for work that may still be running under the token that is let go of.
+/// Checks at every release that no work may still be running under the released token.
 #[derive(Debug, Default)]
 pub struct DrainedBeforeReleased;
 
@@ -24,7 +24,7 @@ impl Invariant for DrainedBeforeReleased {
         };
         let running = beliefs.in_force(now).find(|belief| match belief.mandate {
             Mandate::Fenced(held) => held == token || (earlier && belief.who == who && held <= token),
-            // Nothing guards the earlier ones here.
+            // Without tokens, nothing guards earlier leaderships.
             Mandate::Advisory => belief.who == who && belief.term.0 == token.0,
         });
         running.map_or(Ok(()), |belief| {

@@ -1,4 +1,5 @@
-//! A dumb twin of the replicated map, for what the clients of the world ask of it: against it the map's answers are judged.
+//! A naive reference model of the replicated map, limited to the requests of the world's clients, against
+//! which its answers are judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use primacy_core::metadata::state::State;
 
 use super::dumb_partitions::DumbPartitions;
 
-/// Keys, their values, and the sessions with which they go.
+/// Keys, their values, and the sessions with which they are deleted.
 #[derive(Clone, Debug)]
 pub(super) struct DumbMap {
     version: u64,
@@ -29,7 +30,7 @@ impl Default for DumbMap {
 }
 
 impl DumbMap {
-    /// Does what the map has just done, and compares what came of it.
+    /// Applies a command that the map has just applied, and compares the results.
     pub(super) fn apply(
         &mut self,
         sender: Identity,
@@ -62,7 +63,7 @@ impl DumbMap {
         if found.eq(self.entries.clone()) { Ok(()) } else { Err(format!("{command:?}: other entries")) }
     }
 
-    /// What was met since this was last called.
+    /// Takes the names of the events since the last call.
     pub(super) fn take_met(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.partitions.met)
     }
@@ -94,7 +95,7 @@ impl DumbMap {
         }
     }
 
-    /// Whether the comparisons held, if there were any.
+    /// Applies a command. Returns whether the comparisons held, if there were any.
     fn perform(&mut self, command: &Command) -> Option<bool> {
         let before = self.entries.clone();
         match command {
@@ -146,7 +147,7 @@ impl DumbMap {
         }
     }
 
-    /// The clients of the world ask for a value, or for something that holds always.
+    /// True if a comparison holds. The clients of the world compare a value, or something that always holds.
     fn holds(&self, comparison: &Comparison) -> bool {
         let entry = self.entries.get(comparison.keys.first());
         match (&comparison.compared, comparison.relation) {

@@ -1,4 +1,5 @@
-//! A dumb twin of the partitions: it does not decide who gets one, and knows what must hold whoever does.
+//! A naive reference model of the partitions: it makes no assignments, and checks the rules that every
+//! assignment must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +9,13 @@ use primacy_core::metadata::partitions::{
 };
 use primacy_core::{Identity, NodeId};
 
-/// Which nodes are up and drained, and who is the primary of what, under which number.
+/// The nodes that are up and drained, and the primary of each partition with its number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DumbPartitions {
     up: BTreeMap<NodeId, Up>,
     drained: BTreeSet<NodeId>,
     groups: BTreeMap<GroupName, Group>,
-    /// The highest number that any primary ever had: also a group that is made anew gives no lower ones.
+    /// The highest number that any primary ever had: a group that is made anew gives no lower ones either.
     highest: u64,
     pub(super) met: Vec<&'static str>,
 }
@@ -37,7 +38,7 @@ struct Slot {
     primary: Option<NodeId>,
 }
 
-/// What a command takes from its primary: nothing, all that a node has, or what it gives back itself.
+/// The partitions that a command frees: none, all of a node, or those that it gives back itself.
 #[derive(Clone, Copy, Debug)]
 enum Freed<'a> {
     Nothing,
@@ -66,12 +67,12 @@ impl DumbPartitions {
         self.up.iter().find(|(_, up)| up.session == session).map(|(&node, _)| node)
     }
 
-    /// Whether a node is up by this session.
+    /// True if a node is up by this session.
     pub(super) fn has(&self, session: SessionId) -> bool {
         self.node_of(session).is_some()
     }
 
-    /// Why this order of this process life cannot be done, if it cannot.
+    /// Returns the refusal of this order of this process, if it cannot be done.
     pub(super) fn refusal(&self, sender: Identity, order: &Order) -> Option<Refusal> {
         let group = |name: &GroupName| self.groups.get(name).filter(|group| !group.ending);
         let refused = match order {
@@ -99,7 +100,7 @@ impl DumbPartitions {
         refused.map(Refusal::Partitions)
     }
 
-    /// Takes note of what was done, and looks at what has come of it.
+    /// Records a command that was applied, and checks its result.
     pub(super) fn perform(
         &mut self,
         sender: Identity,
@@ -119,7 +120,7 @@ impl DumbPartitions {
         if levels { self.is_level(found) } else { Ok(()) }
     }
 
-    /// What is taken from whom, and whether loads are even afterwards.
+    /// Returns the partitions that an order frees, and whether loads are even afterwards.
     fn obey<'a>(&mut self, sender: Identity, order: &'a Order) -> (Freed<'a>, bool) {
         match order {
             Order::Join { session, .. } => {
@@ -194,7 +195,7 @@ impl DumbPartitions {
         Ok(())
     }
 
-    /// One partition, before a command and after it.
+    /// Compares one partition before a command and after it.
     fn look_at(&mut self, is_freed: bool, before: Slot, now: Slot) -> Result<(), String> {
         if before == now {
             return Ok(());
@@ -222,7 +223,7 @@ impl DumbPartitions {
         Ok(())
     }
 
-    /// Each partition that stays has an owner, and owners have equally many, as far as that comes out even.
+    /// Checks that each partition that stays has a primary, and that loads differ by one at most.
     fn is_level(&self, found: &Partitions) -> Result<(), String> {
         let may_get = || self.up.keys().copied().filter(|node| !self.drained.contains(node));
         if may_get().next().is_none() {

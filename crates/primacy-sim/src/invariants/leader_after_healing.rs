@@ -4,7 +4,7 @@ use super::{Invariant, Observation, Phase};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 
-/// Looks, when the time that the election states for itself has passed, whether all agree.
+/// Checks that all agree once the time that the election states for itself has passed.
 #[derive(Debug, Default)]
 pub struct LeaderAfterHealing {
     healed: Option<(Moment, Moment)>,

@@ -1,4 +1,4 @@
-//! What must never happen: one small file each, judged after every step of the world.
+//! The invariants: one small file each, judged after every step of the world.
 //!
 //! The names I1 to I10 are those of the design ("Invariants of the bench").
 
@@ -26,123 +26,123 @@ use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
 
-/// Something that the judge is shown.
+/// An observation of the judge.
 #[derive(Clone, Copy, Debug)]
 pub enum Observation<'a> {
-    /// A machine told its application something.
+    /// A machine reported an event to its application.
     Told {
-        /// Whose machine.
+        /// The process of the machine.
         who: Identity,
-        /// What.
+        /// The event.
         event: &'a Event,
     },
-    /// A machine sent something.
+    /// A machine sent a message.
     Said {
-        /// Whose machine.
+        /// The process of the machine.
         who: Identity,
-        /// What it means.
+        /// The meaning of the message.
         meaning: Meaning,
     },
-    /// The resource accepted a write of this leadership: its token, or its place in time where there is none.
+    /// The resource accepted a write of this leadership.
     Accepted {
-        /// The number by which leaderships are ordered.
+        /// The token, or the ordinal of the leadership where there is no token.
         number: u64,
     },
     /// A clock was changed, and with it the end of a belief.
     ClockChanged,
     /// The run enters another phase.
     Phase(Phase),
-    /// Somebody looks whether one node believes to lead and all others name it.
+    /// The leader was looked for: whether one node believes to lead and all others name it.
     Looked {
-        /// Whether it is so.
+        /// True if it is so.
         agreed: bool,
-        /// Whether all are asked.
+        /// True if all nodes were asked.
         all: bool,
     },
-    /// A machine has another view of who belongs to its cluster, or none any more.
+    /// A machine has another view of the members of its cluster, or none any more.
     Viewed {
-        /// Whose machine.
+        /// The process of the machine.
         who: Identity,
-        /// Which of its joinings it is in.
+        /// The number of its joining.
         joining: u64,
         /// The view.
         view: Option<&'a View>,
     },
     /// A process has crashed.
     Ended {
-        /// Which one.
+        /// The process.
         who: Identity,
     },
-    /// A node starts without the disk that it had last, and so without what stood on it.
+    /// A node starts without its last disk and its contents.
     DiskLost {
-        /// Which one.
+        /// The node.
         node: NodeId,
     },
-    /// Something about replicated metadata.
+    /// An event of replicated metadata.
     Metadata(Seen<'a>),
 }
 
-/// What the judge is shown of replicated metadata.
+/// An observation of replicated metadata.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
-    /// This was written to the disk of a log.
+    /// A write to the disk of a log.
     Wrote {
-        /// Whose log.
+        /// The process of the log.
         who: Identity,
-        /// What.
+        /// The write.
         write: &'a Write,
     },
     /// A thread beside the driver reads the state of a node, while the effects of an input are performed.
     Shown {
-        /// Whose machine.
+        /// The process of the machine.
         who: Identity,
-        /// It.
+        /// The machine.
         machine: &'a Metadata,
     },
-    /// A machine has taken an input, and all that it wanted done for it is done.
+    /// A machine has taken an input, and all effects of it are done.
     Settled {
-        /// Whose machine.
+        /// The process of the machine.
         who: Identity,
-        /// It.
+        /// The machine.
         machine: &'a Metadata,
     },
-    /// A client asks a node for something.
+    /// A client asks a node.
     Asked {
-        /// The node, in this life.
+        /// The process of the node.
         who: Identity,
-        /// By what the client knows the answer.
+        /// The client's number of the question.
         ticket: Ticket,
-        /// What it asks.
+        /// The question.
         ask: &'a Ask,
     },
-    /// A node answers.
+    /// A node answers a client.
     Answered {
-        /// The node, in this life.
+        /// The process of the node.
         who: Identity,
-        /// Which question.
+        /// The number of the question.
         ticket: Ticket,
-        /// What it answers.
+        /// The answer.
         answer: &'a Answer,
         /// Its machine.
         machine: &'a Metadata,
     },
 }
 
-/// What is asked of an election at a time.
+/// The phase of a run, which determines the guarantees that an election must give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Safety, whatever befalls it.
+    /// Faults happen; safety must hold.
     Faults,
-    /// Everything was healed, and by then there must be one leader, known to all.
+    /// Everything was healed, and by `until` there must be one leader, known to all.
     Healed {
         /// The bound that the election states for itself.
         until: Moment,
     },
-    /// That this leader stays.
+    /// Nothing happens that may cost the leader its lead.
     Calm,
 }
 
-/// What a message means, whatever algorithm it belongs to.
+/// The meaning of a message, in any algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Nothing that an invariant asks for.
@@ -151,54 +151,54 @@ pub enum Meaning {
     Votes {
         /// In this term.
         term: Term,
-        /// For this process life.
+        /// For this process.
         candidate: Identity,
     },
     /// The sender says that it leads.
     Leads {
         /// In this term.
         term: Term,
-        /// Whether that says that it has voted for itself in it.
+        /// True if that implies that it has voted for itself in it.
         by_own_vote: bool,
     },
-    /// The sender lets go of the leadership with this token, its own or that of a dead one; and with it of what guarded the earlier
-    /// ones of the same life.
+    /// The sender releases the leadership with this token, its own or that of a dead node; and with it the
+    /// guards of the earlier ones of the same process.
     Releases {
         /// The token.
         token: FencingToken,
     },
-    /// The sender takes the entry with this token out of a queue. What rests on another entry is not touched by that, also
-    /// where this one is later: a request that lands late may have made it.
+    /// The sender takes the entry with this token out of a queue. A leadership that rests on another entry is
+    /// not affected, not even a later one: a request that lands late may have made it.
     Withdraws {
         /// The token.
         token: FencingToken,
     },
 }
 
-/// One thing that must never happen.
+/// An invariant that must always hold.
 pub trait Invariant: core::fmt::Debug {
     /// Its name in the design.
     fn name(&self) -> &'static str;
 
-    /// Looks at what has just happened.
+    /// Checks an observation.
     ///
     /// # Errors
-    /// How it was broken.
+    /// The violation, in words.
     fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String>;
 
-    /// Counts what it has seen since this was last called, where that shows that a branch was taken that matters.
+    /// Counts the events since the last call that show that a branch was taken that matters.
     fn count(&mut self, counters: &mut Counters) {
         let _ = counters;
     }
 }
 
-/// An invariant was broken.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// When.
+    /// The moment of the violation.
     pub at: Moment,
     /// The invariant's name.
     pub invariant: &'static str,
-    /// How.
+    /// The violation, in words.
     pub what: String,
 }

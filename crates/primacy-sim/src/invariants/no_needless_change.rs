@@ -6,8 +6,9 @@ use super::{Invariant, Observation, Phase};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 
-/// Asks for the same leader as long as nothing befalls it, nor so many others that it lacks a majority: while one node
-/// that does not lead is cut off and comes back, restarts, or loses connections, and messages come a second time.
+/// Requires the same leader as long as no fault strikes it, nor so many other nodes that it lacks a majority:
+/// while one node that does not lead is cut off and comes back, restarts, or loses connections, and messages
+/// are doubled.
 #[derive(Debug, Default)]
 pub struct NoNeedlessChange {
     calm: bool,

@@ -8,11 +8,12 @@ use super::{Invariant, Meaning, Observation};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 
-/// Remembers who led in which term, also those who only said so and never believed it.
+/// Remembers the leaders of each term, also those that only claimed to lead in a message and never believed
+/// it.
 #[derive(Debug, Default)]
 pub struct OneLeaderPerTerm {
     leaders: BTreeMap<Term, Vec<Identity>>,
-    /// The last one that was looked at: a leader says so with every heartbeat.
+    /// The last one that was checked: a leader states its lead with every heartbeat.
     latest: Option<(Identity, Term)>,
 }
 

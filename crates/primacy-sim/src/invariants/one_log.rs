@@ -1,12 +1,12 @@
 //! I9: a committed record is never lost or changed, all apply the same records in the same order, and clients see one map.
 //!
-//! A number names a record and all records before it. So whatever number a node has applied names the order in which it must have
-//! applied everything; the orders of all nodes must be parts of one another. The judge applies that order to a state of its own, and
-//! compares.
+//! A number names a record and all records before it. So the number up to which a node has applied names the
+//! order in which it must have applied everything; the orders of all nodes must be parts of one another. The
+//! judge applies that order to a state of its own, and compares.
 //!
-//! That order is also the one in which the clients' requests took effect, so nothing has to be searched: what was answered before
-//! something else was asked must not stand after it (Herlihy and Wing 1990), and each answer must be what the record did. A read
-//! stands behind the last record that its node had applied.
+//! That order is also the one in which the clients' requests took effect, so no search is needed: a request
+//! that was answered before another one was asked must not come after it (Herlihy and Wing 1990), and each
+//! answer must be the record's result. A read comes after the last record that its node had applied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -25,7 +25,7 @@ use crate::clients::command_text;
 use crate::clock::Moment;
 use crate::counters::Counters;
 
-/// A place among the committed records, and what was done there.
+/// A place among the committed records, and the result there.
 type Place = (usize, Applied);
 
 /// Remembers every record, and the order of those that were committed.
@@ -40,14 +40,14 @@ pub struct OneLog {
     dumb: DumbMap,
     /// The requests that were applied.
     applied: BTreeSet<(Identity, u64)>,
-    /// What came of the requests of each life: the place of each, and what was done.
+    /// The results of the requests of each process: the place and outcome of each.
     outcomes: HashMap<(Identity, Vec<u8>), Vec<Place>>,
     open: BTreeMap<Ticket, Asked>,
-    /// The last place of which a client knows.
+    /// The last place that a client knows.
     known: usize,
-    /// Who voted by the last committed record that says so.
+    /// The voters by the last committed record that states them.
     voters: Option<BTreeSet<NodeId>>,
-    /// Up to where each log was looked at.
+    /// The position up to which each log was checked.
     looked: BTreeMap<Identity, (LeaderSequence, LeaderSequence)>,
     met: Vec<&'static str>,
 }
@@ -55,7 +55,7 @@ pub struct OneLog {
 /// A question that is not answered.
 #[derive(Debug)]
 struct Asked {
-    /// Its answer must not stand before this place.
+    /// The earliest place that its answer may have.
     after: usize,
     command: Option<Vec<u8>>,
 }
@@ -84,7 +84,7 @@ impl OneLog {
                 self.met.push("window full");
             }
         }
-        // What is not committed may yet turn out never to have been.
+        // Records that are not committed may yet be dropped.
         let compares = replica.is_current() && applied != compared && applied != LeaderSequence::NONE;
         self.looked.insert(who, (last, if compares { applied } else { compared }));
         if !compares {
@@ -100,7 +100,7 @@ impl OneLog {
         }
     }
 
-    /// A node has applied what this number names.
+    /// Records that a node has applied up to this number.
     fn commit(&mut self, who: Identity, number: LeaderSequence) -> Result<(), String> {
         let mut path = Vec::new();
         let mut next = number;
@@ -194,7 +194,7 @@ impl OneLog {
             Answer::Done(_) => (done(&|applied| matches!(applied, Applied::First(_))), asked.after + 1),
             Answer::Readable(_) if machine.replica().is_current() => (Some(here), asked.after),
             Answer::Readable(_) => return Err(format!("{} reads what may not be committed", who.node)),
-            // All nodes of a world are of one version.
+            // All nodes of a world have one version.
             Answer::Unreadable(_) => {
                 return Err(format!("{} was asked for what its leader cannot read", who.node));
             }
@@ -215,7 +215,7 @@ impl OneLog {
     }
 }
 
-/// What a life has asked, as bytes that say the same however often it is told.
+/// The request of a process as bytes, equal each time that it is sent.
 fn key(client: Identity, command: &Command) -> Vec<u8> {
     Request { client, sequence: 0, done_below: 0, command: command.clone() }.encode()
 }

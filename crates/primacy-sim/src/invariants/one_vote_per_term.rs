@@ -11,16 +11,16 @@ use crate::clock::Moment;
 /// Remembers every vote. A node that leads has voted for itself, in most elections; asking for votes is not yet a vote, for the
 /// request may leave before the vote is on disk.
 ///
-/// One second vote does no harm, and nobody could keep a node from giving it: the first one stood on a disk that was lost,
-/// and was for a candidate that has died without having led.
+/// One second vote does no harm, and cannot be prevented: the first one was on a lost disk, for a candidate
+/// that has died without having led.
 #[derive(Debug, Default)]
 pub struct OneVotePerTerm {
     votes: BTreeMap<(NodeId, Term), Vec<Identity>>,
-    /// The votes that stood on lost disks.
+    /// The votes that were on lost disks.
     lost: BTreeSet<(NodeId, Term, Identity)>,
     ended: BTreeSet<Identity>,
     led: BTreeSet<(Identity, Term)>,
-    /// The last leader that was looked at: it says so with every heartbeat.
+    /// The last leader that was checked: it states its lead with every heartbeat.
     latest: Option<(Identity, Term)>,
 }
 

@@ -1,7 +1,7 @@
-//! I9, of sessions: none ends before its time, as far as whoever keeps it alive can know.
+//! I9, of sessions: none ends before its time, as far as the client that keeps it alive can know.
 //!
-//! An answer that a session lives for so long was true at some moment between the question and the answer, so it counts from the
-//! question on; and by a clock that may be the fastest.
+//! An answer that a session lives for some time was true at some moment between the question and the answer,
+//! so it counts from the question on, on a clock that may be the fastest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,31 +16,32 @@ use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
 
-/// Remembers until when each session must live.
+/// Remembers the time until which each session must live.
 #[derive(Debug)]
 pub struct SessionsLive {
     drift: Drift,
-    /// The questions that are not answered: when they were asked, and until when the session must live as far as was known then.
+    /// The open questions: when each was asked, and until when the session must live as far as was known
+    /// then.
     open: BTreeMap<Ticket, (Moment, Ask, Moment)>,
     until: BTreeMap<SessionId, Moment>,
-    /// A client has asked for their end, or they have ended with their nodes.
+    /// The sessions that clients have asked to end, or that have ended with their nodes.
     ended_by_clients: BTreeSet<SessionId>,
-    /// By which sessions a process life has asked to be up.
+    /// The sessions by which a process has asked to be up.
     of_nodes: BTreeMap<Identity, Vec<SessionId>>,
-    /// Who was elected last, and the sessions of nodes that died as that.
+    /// The last elected leader, and the sessions of nodes that died as the leader.
     leader: Option<Identity>,
     of_dead_leaders: BTreeSet<SessionId>,
-    /// When those were first seen to have ended that have.
+    /// The moment at which each ended session was first seen to have ended.
     ended: BTreeMap<SessionId, Moment>,
-    /// Whose state was looked at, and up to where.
+    /// The sessions of each process's state when it was last checked, and the position up to which.
     looked: BTreeMap<Identity, (LeaderSequence, BTreeSet<SessionId>)>,
-    /// In which terms a session was told to live.
+    /// The term in which a session was last reported alive.
     terms: BTreeMap<SessionId, Term>,
     met: Vec<&'static str>,
 }
 
 impl SessionsLive {
-    /// Clocks differ by this much at most.
+    /// The invariant for clocks that differ by this much at most.
     #[must_use]
     pub const fn within(drift: Drift) -> Self {
         Self {
@@ -58,7 +59,7 @@ impl SessionsLive {
         }
     }
 
-    /// A session that a node knew is not in its state any more.
+    /// Checks the sessions that a node knew and that are not in its state any more.
     fn settled(&mut self, now: Moment, who: Identity, machine: &Metadata) -> Result<(), String> {
         let replica = machine.replica();
         let applied = replica.applied();
@@ -128,7 +129,7 @@ impl SessionsLive {
             (Ask::Session(_, session, _), Answer::Session(_, Some(left))) => {
                 self.lives(session, asked_at, *left, term)
             }
-            // Somebody may have ended it while this was asked.
+            // Another client may have ended it meanwhile.
             (Ask::Session(_, session, _), Answer::Session(_, None))
                 if !self.ended_by_clients.contains(&session) =>
             {
@@ -183,7 +184,7 @@ impl Invariant for SessionsLive {
             }
             Observation::Ended { who } => {
                 self.looked.remove(&who);
-                // Its guardian may say so, and its next life end it.
+                // Its guardian may report the death, and its next process end the session.
                 let sessions = self.of_nodes.remove(&who).unwrap_or_default();
                 if self.leader == Some(who) {
                     self.of_dead_leaders.extend(&sessions);

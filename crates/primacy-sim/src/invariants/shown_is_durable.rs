@@ -1,10 +1,11 @@
-//! I10: readers are shown nothing that a power cut could take back.
+//! I10: readers are shown only records that a power cut cannot take back.
 //!
-//! The state of a node is read by other threads at any time, also between two effects of one input. So when a node first shows a
-//! record, a majority of the voters by which it was committed have written it; a lone voter has written it itself. Linearizability
-//! (Herlihy and Wing 1990) and durability ask for it: what was read and is then lost was never written.
+//! The state of a node is read by other threads at any time, also between two effects of one input. So when a
+//! node first shows a record, a majority of the voters by which it was committed have written it; a lone
+//! voter has written it itself. Linearizability (Herlihy and Wing 1990) and durability require it: a value
+//! that was read and is then lost was never written.
 //!
-//! Where logs are kept in memory, nothing is asked for.
+//! Where logs are kept in memory, nothing is required.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
 
-/// Remembers how far each node has ever written its log, and the last record that anybody has shown.
+/// Remembers the last number that each node has ever written to its log, and the last record that any node
+/// has shown.
 #[derive(Debug, Default)]
 pub struct ShownIsDurable {
     written: BTreeMap<NodeId, LeaderSequence>,
@@ -44,7 +46,7 @@ impl ShownIsDurable {
         if replica.leads() && has_written(&who.node) < replica.last() {
             self.met.push("read while the leader writes");
         }
-        // What is not committed yet, of a snapshot or after a restart, is not shown.
+        // A state that is not committed yet, from a snapshot or after a restart, is not shown.
         if !replica.is_current() || applied <= self.shown || replica.durability() == Durability::Memory {
             return Ok(());
         }

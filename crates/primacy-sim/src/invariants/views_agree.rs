@@ -1,5 +1,5 @@
-//! I7: a membership's live views agree after healing, with one coordinator; and at all times, whatever befalls it, a view is made once,
-//! no member goes back to an earlier one, and no coordinator gives an age twice.
+//! I7: a membership's live views agree after healing, with one coordinator; and at all times, under all
+//! faults, a view is made once, no member goes back to an earlier one, and no coordinator gives an age twice.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use super::{Invariant, Observation, Phase};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 
-/// Looks at every view that a process has.
+/// Checks every view that a process has.
 #[derive(Debug, Default)]
 pub struct ViewsAgree {
-    /// What was seen of each cluster: the view of each number.
+    /// The view of each number in each cluster.
     made: BTreeMap<(Cluster, ViewVersion), View>,
-    /// To whom each coordinator has given each age, and with which joining.
+    /// The member to which each coordinator has given each age, with the number of its joining.
     given: BTreeMap<(Cluster, Term, Identity, Age), (Identity, u64)>,
-    /// What each process has now, and in which of its joinings.
+    /// The current view of each process, with the number of its joining.
     has: BTreeMap<Identity, (u64, Option<View>)>,
     until: Option<Moment>,
 }
@@ -92,7 +92,7 @@ impl ViewsAgree {
         Ok(())
     }
 
-    /// All have the same view, and all are in it.
+    /// Checks that all have the same view, and all are in it.
     fn agree(&self) -> Result<(), String> {
         let views: Vec<Option<&View>> = self.has.values().map(|(_, view)| view.as_ref()).collect();
         let Some(&Some(first)) = views.first() else {

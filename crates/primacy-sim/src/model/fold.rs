@@ -9,7 +9,7 @@ pub(super) type BuildFold = BuildHasherDefault<Fold>;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fold(u64);
 
-/// The first digits of π, which nobody chose for a purpose; odd.
+/// The first digits of π, a value chosen for no purpose; odd.
 const FACTOR: u64 = 0x243F_6A88_85A3_08D3;
 
 impl Fold {

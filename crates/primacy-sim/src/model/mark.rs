@@ -1,8 +1,8 @@
-//! What must be seen sometimes: a search that never gets there proves nothing.
+//! Marks: states that a search must reach; a search that never reaches them proves nothing.
 
 use core::fmt;
 
-/// A set of things that were seen.
+/// A set of marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(pub u64);
 
@@ -70,7 +70,7 @@ impl Marks {
         }
     }
 
-    /// The names of those in here that are not in `reached`.
+    /// Returns the names of the marks in here that are not in `reached`.
     pub fn missing(self, reached: u64) -> impl Iterator<Item = &'static str> {
         Self::NAMES
             .iter()

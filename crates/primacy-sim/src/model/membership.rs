@@ -1,9 +1,10 @@
-//! A cluster by seniority, and what can happen to it: what I7 says at all times, in every order of events; and where nothing is left to be
-//! heard, that all come to have one view, with all of them in it, and one coordinator.
+//! A cluster by seniority, and its faults: I7 holds at all times, in every order of events; and where no
+//! message is left to be heard, all come to have one view, with all of them in it, and one coordinator.
 //!
-//! Whatever was said once may come at any time, any number of times, or never, as if all packets were kept for ever. A suspicion is as
-//! wrong as can be: it is an operator who says at any member of any other that it is gone. So nothing waits for silence, and no heartbeat is
-//! ever due again; what waits for answers is woken at any time. Each node's clock is its own.
+//! A message that was sent may arrive at any time, any number of times, or never, as if all packets were kept
+//! for ever. A suspicion is as wrong as can be: an operator tells any member that any other one is gone. So
+//! nothing waits for silence, and no heartbeat is ever due again; a node that waits for answers is woken at
+//! any time. Each node's clock is its own.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,38 +31,38 @@ const NODES: usize = 3;
 /// So long that it never comes.
 const NEVER_DUE: Duration = Duration::from_nanos(1 << 50);
 
-/// How often all is heard, and everybody woken, until all must agree: a node that is left out asks twice and waits for the answers
-/// before it gives up to be asked.
+/// The number of rounds, in each of which all messages are heard and all nodes woken, until all must agree: a
+/// node that is left out asks twice and waits for the answers before it gives up to be asked.
 const ROUNDS: usize = 8;
 
 /// The bounds of a space.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// How often an operator says of a member that it is gone.
+    /// The number of times that an operator declares a member gone.
     pub downs: u8,
-    /// How often a coordinator is told to resign.
+    /// The number of times that a coordinator is told to resign.
     pub resignations: u8,
-    /// How often a process ends, and another life of its node begins.
+    /// The number of times that a process ends, and another incarnation of its node begins.
     pub restarts: u8,
-    /// How often a node wakes for its deadline.
+    /// The number of times that a node wakes for its deadline.
     pub wakes: u8,
-    /// How many packets come, of those that would change anything.
+    /// The number of packets that arrive, of those that would change anything.
     pub hears: u8,
 }
 
 impl Space {
-    /// A process starts again, and all goes on until there is nothing left to be heard.
+    /// A process starts again, and all goes on until no message is left to be heard.
     pub const CALM: Self = Self { downs: 0, resignations: 0, restarts: 1, wakes: 1, hears: u8::MAX };
 }
 
-/// Three nodes, and all that was said.
+/// Three nodes, and all messages that were sent.
 #[derive(Clone, Debug)]
 pub struct State {
     nodes: [u32; NODES],
     lives: [u8; NODES],
-    /// Whose work is to be drained.
+    /// True for each node whose work is to be drained.
     draining: [bool; NODES],
-    /// From, to and what, in an order of its own.
+    /// The sender, receiver and number of each message, sorted.
     wire: Rc<Vec<(u8, u8, u32)>>,
     left: Space,
 }
@@ -78,7 +79,7 @@ enum Move {
 }
 
 impl Move {
-    /// Nothing need be done for it, nor any time pass.
+    /// True if no command or fault is needed for it, nor any time.
     const fn comes_by_itself(self) -> bool {
         match self {
             Self::Hears { .. } | Self::Drained(_) => true,
@@ -89,7 +90,7 @@ impl Move {
 }
 
 impl State {
-    /// Whether it is another one at most in what may still be done to it.
+    /// True if it differs from the other one at most in the faults that are left.
     fn is_like(&self, other: &Self) -> bool {
         (&self.nodes, &self.draining, &self.wire) == (&other.nodes, &other.draining, &other.wire)
     }
@@ -130,7 +131,7 @@ impl Members {
         moves
     }
 
-    /// That the life before this one of each node that has started again is over, told to each of the others.
+    /// Returns the notices that an earlier incarnation of each restarted node is gone, to each of the others.
     fn deaths(&self, state: &State) -> Vec<Move> {
         let all = || (0..NODES).filter_map(|seat| u8::try_from(seat).ok());
         let again = all().filter(|&node| state.lives[usize::from(node)] > 1);
@@ -139,7 +140,7 @@ impl Members {
             .collect()
     }
 
-    /// Takes a move; what was seen on the way, and whether something broke.
+    /// Takes a move. Returns the next state, the marks on the way, and the broken invariant, if any.
     fn take(&mut self, state: &State, taken: Move) -> (State, Marks, Option<&'static str>) {
         let mut next = state.clone();
         let mut now = NOW;
@@ -207,8 +208,8 @@ impl Members {
         (next, marks, broken.map(|()| "I7"))
     }
 
-    /// Whether all agree when whatever was said comes to all, everybody wakes when it is due, and is told of lives that are over, since
-    /// here silence tells nobody; again and again.
+    /// True if all agree once every sent message arrives, all nodes wake when they are due, and all are told
+    /// of dead incarnations (because silence reports no death here), again and again.
     fn agree_in_the_end(&mut self, state: &State) -> bool {
         let left = Space { downs: 0, resignations: 0, restarts: 0, wakes: u8::MAX, hears: u8::MAX };
         let mut last = State { left, ..state.clone() };
@@ -225,7 +226,7 @@ impl Members {
         self.agree(&last)
     }
 
-    /// Whether all live processes have the same view, which has all of them in it and nobody else, and one coordinator.
+    /// True if all live processes have the same view, with exactly them in it, and one coordinator.
     fn agree(&self, state: &State) -> bool {
         let machines: Vec<&Rc<Seniority>> =
             state.nodes.iter().map(|&number| self.machines.value(number)).collect();
@@ -238,7 +239,7 @@ impl Members {
         coordinators == 1 && view.members().len() == NODES && machines.iter().zip(0_u8..).all(is_in_it)
     }
 
-    /// Whether two views have one number, or one coordinator has given an age twice.
+    /// Checks whether two views have one number, or one coordinator has given an age twice.
     fn made_twice(&self, state: &State) -> Option<()> {
         let mut made: BTreeMap<_, Arc<View>> = BTreeMap::new();
         let mut given = BTreeMap::new();
@@ -281,7 +282,7 @@ impl Members {
 impl Model for Members {
     type State = State;
 
-    /// All have joined, and what they have said for that has come.
+    /// All have joined, and their messages for that have arrived.
     fn starts(&mut self) -> Vec<State> {
         let mut machines: Vec<Seniority> =
             (0..NODES).filter_map(|seat| u8::try_from(seat).ok()).map(|seat| start(seat, 1)).collect();
@@ -399,7 +400,7 @@ fn start(seat: u8, life: u8) -> Seniority {
     Seniority::new(config, NOW)
 }
 
-/// Moves all that a machine knows of time, so that it is as late as always.
+/// Moves all instants of a machine, so that it is as late as always.
 fn as_if_now(machine: &mut Seniority, now: Instant) {
     let by = now.since(NOW);
     machine.visit_instants(&mut |how, at| {
@@ -433,7 +434,7 @@ fn mark(event: &Event, draining: &mut bool) -> u64 {
     }
 }
 
-/// Whether a member has taken a view that is not later, or that it does not belong to.
+/// Checks whether a member has taken a view that is not later, or that it does not belong to.
 fn goes_back(before: &Seniority, after: &Seniority, begins: bool) -> Option<()> {
     let view = after.view()?;
     let me = after.status().leader.map(|_| after.joining());

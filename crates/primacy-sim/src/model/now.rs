@@ -2,11 +2,11 @@
 
 use primacy_core::{Duration, Instant};
 
-/// What every clock shows, always: all instants are kept by how far they are from it. A tick is a nanosecond to the
-/// machines.
+/// The time on every clock, always: all instants are kept as their distance from it. A tick is a nanosecond
+/// to the machines.
 pub(super) const NOW: Instant = Instant::from_nanos(1 << 20);
 
-/// So many ticks.
+/// This many ticks.
 pub(super) fn ticks(count: u8) -> Duration {
     Duration::from_nanos(u64::from(count))
 }

@@ -5,21 +5,21 @@ use std::fmt::Debug;
 
 use super::seen::{Seen, Way};
 
-/// What can be searched.
+/// A model that can be searched.
 pub trait Model {
-    /// All of it at one moment.
+    /// The whole system at one moment.
     type State: Clone + Debug;
 
-    /// Where it begins.
+    /// The states in which it begins.
     fn starts(&mut self) -> Vec<Self::State>;
 
     /// A number that two states have in common only if they are the same, but for a chance of 2⁻⁶⁴.
     fn fingerprint(&self, state: &Self::State) -> u64;
 
-    /// Every step that can be taken from `state`; those that lead back to it may be left out.
+    /// Finds every step that can be taken from `state`; steps that lead back to it may be left out.
     fn steps(&mut self, state: &Self::State, found: &mut Found<Self::State>);
 
-    /// One of these steps, for people: who did what, a line for each effect.
+    /// Returns one of these steps as text for people: the actor and the act, and a line for each effect.
     fn tell(&mut self, state: &Self::State, step: u32) -> Vec<String>;
 }
 
@@ -28,7 +28,7 @@ pub trait Model {
 pub struct Found<S> {
     /// Those within the bounds.
     pub steps: Vec<Step<S>>,
-    /// How many lead out of them.
+    /// The number of steps that lead out of the bounds.
     pub cut: u64,
 }
 
@@ -48,30 +48,30 @@ impl<S> Found<S> {
 pub struct Step<S> {
     /// Its number among the steps out of that state, which it always has there.
     pub number: u32,
-    /// Where it leads.
+    /// The state after it.
     pub state: S,
-    /// What was seen on the way that must be seen sometimes: a bit each.
+    /// The marks that were reached on the way, a bit each.
     pub reached: u64,
     /// The invariant that it breaks.
     pub broken: Option<&'static str>,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Searched {
-    /// How many states there are.
+    /// The number of states.
     pub states: u64,
-    /// How many steps lead from one to another.
+    /// The number of steps from one to another.
     pub steps: u64,
-    /// How many steps lead out of the bounds; what is behind them was not searched.
+    /// The number of steps that lead out of the bounds; the states behind them were not searched.
     pub cut: u64,
-    /// How many steps the farthest state is away.
+    /// The number of steps to the farthest state.
     pub depth: u32,
-    /// What was seen.
+    /// The marks that were reached.
     pub reached: u64,
     /// The shortest way to a broken invariant, if there is one.
     pub broken: Option<Broken>,
-    /// Every state within the bounds was seen.
+    /// True if every state within the bounds was seen.
     pub complete: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct Searched {
 pub struct Broken {
     /// Its name.
     pub invariant: &'static str,
-    /// How it comes about, from the beginning: each step with its effects.
+    /// The story of the violation, from the beginning: each step with its effects.
     pub story: Vec<Vec<String>>,
 }
 
@@ -131,7 +131,7 @@ pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
     Searched { states, steps, cut, depth, reached, broken, complete }
 }
 
-/// Goes the way to a state again, and tells each step.
+/// Replays the way to a state, and returns each step as text.
 fn replay<M: Model>(model: &mut M, seen: &Seen, starts: &[(u32, M::State)], last: Way) -> Vec<Vec<String>> {
     let mut steps = vec![last.step];
     let mut place = last.from;

@@ -1,11 +1,11 @@
-//! The states that were seen: a fingerprint of 64 bits for each, and how it was first reached.
+//! The states that were seen: a fingerprint of 64 bits for each, and the way to it.
 
-/// How a state was first reached.
+/// The step by which a state was first reached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     /// The place of the state before; its own place for a first state.
     pub(super) from: u32,
-    /// Which of the steps out of it.
+    /// The number of the step.
     pub(super) step: u32,
 }
 
@@ -34,7 +34,7 @@ impl Seen {
         self.ways[place as usize]
     }
 
-    /// Takes a state in; its place if it is new.
+    /// Adds a state. Returns its place if it is new.
     ///
     /// # Panics
     /// After 2³² − 1 states.

@@ -1,7 +1,7 @@
-//! The spaces that are searched: each with its bounds, what must be seen in it, and how many states it has.
+//! The searched spaces: each with its bounds, the marks to be reached, and the number of states.
 //!
-//! In every space three things are without a bound: how late a process is with anything, how much time passes, and, among
-//! peers, how often and in which order a message comes.
+//! In every space three things are without a bound: the delay of a process, the time that passes, and, among
+//! peers, the number and order of a message's arrivals.
 
 use core::fmt;
 
@@ -20,17 +20,18 @@ use super::{membership, store};
 /// A space, by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name: what it is about.
+    /// The name: its subject.
     pub name: &'static str,
-    /// Whether it is searched with every test run.
+    /// True if it is searched with every test run.
     pub small: bool,
     /// Its bounds.
     pub bounds: Bounds,
-    /// What must be reached in it.
+    /// The marks that must be reached.
     pub sometimes: u64,
     /// The invariant that must be found broken in it, because its bounds break an assumption.
     pub breaks: Option<&'static str>,
-    /// How many states it has. A search that finds fewer has become blind, one that finds more must be looked at.
+    /// The number of states. A search that finds fewer has become blind, one that finds more must be looked
+    /// at.
     pub states: u64,
 }
 
@@ -41,7 +42,7 @@ pub enum Bounds {
     Quorum(peers::Space),
     /// Among peers, by a majority of votes for the best claim.
     Ranked(ranked::Space),
-    /// Among peers, by a majority, of those whom any nomination names.
+    /// Among peers, by a majority, of candidates that any nomination names.
     Confirmed(peers::Space),
     /// By seniority.
     Seniority(membership::Space),
@@ -54,7 +55,7 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
+    /// The bounds without any fault but those that are always searched, against which the others are printed.
     pub const CALM: [(&str, Self); 7] = [
         ("among peers", Self::Quorum(peers::Space::CALM)),
         ("ranked", Self::Ranked(ranked::Space::CALM)),
@@ -75,7 +76,7 @@ impl Bounds {
             Self::Lease(space) | Self::Session(space) => format!("{space:?}"),
             Self::Replicated(space) => format!("{space:?}"),
         };
-        // Of a bound within another, such as that of a timer, its own name is enough.
+        // For a bound within another, such as that of a timer, its own name is enough.
         let own =
             |bound: &str| bound.rsplit("{ ").next().unwrap_or_default().trim_end_matches(" }").to_owned();
         text.split(", ").map(own).collect()
@@ -83,7 +84,7 @@ impl Bounds {
 }
 
 impl fmt::Display for Bounds {
-    /// All of them for what is calm; else those that differ from it.
+    /// All bounds of a calm space; otherwise those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store), (_, queue), (_, log)] =
             &Self::CALM;
@@ -121,7 +122,7 @@ impl Row {
         }
     }
 
-    /// What is wrong with what was found; nothing, if all is as it should be.
+    /// Returns the faults of a result; none, if all is as it should be.
     #[must_use]
     pub fn judge(&self, found: &Searched) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -169,7 +170,8 @@ const LEASED: peers::Space = peers::Space {
     ..peers::Space::CALM
 };
 
-/// Every lease ends with the next tick, and nothing else waits for one. So little time is needed, and more can happen in it.
+/// Every lease ends with the next tick, and nothing else waits for one. So little time is needed, and more
+/// can happen in it.
 const SHORT: peers::Space = peers::Space {
     ticks: Some(2),
     timers: Timers { heartbeat: 6, misses: 1, promise: 1, round: 0 },
@@ -185,22 +187,22 @@ const DRIFTING: peers::Space = peers::Space {
     ..LEASED
 };
 
-/// With guardians, each of which witnesses the death of its node, and dies itself.
+/// With guardians, each of which reports the death of its node, and dies itself.
 const GUARDED: peers::Space = peers::Space { crashes: 1, guardians: true, guardian_deaths: 1, ..LEASED };
 
 /// A vote may be given at any time, and a leader believes for a tick.
 const RANKED: ranked::Space = ranked::Space::CALM;
 
-/// Two that contend for a record.
+/// Two candidates that contend for a record.
 const STORE: store::Space = store::Space { writes: 2, ..store::Space::CALM };
 
-/// Two that stand in a queue, for as long as two sessions.
+/// Two candidates in a queue, for as long as two sessions.
 const QUEUE: store::Space = store::Space::CALM_SESSIONS;
 
-/// With guardians that witness a death, and die themselves.
+/// With guardians that report a death, and die themselves.
 const WITNESSED: store::Space = store::Space { crashes: 1, guardians: true, ..STORE };
 
-/// Two leaders, of whom one may be behind, and a payload.
+/// Two leaders, of which one may be behind, and a payload.
 const LOG: replicas::Space = replicas::Space::CALM;
 
 /// The same, where a node that restarts has lost its log.
@@ -240,7 +242,7 @@ impl Row {
         Self { small: false, ..self }
     }
 
-    /// Its bounds break what the election assumes, and it must show.
+    /// Marks a space whose bounds break an assumption of the election, so that the violation must be found.
     const fn breaks(self, invariant: &'static str) -> Self {
         Self { breaks: Some(invariant), ..self }
     }
@@ -250,17 +252,17 @@ const TAKEN_OVER: u64 = Marks::ELECTED | Marks::TAKEN_OVER;
 const AFTER_CRASH: u64 = TAKEN_OVER | Marks::CRASHED_BETWEEN | Marks::TAKEN_OVER_AFTER_CRASH;
 /// Two servers were voted for in a ballot, so that votes had to be counted.
 const SPLIT: u64 = Marks::ELECTED | Marks::VOTES_SPLIT;
-/// Another one was elected while the old leader believed.
+/// Another node was elected while the old leader believed.
 const RANKED_OVER: u64 = SPLIT | Marks::TAKEN_OVER | Marks::TWO_BELIEVE;
 
 const COMMITTED: u64 = Marks::ELECTED | Marks::COMMITTED_IN_FIRST | Marks::COMMITTED_IN_SECOND;
-/// A leader lacked what was committed, or what was written, and an earlier one went on.
+/// A leader lacked committed or written records, and an earlier one went on.
 const BEHIND: u64 = COMMITTED | Marks::FETCHED | Marks::OLD_ANSWER | Marks::DEPOSED_COMMITS;
 const THREE: u64 = BEHIND | Marks::KEPT | Marks::DROPPED | Marks::COMMITTED_IN_THIRD;
 const RESTARTED: u64 = BEHIND | Marks::CRASHED_BETWEEN | Marks::HEARD_THE_DEAD;
 const SNAPSHOTS: u64 = Marks::ELECTED | Marks::SNAPSHOT_INSTALLED | Marks::SNAPSHOT_WRITTEN | Marks::FETCHED;
 const RECOVERED: u64 = Marks::RECOVERED | Marks::RECOVERED_AS_LEADER | Marks::HEARD_THE_DEAD;
-/// Where no payloads are written, the first records of terms are what is committed, and compared.
+/// Where no payloads are written, the first records of terms are committed and compared.
 const BEGUN: u64 = Marks::ELECTED | Marks::BEGUN | Marks::BEGUN_BEHIND;
 const DISK_LOST: u64 = RECOVERED | Marks::DISK_LOST;
 
@@ -303,7 +305,7 @@ pub const SPACES: &[Row] = &[
     peers("lease_death_exit", peers::Space { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 1_575_183).large(),
     peers("lease_exit_long", peers::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
     peers("lease_drift", peers::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
-    // Among peers, of those whom any nomination names.
+    // Among peers, of candidates that any nomination names.
     confirmed("confirmed_votes", peers::Space { candidates: 2, rounds: 3, ..FENCED }, Marks::ELECTED, 282_354),
     confirmed("confirmed_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
     confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 11_339_420).large(),

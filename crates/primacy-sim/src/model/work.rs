@@ -1,16 +1,16 @@
-//! What a node does because it leads, and the guardian that watches over it: the same in every election.
+//! The work of a leader, and the guardian that watches over it: the same in every election.
 
 use primacy_core::{Duration, Event, Instant, Reason};
 
 use super::now::NOW;
 
-/// All the work of one node: what must never run at two nodes at a time.
+/// All the work of one node, which must never run at two nodes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Works {
-    /// That of the leadership that the machine has told of and not ended.
+    /// The work of the leadership that the machine has reported and not ended.
     current: Option<Work>,
-    /// When that of the leaderships from which the machine was deposed ends at last, by its node's clock. It is given the
-    /// time to drain, and takes all of it: an earlier end could break nothing.
+    /// The latest end of the work of the leaderships from which the machine was deposed, by its node's clock.
+    /// It is given the time to drain, and takes all of it: an earlier end could break nothing.
     earlier: Instant,
     pub(super) guardian: Guardian,
 }
@@ -18,106 +18,107 @@ pub(super) struct Works {
 /// The work of a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Work {
-    /// It was told to drain.
+    /// True if it was told to drain.
     draining: bool,
-    /// It has neither ended by itself nor died with its guardian.
+    /// True if it has neither ended by itself nor died with its guardian.
     runs: bool,
-    /// When it ends at last, by its node's clock.
+    /// Its latest end, by its node's clock.
     until: Instant,
 }
 
 /// The guardian of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Guardian {
-    /// There is none: the work is in the node's own process.
+    /// None: the work is in the node's own process.
     Absent,
     Alive,
     Dead,
 }
 
 impl Works {
-    /// None yet.
+    /// No work yet.
     pub(super) fn new(guardians: bool) -> Self {
         let guardian = if guardians { Guardian::Alive } else { Guardian::Absent };
         Self { current: None, earlier: NOW, guardian }
     }
 
-    /// Whether any may be running.
+    /// True if any work may be running.
     pub(super) fn run(&self) -> bool {
         NOW < self.earlier || self.current.is_some_and(|work| work.runs && NOW < work.until)
     }
 
-    /// Whether there is one that was told to drain.
+    /// True if there is work that was told to drain.
     pub(super) fn drain(&self) -> bool {
         self.current.is_some_and(|work| work.draining)
     }
 
-    /// Whether the job of a leader runs, which may end by itself.
+    /// True if the job of a leader runs, which may end by itself.
     pub(super) fn may_exit(&self) -> bool {
         self.current.is_some_and(|work| work.runs && !work.draining)
     }
 
-    /// Whether a leader's job has ended before its leadership, which the node sees, and resigns.
+    /// True if a leader's job has ended before its leadership; the node sees that, and resigns.
     pub(super) fn have_exited(&self) -> bool {
         self.current.is_some_and(|work| !work.runs && !work.draining)
     }
 
-    /// That of the leadership has drained, or has ended by itself; that of earlier ones has not by that.
+    /// Records that the work of the leadership has drained, or has ended by itself; the work of earlier ones
+    /// has not.
     pub(super) fn drained(&mut self) {
         self.current = None;
     }
 
-    /// The job of the leadership ends by itself.
+    /// Records that the job of the leadership has ended by itself.
     pub(super) fn exit(&mut self) {
         self.current = self.current.map(|work| Work { runs: false, ..work });
     }
 
-    /// All of it has ended.
+    /// Records that all work has ended.
     pub(super) fn end(&mut self) {
         self.current = None;
         self.earlier = NOW;
     }
 
-    /// The guardian dies, and every job with it.
+    /// Records that the guardian has died, and every job with it.
     pub(super) fn guardian_dies(&mut self) {
         self.guardian = Guardian::Dead;
         self.exit();
         self.earlier = NOW;
     }
 
-    /// The process ends. Without a guardian the work is in it.
+    /// Ends the process. Without a guardian the work is in it.
     pub(super) fn crash(&mut self) {
         if self.guardian != Guardian::Alive {
             self.end();
         }
     }
 
-    /// A process starts; it first ends what an earlier one has left.
+    /// Starts a process, which first ends the work of an earlier one.
     pub(super) fn start(&mut self) {
         self.end();
         self.revive_guardian();
     }
 
-    /// A job is started by a guardian.
+    /// Starts a guardian if it is dead: a job is started by a guardian.
     fn revive_guardian(&mut self) {
         if self.guardian == Guardian::Dead {
             self.guardian = Guardian::Alive;
         }
     }
 
-    /// The node's clock moves on.
+    /// Moves the node's clock.
     pub(super) fn tick(&mut self, by: Duration) {
         self.earlier = self.earlier.before(by);
         self.current = self.current.map(|work| Work { until: work.until.before(by), ..work });
     }
 
-    /// What has passed is all alike, as far as it is.
+    /// Makes all past instants alike, as far as they are.
     pub(super) fn settle(&mut self) {
         self.earlier = self.earlier.max(NOW);
         self.current = self.current.filter(|work| NOW < work.until);
     }
 
-    /// What the application is told, and what its work does then; what is wrong with it.
+    /// Records an event for the application, and its effect on the work. Returns the broken rule, if any.
     pub(super) fn hear(&mut self, event: &Event) -> Option<&'static str> {
         match *event {
             Event::Elected { valid_until, .. } => {

@@ -1,4 +1,4 @@
-//! What clients want of nodes that keep something together, and operators of those who vote there.
+//! The commands of clients of replicated state, and of operators who change its voters.
 
 use primacy_core::metadata::clients::Keep;
 use primacy_core::metadata::command::{Bytes, Command, Keys, Operation, Read, SessionId};

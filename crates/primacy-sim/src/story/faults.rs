@@ -1,4 +1,4 @@
-//! What befalls nodes and messages.
+//! The commands of faults of nodes and messages.
 
 use super::Story;
 use crate::algorithm::{Algorithm, duration, parts_per_million};
@@ -175,7 +175,7 @@ impl<A: Algorithm> Story<A> {
         Ok(())
     }
 
-    /// Nodes talk over these links alone, so that not all who can be reached by one can be reached by another.
+    /// Keeps only these links between nodes, so that nodes differ in the nodes that they reach.
     fn only_links(&mut self, links: &[&str]) -> Result<(), String> {
         let pair = |link: &&str| link.split_once('-').map(|(a, b)| [a.to_owned(), b.to_owned()]);
         let pairs: Option<Vec<[String; 2]>> = links.iter().map(pair).collect();

@@ -1,4 +1,4 @@
-//! What is looked at, and what must be so.
+//! The commands that show state, and those that check it.
 
 use primacy_core::LeaderSequence;
 use primacy_core::metadata::voters::Voters;

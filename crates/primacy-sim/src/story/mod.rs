@@ -1,4 +1,4 @@
-//! The commands of the scripts: the words in which stories about elections are told.
+//! The commands of the scripts, in which stories about elections are told.
 //!
 //! Nodes go by their names, `all` is all of them, `store` is the store's end of a link, `any` is any end.
 //!
@@ -8,90 +8,90 @@
 //! | `nodes a b c` | the nodes, none of them started |
 //! | `profile article` | the numbers that a source states |
 //! | `set pre_vote=false`, `set a priority=2` | settings, which a node takes up when it starts |
-//! | `voters d = a b d`, `voters all = a b c` | what the configuration of `d`, or of all, names as voters |
-//! | `latency a b 20ms`, `latency all 3ms`, `disk a takes 5ms`, `disk all takes 5ms` | how slow things are |
+//! | `voters d = a b d`, `voters all = a b c` | the voters in the configuration of `d`, or of all |
+//! | `latency a b 20ms`, `latency all 3ms`, `disk a takes 5ms`, `disk all takes 5ms` | delays of packets and writes |
 //! | `drain 100ms`, `guardian takes 5ms`, `reconnect after 100ms` | |
-//! | `deadlines first` | a process that wakes late sees its deadline first, and only then what has come |
+//! | `deadlines first` | a process that wakes late sees its deadline first, and only then its pending inputs |
 //! | `work writes within 20ms` | leaders write to the resource when they begin and at each renewal |
-//! | `start a b`, `start all` | starts processes that stand; `boot a` starts one that does not |
-//! | `elect a` | starts all, `a` as the only one that stands; waits until all that vote follow it, and lets all stand |
+//! | `start a b`, `start all` | starts processes that campaign; `boot a` starts one that does not |
+//! | `elect a` | starts all, `a` as the only candidate; waits until all voters follow it, and lets all campaign |
 //!
 //! | to go on | |
 //! |---|---|
 //! | `advance 5s` | lets time pass |
-//! | `run until leader`, `run until leader b`, `run until no leader` | … until somebody, or nobody, leads |
-//! | `run until b follows a`, `run until b follows nobody` | … until a node names another as leader |
+//! | `run until leader`, `run until leader b`, `run until no leader` | … until a node leads, or none does |
+//! | `run until b follows a`, `run until b follows nobody` | … until a node names another as leader, or none |
 //! | `run until breach` | … until an invariant is broken |
 //!
-//! | what befalls nodes | |
+//! | faults of nodes | |
 //! |---|---|
 //! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::faults::Crash) |
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
 //! | `crash a … kept` | a write that is under way is found afterwards |
 //! | `restart a`, `restart a without disk`, `restart a with disk 1` | an empty one, or the first one that it had |
 //! | `restart a without log` | its log is gone, and what it has voted is not |
-//! | `rot a` | what stands on its disk is again what stood there before the last write |
-//! | `readmit a at b`, `readmit a at b in vain` | `b` takes it back, or must not |
+//! | `rot a` | its disk is again as it was before the last write |
+//! | `readmit a at b`, `readmit a at b in vain` | `b` readmits it, or must refuse |
 //! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
 //! | `clock a +2%`, `jump a 5s` | |
 //! | `disk a fails`, `disk a works` | |
 //!
-//! | what befalls messages | |
+//! | faults of messages | |
 //! |---|---|
-//! | `cut a b`, `cut a -> b`, `isolate a`, `links a-b b-c` (and no others), `join a b`, `heal` | no link is closed by this, it only carries nothing |
-//! | `chance lost 2%`, `chance doubled 1%`, `chance delayed 500ppm up to 2s`, `chance none` | what befalls any packet |
+//! | `cut a b`, `cut a -> b`, `isolate a`, `links a-b b-c` (and no others), `join a b`, `heal` | a cut closes no connection |
+//! | `chance lost 2%`, `chance doubled 1%`, `chance delayed 500ppm up to 2s`, `chance none` | faults of any packet |
 //! | `close a b` | their connection closes, and is made again a little later |
 //! | `drop next a -> b Vote`, `drop all any -> a` | `next`, a number or `all`, and a kind or none |
 //! | `double next a -> b`, `delay next a -> b 300ms Heartbeat` | |
 //! | `store down`, `store silent`, `store up`, `store lies` | the last one takes every write |
 //! | `lose next reply a`, `unknown next write a`, `unknown next write a undone` | the write is done, or not |
-//! | `repeat next write a` | the write is done, and then done again by whoever carries it |
+//! | `repeat next write a` | the write is done, and then done again by a library that retries it |
 //!
 //! | phases | |
 //! |---|---|
 //! | `heal all` | ends every fault, as [`World::heal_all`] does |
 //! | `settle` | until all name one leader; if that takes longer than the election states, I6 is broken |
-//! | `settle without a` | the same, and nobody asks `a`, which may hear nobody, or not be heard |
+//! | `settle without a` | the same, without asking `a`, which may be cut off in either direction |
 //! | `calm`, `calm over` | from here to there the leader must stay, else I5 is broken |
 //!
-//! | what is wanted of machines and their surroundings | |
+//! | commands for machines and their surroundings | |
 //! |---|---|
 //! | `campaign a`, `withdraw a`, `resign a`, `transfer a b`, `health a bad`, `health a good` | |
-//! | `down a b`, `request a` | an operator says at `a` that `b` is not to be waited for; a request that needs a cluster of some size |
+//! | `down a b`, `request a` | an operator declares at `a` that `b` is gone; a request that needs a cluster of some size |
 //! | `busy a`, `idle a`, `drained a` | its work does not end by itself, or does again; and now it has ended |
 //! | `write a`, `write a late 3s` | its work writes to the resource, with the token that it was given last |
 //! | `store init`, `store init 41`, `store delete`, `store rewind 2`, `store tells changes` | |
-//! | `request-resign ops` | somebody leaves a request in the record |
+//! | `request-resign ops` | leaves a request to resign in the record |
 //!
-//! | what clients want, where nodes keep something | |
+//! | requests of clients, where nodes keep replicated state | |
 //! |---|---|
 //! | `client a put x 1`, `client a put x 1 in 7` | in session 7, with which it goes |
 //! | `client a swap x 1 2`, `client a delete x`, `client a get x` | `swap` writes 2 if there is 1 |
 //! | `client a begin 7 2s`, `client a end 7`, `client a keep 7`, `client a look 7` | a session |
 //! | `client a keeps 7 2s`, `clients let 7 go` | it is kept alive from now on, at `a` or elsewhere; and not any more |
-//! | `clients ask 3` | so many drawn requests, at nodes that are drawn |
-//! | `state a` | how far the log of `a` is, and what it has of the map |
+//! | `clients ask 3` | this many drawn requests, at nodes that are drawn |
+//! | `state a` | the end of the log of `a`, and the contents of its map |
 //! | `client a joins 7 2s`, `client a leaves 7` | `a` may be a primary of partitions, by a session that its process keeps alive |
-//! | `client a gives back 7`, `client a gives back all 7` | what is wanted back of it, as far as it knows; or all that it has |
+//! | `client a gives back 7`, `client a gives back all 7` | the partitions taken back from it, as far as it knows; or all that it has |
 //! | `client a creates orders 4`, `client a drops orders` | a group of partitions |
 //! | `client a drains b`, `client a undrains b`, `client a moves orders 0 to b` | |
 //! | `write a orders 0`, `write a orders 0 late 3s` | the work of a primary writes to its partition, with the token that its node knows |
-//! | `partitions a` | who is the primary of what, as far as `a` knows |
+//! | `partitions a` | the primary of each partition, as far as `a` knows |
 //! | `operator a adds d`, `operator a removes d` | asks `a` once to have `d` vote, or vote no more; to be asked again until it is done |
-//! | `operator a accepts the loss` | `a` takes its log for whole, which it has lost |
-//! | `voters a` | whose votes `a` counts, and which record says so |
+//! | `operator a accepts the loss` | `a` takes its lost log for whole |
+//! | `voters a` | the voters that `a` counts, and the number of the record that states them |
 //!
-//! | to look | |
+//! | to look and to check | |
 //! |---|---|
-//! | `show heartbeats`, `hide messages`, `show disk` | which lines are wanted |
+//! | `show heartbeats`, `hide messages`, `show disk` | the lines that are shown |
 //! | `store removes first`, `store ends session a` | of a store that keeps sessions |
 //! | `store ends sessions late 1s`, `store gives sessions 5s` | |
-//! | `queue` | who stands in it |
-//! | `status`, `record` | what each node believes, what the store holds |
-//! | `members a` | who belongs to the cluster, as `a` knows it, with all that they tell of themselves |
-//! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | what must be so now |
+//! | `queue` | the entries of the queue |
+//! | `status`, `record` | the belief of each node, and the record of the store |
+//! | `members a` | the members of the cluster, as `a` knows it, with all their attributes |
+//! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | checks of the present state |
 //! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |
-//! | `expect panic`, `expect alarm` | a machine panics, or sees itself what must never be: the same |
+//! | `expect panic`, `expect alarm` | the same for a machine that panics, or that raises an alarm |
 
 mod clients;
 mod faults;
@@ -113,16 +113,16 @@ use crate::script::Stage;
 use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
 use crate::world::{Conditions, World};
 
-/// No story waits longer than this for something to happen.
+/// The maximum time that a story waits for an event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a breach is called that is a panic of a machine, or of the world.
+/// The name of a breach that is a panic of a machine, or of the world.
 pub const PANIC: &str = "panic";
 
-/// What it is called where a machine itself has seen what must never be, and no invariant was broken.
+/// The name of a failure that a machine itself has seen, where no invariant was broken.
 pub const ALARM: &str = "alarm";
 
-/// The election that a folder of scripts is about, ready to be told of. The one list of their names.
+/// Opens a story about the election of a folder of scripts. The one list of their names.
 ///
 /// # Errors
 /// If there is no election of that name.
@@ -168,14 +168,14 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
 
 /// A story that can be drawn.
 pub trait Recorded: Stage {
-    /// Records the entries of these levels from the beginning on; if none are given, those that the story tells, and the
-    /// scene around them. To be called before the first command.
+    /// Records the entries of these levels from the beginning on; if none are given, those that the story
+    /// shows, and the scene around them. To be called before the first command.
     fn record(&mut self, levels: Option<Levels>);
 
     /// The entries that were recorded so far.
     fn recorded(&mut self) -> Vec<Entry>;
 
-    /// The first breach so far of an invariant that the story does not say it breaks, in words.
+    /// The first breach so far of an invariant that the story does not expect to break, in words.
     fn unexpected(&self) -> Option<String>;
 }
 
@@ -183,13 +183,13 @@ pub trait Recorded: Stage {
 #[derive(Debug)]
 pub struct Story<A: Algorithm> {
     seed: u64,
-    /// What the world will keep of its lines; `None` once there is a world.
+    /// The trace of the coming world; `None` once there is a world.
     trace: Option<Trace>,
     pub(crate) world: Option<World<A>>,
     /// The invariants that this story is meant to break.
     expected: BTreeSet<String>,
     said: Vec<String>,
-    /// How long after the healing all knew one leader, the last time that this was asked for.
+    /// The time from the healing until all knew one leader, when last measured.
     pub settled: Option<Settled>,
     record: Option<Option<Levels>>,
 }
@@ -229,7 +229,7 @@ impl<A: Algorithm> Story<A> {
         names.iter().map(|name| self.seat(name)).collect()
     }
 
-    /// Keeps what the world's trace has taken in, so that lines said aside stand in their place.
+    /// Collects the entries of the world's trace, so that lines said aside keep their place.
     fn gather(&mut self) {
         if let Some(world) = &mut self.world {
             self.said.extend(lines(&world.trace.take()));
@@ -335,7 +335,7 @@ impl<A: Algorithm> Story<A> {
         self.judge()
     }
 
-    /// Only what is promised under the settings is asked for.
+    /// Judges only by the promises under these settings.
     fn judge(&mut self) -> Result<(), String> {
         let world = self.world()?;
         let settings = world.node(Seat(0)).settings.clone();
@@ -355,7 +355,7 @@ impl<A: Algorithm> Story<A> {
         Ok(())
     }
 
-    /// How most stories begin, told without what is said.
+    /// Performs the usual beginning of a story, without showing its messages.
     fn elect(&mut self, node: &str) -> Result<(), String> {
         let leader = self.seat(node)?;
         let shown = self.world()?.trace.kept();
@@ -408,7 +408,7 @@ impl<A: Algorithm> Story<A> {
         Ok(true)
     }
 
-    /// A command is a deed, in its own words, unless the world has a line for what it does.
+    /// Records a command as a deed, in its own words, unless the world has a line for it.
     fn trace_deed(&mut self, words: &[&str]) {
         let told = match *words {
             ["crash", .., "at", "its", "next", "write"] | ["crash", .., "write", "kept"] => false,
@@ -430,7 +430,7 @@ impl<A: Algorithm> Story<A> {
         let world = self.world()?;
         let latest = world.now().after(PATIENCE);
         while !come(world) {
-            // A belief can end between two steps, when nobody but its clock knows.
+            // A belief can end between two steps, by its own clock.
             let ends = world.beliefs.in_force(world.now()).map(crate::beliefs::Belief::until);
             let next = ends.chain(world.next_at()).min().unwrap_or(Moment::NEVER);
             if next > latest {
@@ -466,8 +466,8 @@ impl<A: Algorithm> Story<A> {
 }
 
 impl<A: Algorithm> Stage for Story<A> {
-    /// A panic is a breach like that of an invariant, so that whatever can be done with those can be done with it. The
-    /// world is as the panic has left it; nothing that happens in it afterwards says anything.
+    /// A panic is a breach like that of an invariant, so that both can be handled alike. The world is as the
+    /// panic has left it; later events in it prove nothing.
     fn command(&mut self, words: &[&str]) -> Result<(), String> {
         let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(words)));
         done.unwrap_or_else(|panic| {
@@ -486,7 +486,7 @@ impl<A: Algorithm> Stage for Story<A> {
         let breaches = self.world.as_ref().map_or(&[][..], World::breaches);
         let mut broken: BTreeSet<String> =
             breaches.iter().map(|breach| breach.invariant.to_owned()).collect();
-        // Many stories give a machine good reason to raise an alarm, and say so in their lines.
+        // Many stories give a machine good reason to raise an alarm, and show it in their lines.
         if self.expected.contains(ALARM) && self.world.as_ref().is_some_and(|world| world.alarms() > 0) {
             broken.insert(ALARM.to_owned());
         }
@@ -513,7 +513,7 @@ impl<A: Algorithm> Recorded for Story<A> {
     }
 }
 
-/// What was said with a panic.
+/// Returns the message of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<String>().cloned();
     let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));

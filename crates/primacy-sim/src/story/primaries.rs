@@ -1,4 +1,4 @@
-//! What clients want of partitions, and what the work of their primaries does.
+//! The commands of clients of partitions, and of the work of their primaries.
 
 use primacy_core::metadata::command::Command;
 use primacy_core::metadata::partitions::{Command as Order, GroupName};

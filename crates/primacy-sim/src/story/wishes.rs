@@ -1,4 +1,4 @@
-//! What is wanted of machines and of what surrounds them.
+//! The commands for machines and their surroundings.
 
 use primacy_core::election::lease::{Record, ResignRequest};
 use primacy_core::{Command, Duration, FencingToken, Input};

@@ -1,4 +1,4 @@
-//! What is drawn for the bully election.
+//! The drawn worlds of the bully election.
 
 use primacy_core::rng::Rng;
 
@@ -17,11 +17,11 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Bul
     swarm
 }
 
-/// Draws the timers of a bully election, which elects, or nominates; then their names begin with this.
+/// Draws the timers of a bully election that elects, or that nominates; their names then begin with `prefix`.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, prefix: &str) {
     let conditions = swarm.world().conditions;
-    // It assumes that the delay is bounded: an answer comes in time, and a connection that was closed does not cost a leader
-    // that lives its lead.
+    // It assumes that the delay is bounded: an answer comes in time, and a closed connection does not cost a
+    // live leader its lead.
     let round_trip = swarm.lengthen(conditions.delay.times(2));
     let least = swarm.lengthen(conditions.reconnect.plus(conditions.delay.times(2)));
     let heartbeat = swarm.millis(50, 250).max(least);

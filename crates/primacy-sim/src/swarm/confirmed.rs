@@ -1,4 +1,4 @@
-//! What is drawn for a nomination and its confirmation.
+//! The drawn worlds of a nomination and its confirmation.
 
 use primacy_core::rng::Rng;
 
@@ -82,7 +82,7 @@ pub(super) fn by_lease(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm
     swarm
 }
 
-/// Each node nominates whomever it likes, and another one a moment later; a quorum confirms.
+/// Draws worlds in which each node nominates at random, and another one a moment later; a quorum confirms.
 pub(super) fn of_whims(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Whim, Quorum>> {
     let (mut swarm, nodes) = begin(seed, beyond, trace);
     swarm.words =

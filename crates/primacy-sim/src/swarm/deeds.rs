@@ -1,4 +1,4 @@
-//! What befalls the worlds: each kind of fault, aimed at somebody, as the commands of a story.
+//! The faults of the worlds: each kind, aimed at a node, as the commands of a story.
 
 use core::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::node::Seat;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Crash,
-    /// A process is killed and started again at once: what it had in memory is gone, and nobody waited.
+    /// A process is killed and started again at once: its memory is lost, without a wait.
     Restart,
     CrashAtWrite,
     FullDisk,
@@ -21,13 +21,13 @@ pub(super) enum Kind {
     Cut,
     /// Only some pairs can talk: the three shapes in which elections get stuck (OmniPaxos, EuroSys 2023, section 2).
     Partition,
-    /// Whoever leads is cut off, and some of the others may restart in that moment.
+    /// The leader is cut off, and some of the others may restart in that moment.
     Isolate,
     Close,
     Command,
     Guardian,
     Store,
-    /// Somebody deletes the record, or leaves a request in it.
+    /// An operator deletes the record, or leaves a request in it.
     Record,
     /// A write that was under way for long.
     Write,
@@ -66,7 +66,7 @@ pub(super) const MIXED: &[Kind] = &[
     Kind::Haunt,
 ];
 
-/// What any search of many seeds must have met, whatever the election.
+/// The names that any search of many seeds must have met, in every election.
 pub(super) const MUST_MEET: &[&str] = &[
     "elected",
     "fault: crash",
@@ -91,7 +91,7 @@ pub(super) const MUST_MEET: &[&str] = &[
 ];
 
 impl Kind {
-    /// The kind of fault by which a world goes beyond what is assumed, where it is one.
+    /// Returns the kind of fault by which a world breaks this assumption, if it is one.
     pub(super) const fn beyond(beyond: Beyond) -> Option<Self> {
         match beyond {
             Beyond::Drift => None, // The clocks that are drawn anyway are drawn from a wider range.
@@ -196,8 +196,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Whether this is not told, because too few nodes would be left that know what was committed; or because something before
-    /// was not told for that reason.
+    /// True if this command is skipped, because too few nodes would be left that know the committed records,
+    /// or because an earlier command was skipped for that reason.
     pub(super) fn is_spared(&self, words: &[&str]) -> bool {
         let falls = match *words {
             ["restart", node, ..] => {
@@ -211,7 +211,7 @@ impl<A: Algorithm> Swarm<A> {
         !self.runs(falls) || self.world().few_know_without(falls)
     }
 
-    /// Clients ask for something.
+    /// Sends requests of clients.
     pub(super) fn ask(&mut self) {
         if !self.asks {
             return;
@@ -229,7 +229,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Some faults end, so that the next ones meet nodes that run, and a leader.
+    /// Ends some faults, so that the next ones meet nodes that run, and a leader.
     pub(super) fn relieve(&mut self) {
         self.tell("heal".to_owned());
         for seat in self.world().seats() {
@@ -264,9 +264,9 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("{}{kept}", what.replace('N', name)));
     }
 
-    /// A leader that all support is cut off or stopped, and nothing else happens while the others replace it: what is left
-    /// to keep the two apart is the lease alone. To make it as hard as it may be, the leader's clock is the slowest, and
-    /// those of the others are the fastest.
+    /// Cuts off or stops a leader that all support, and does nothing else while the others replace it: the
+    /// lease alone keeps the two apart. To make it as hard as possible, the leader's clock is the slowest,
+    /// and those of the others are the fastest.
     pub(super) fn duel(&mut self) {
         self.relieve();
         let settling = self.patience.times(2).plus(self.up_to(self.patience));
@@ -309,17 +309,17 @@ impl<A: Algorithm> Swarm<A> {
         self.name(seat)
     }
 
-    /// One node loses its disk at some time, and its operator says so to the others, to one after the other. It may happen
-    /// to the same node again, before or after it has recovered; and a disk that it had may be put back.
+    /// Wipes the disk of one node at some time, and readmits it at the others, one after the other. It may
+    /// happen to the same node again, before or after it has recovered; and an earlier disk may be put back.
     pub(super) fn wipe_or_readmit(&mut self) {
         let count = self.world().seats().count();
-        // Of a voter that is alone nobody would notice.
+        // For a lone voter no peer would notice.
         if !self.wipes || count == 1 || !self.one_in(4) {
             return;
         }
         let seat = self.seat();
         let (again, back) = (self.one_in(8), self.one_in(6));
-        // Where voters change there may be as few as one, which alone knows what was committed.
+        // Where voters change there may be as few as one, which alone knows the committed records.
         let spared = |swarm: &Self, seat| swarm.operators.is_some() && swarm.world().few_know_without(seat);
         match self.wiped {
             Some(wiped) if (again || back) && spared(self, wiped) => {}
@@ -338,7 +338,7 @@ impl<A: Algorithm> Swarm<A> {
                 self.tell(format!("readmit {name} at {by}{vain}"));
             }
             Some(_) => {}
-            // Whoever has never seen the disk that it has now would take the next one at its word.
+            // A node that has never seen the present disk would trust the next one.
             None if spared(self, seat) => {}
             None if self.world().is_known_to_all(seat) => {
                 self.wiped = Some(seat);
@@ -351,7 +351,8 @@ impl<A: Algorithm> Swarm<A> {
     fn wipe(&mut self, seat: Seat) {
         let name = self.crash_if_it_runs(seat);
         if self.forgets && self.runs(seat) {
-            // It was spared; but it may have lost another disk before, and two that have wait for each other for ever.
+            // It was spared; but it may have lost another disk before, and two such nodes wait for each other
+            // for ever.
             if self.world().node(seat).shelf.is_empty() {
                 self.wiped = None;
             }
@@ -401,7 +402,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Any two clocks differ by at most what the bound allows, and often by just that.
+    /// Draws a clock: any two differ by at most the bound, and often by exactly that.
     pub(super) fn draw_clock(&mut self, seat: Seat) {
         let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
         let most = u64::from(self.drift) * wider;
@@ -429,7 +430,7 @@ impl<A: Algorithm> Swarm<A> {
         let seats: Vec<Seat> = self.world().seats().collect();
         let middle = self.seat();
         let linked: fn(usize, usize, usize, usize) -> bool = match self.rng.up_to(3) {
-            // Quorum loss: one node reaches all, and nobody else reaches anybody but it.
+            // Quorum loss: one node reaches all, and the others reach only it.
             0 => |a, b, middle, _| a == middle || b == middle,
             // Constrained election: the same, and the leader is cut off from all.
             1 => |a, b, middle, leader| (a == middle || b == middle) && a != leader && b != leader,
@@ -490,8 +491,8 @@ impl<A: Algorithm> Swarm<A> {
             return;
         }
         // Absence has no version: where requests come late, one that makes the first record may come after a
-        // deletion, with a token from before it. Nothing can be promised there. A process that is paused may have one
-        // in hand, if at some time there was none.
+        // deletion, with a token from before it. Nothing can be promised there. A paused process may hold
+        // such a request, if at some time there was no record.
         let world = self.world();
         let is_paused = |seat| world.process(seat).is_some_and(|process| process.paused);
         let late =
@@ -501,7 +502,7 @@ impl<A: Algorithm> Swarm<A> {
         if self.deletes && !may_come_late && self.one_in(4) {
             // A machine that meets this is right to raise the alarm.
             self.alarming = true;
-            // Whoever holds it may not hear of that.
+            // The holder may not hear of that.
             let holder = self.victim();
             if self.one_in(2) {
                 let name = self.name(holder);
@@ -517,7 +518,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Small things happen to one node that does not lead, and messages come a second time.
+    /// Applies small faults to one node that does not lead, and doubles messages.
     pub(super) fn calm(&mut self) {
         let leader = self.world().leaders().next();
         let seat = self.seat();
@@ -532,10 +533,11 @@ impl<A: Algorithm> Swarm<A> {
         for _ in 0..4 {
             let pause = self.up_to(self.patience.times(2));
             let deed = self.rng.up_to(4);
-            // Where nothing but silence tells the dead from the living, two short silences must not become a long one.
+            // Where nothing but silence tells the dead from the living, two short silences must not become a
+            // long one.
             let pause = if A::ADVISORY { pause.max(self.patience) } else { pause };
             let (what, back) = match deed {
-                // Whoever cannot hear, or wakes when it cannot, may lead by itself there.
+                // A node that cannot hear, or that wakes when it cannot, may elect itself there.
                 0 | 3 if A::ADVISORY => (format!("close {name} {other}"), String::new()),
                 0 => (format!("isolate {name}"), "heal".to_owned()),
                 1 => (format!("crash {name}"), format!("restart {name}")),

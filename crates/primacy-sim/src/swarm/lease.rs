@@ -1,4 +1,4 @@
-//! What is drawn for the lease over a store.
+//! The drawn worlds of the lease over a store.
 
 use primacy_core::rng::Rng;
 
@@ -7,7 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::lease::Lease;
 use crate::trace::Trace;
 
-/// Draws the candidates, their leases, and what the store holds and tells.
+/// Draws the candidates, their leases, the record of the store, and whether it announces changes.
 pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lease> {
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
     let nodes = 2 + swarm.index(3);
@@ -17,7 +17,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lea
     swarm
 }
 
-/// Draws the leases of a store that elects or confirms, and what it holds and tells.
+/// Draws the leases of a store that elects or confirms, its record, and whether it announces changes.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize) {
     let round_trip = swarm.world().conditions.delay.times(2);
     let round_trip = swarm.lengthen(round_trip);

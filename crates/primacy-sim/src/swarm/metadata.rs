@@ -1,4 +1,4 @@
-//! What is drawn for replicated metadata.
+//! The drawn worlds of replicated metadata.
 
 use primacy_core::rng::Rng;
 
@@ -8,7 +8,7 @@ use crate::algorithm::metadata::Metadata;
 use crate::node::Seat;
 use crate::trace::Trace;
 
-/// Draws the nodes, their timers, and how their logs are kept.
+/// Draws the nodes, their timers, and the settings of their logs.
 pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Metadata> {
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
     let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
@@ -32,10 +32,11 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
         "Told",
         "Died",
     ];
-    // Where tokens alone keep leaders apart, what an earlier one reads may be old. Whoever is elected writes the begin of its term, and
-    // what clients wanted meanwhile, and in a lease that is shorter than that nobody would ever lead for long.
+    // Where tokens alone keep leaders apart, an earlier leader may read stale data. A new leader writes the
+    // first record of its term, and the clients' pending requests; in a lease shorter than that no node would
+    // ever lead for long.
     quorum::timers_with(&mut swarm, nodes, false, 2);
-    // A node alone that forgets has nobody to ask.
+    // A lone node that forgets has no peer to ask.
     let forgets = nodes > 2 && swarm.one_in(3);
     swarm.forgets = forgets;
     let delay = swarm.world().conditions.delay;

@@ -1,12 +1,13 @@
-//! Worlds that are drawn from a number: who takes part, with which timers, and what befalls them.
+//! Worlds that are drawn from a seed: the nodes, their timers, and their faults.
 //!
-//! Each seed draws its own mix of faults, and leaves some kinds out altogether: a world with every fault at once
-//! hides what one of them does alone. What is drawn is a [`story`](crate::story), told as it unfolds, for a fault may be
-//! aimed at whoever leads just then; so every seed is also a script, which can be read, made shorter and kept.
+//! Each seed draws its own mix of faults, and leaves some kinds out altogether: a world with every fault at
+//! once hides the effect of a single one. A drawn world is a [`story`](crate::story), told as it unfolds,
+//! because a fault may be aimed at the current leader; so every seed is also a script, which can be read,
+//! shortened and kept.
 //!
-//! A run has three phases: faults, in which only safety is asked for; then everything is healed, and there must be one
-//! leader, known to all, within the time that the election states; then calm, in which small things happen to one of the
-//! others, and the leader must stay.
+//! A run has three phases: faults, in which only safety is required; then everything is healed, and there
+//! must be one leader, known to all, within the time that the election states; then calm, in which small
+//! faults strike one of the others, and the leader must stay.
 
 mod bully;
 mod confirmed;
@@ -43,12 +44,12 @@ use crate::story::{ALARM, Story};
 use crate::trace::Trace;
 use crate::world::World;
 
-/// From so many seeds of an election on, a search fails that has not met what it must
-/// ([`Election::must_meet`]): the rarest of these things is met in one world of a hundred, so one search in some thousands
-/// fails for nothing.
+/// The number of seeds of an election from which on a search must have met all names of
+/// [`Election::must_meet`]: the rarest of them is met in one world of a hundred, so one search in some
+/// thousands fails by chance.
 pub const ENOUGH_SEEDS: u64 = 1_000;
 
-/// How many nodes a world has at most.
+/// The maximum number of nodes of a world.
 pub const NODES_MAX: usize = 5;
 
 /// The elections of which worlds are drawn.
@@ -76,7 +77,7 @@ pub enum Election {
     ConfirmedLease,
     /// Seniority nominates, a quorum confirms.
     ConfirmedSeniority,
-    /// Each node nominates whomever it likes, and a quorum confirms.
+    /// Each node nominates at random, and a quorum confirms.
     ConfirmedWhim,
     /// Among peers, by a majority, with a state that the leader replicates.
     Metadata,
@@ -88,7 +89,7 @@ type OfTheOldest =
     algorithm::confirmed::Confirmed<algorithm::seniority::Seniority, algorithm::quorum::Quorum>;
 type OfWhims = algorithm::confirmed::Confirmed<algorithm::whim::Whim, algorithm::quorum::Quorum>;
 
-/// What an election assumes and a world does not keep to, to see which invariant speaks.
+/// An assumption of an election that a world breaks, to see which invariant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Beyond {
     /// Clocks run up to three times as far apart as the bound says.
@@ -97,7 +98,7 @@ pub enum Beyond {
     Jump,
     /// A whole machine stands still, and its clock with it.
     FrozenMachine,
-    /// The newest slot of a disk rots, so that a node goes on from what stood there before.
+    /// The newest slot of a disk rots, so that a node goes on from the one before it.
     RottenDisk,
     /// The store takes writes over versions that are not the current one.
     LyingStore,
@@ -105,22 +106,23 @@ pub enum Beyond {
     RestoredStore,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The invariants that were broken, and panics.
     pub breaches: Vec<Breach>,
-    /// How often a machine itself saw what must never be, and nothing had been done to make it so.
+    /// The number of violations that a machine itself saw, where no fault explains them.
     pub alarms: u64,
-    /// How many leaderships there were.
+    /// The number of leaderships.
     pub elections: u64,
-    /// How many inputs were handled.
+    /// The number of inputs handled.
     pub handled: u64,
-    /// How much time passed in the world.
+    /// The time that passed in the world.
     pub simulated: Duration,
-    /// What was met.
+    /// The counters of the run.
     pub counters: Counters,
-    /// How long after the healing all knew one leader; `None` if it was not healed, or that did not come.
+    /// The time from the healing until all knew one leader; `None` if it was not healed, or that did not
+    /// come.
     pub settled: Option<Settled>,
     /// A number that any difference between two runs would change, if the trace made one.
     pub digest: Option<u64>,
@@ -129,9 +131,9 @@ pub struct Verdict {
 /// A run, and the story that was drawn for it.
 #[derive(Debug)]
 pub struct Run {
-    /// How it ended.
+    /// The outcome.
     pub verdict: Verdict,
-    /// What was kept of its lines.
+    /// The lines that were kept.
     pub trace: Trace,
     /// The story, one command a line.
     pub story: Vec<String>,
@@ -155,7 +157,7 @@ impl Election {
         Self::Metadata,
     ];
 
-    /// Its name, which is that of the folder of its scripts.
+    /// The name, which is also that of the folder of its scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -209,7 +211,8 @@ impl Election {
         }
     }
 
-    /// Runs a story that was drawn before, or what is left of it: what cannot be carried out is left out.
+    /// Runs a story that was drawn before, or the rest of it: commands that cannot be carried out are left
+    /// out.
     #[must_use]
     pub fn run_again(self, story: &[String], trace: Trace) -> Run {
         match self {
@@ -229,7 +232,7 @@ impl Election {
         }
     }
 
-    /// What a search of [`ENOUGH_SEEDS`] or more must have met.
+    /// The names that a search of [`ENOUGH_SEEDS`] or more must have met.
     pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
         fn of<A: Algorithm>() -> (Vec<&'static str>, &'static [&'static str]) {
             let meets = [("calm", A::SETTLES), ("ploy: wound", A::SETTLES && !A::ADVISORY)];
@@ -251,7 +254,7 @@ impl Election {
             Self::ConfirmedWhim => of::<OfWhims>(),
             Self::Metadata => of::<algorithm::metadata::Metadata>(),
         };
-        // In its worlds alone promises are set for it.
+        // Only its worlds set promises for that.
         let reelected = (self == Self::Quorum).then_some("ploy: elected again");
         deeds::MUST_MEET.iter().chain(own).copied().chain(kinds).chain(reelected)
     }
@@ -283,13 +286,13 @@ impl Beyond {
 }
 
 impl Verdict {
-    /// Whether all that is promised was kept.
+    /// True if all promises were kept.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.failure().is_none()
     }
 
-    /// What speaks against it: the invariant that broke first, `panic`, or `alarm` where nothing but a machine spoke.
+    /// The failure: the invariant that broke first, `panic`, or `alarm` where only a machine saw a violation.
     #[must_use]
     pub fn failure(&self) -> Option<&'static str> {
         let first = self.breaches.first().map(|breach| breach.invariant);
@@ -312,7 +315,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What follows the first is seldom a second mistake.
+        // Further breaches are seldom a second mistake.
         for Breach { at, invariant, what } in self.breaches.iter().take(1) {
             writeln!(f, "{at} {invariant}: {what}")?;
         }
@@ -339,41 +342,42 @@ struct Swarm<A: Algorithm> {
     rng: Rng,
     kinds: Vec<Kind>,
     beyond: Option<Beyond>,
-    /// Nothing takes long and chance does nothing, so that only promises and leases keep leaders apart.
+    /// True if delays are short and chance causes no faults, so that only promises and leases keep leaders
+    /// apart.
     tight: bool,
     /// The kinds of messages, by which faults are aimed.
     words: &'static [&'static str],
-    /// The node that loses its disk, in the worlds in which one does.
+    /// True in the worlds in which one node loses its disk.
     wipes: bool,
-    /// Nodes that start again have forgotten their logs. So no majority may, or nothing goes on.
+    /// True if restarted nodes have forgotten their logs. So no majority may restart, or the election stops.
     forgets: bool,
-    /// Clients ask nodes for what they keep.
+    /// True if clients send requests to nodes.
     asks: bool,
-    /// Who changes the voters, in the worlds in which somebody does.
+    /// The operators that change the voters, in the worlds that have any.
     operators: Option<Operators>,
-    /// Who wants something of partitions, in the worlds in which somebody does.
+    /// The clients of partitions, in the worlds that have any.
     sharing: Option<Sharing>,
     /// A leader that is elected again by a shorter promise, in the worlds that are made for it.
     reelection: Option<Reelection>,
-    /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
+    /// True if now and then the leader is cut off, and nothing else happens until another node may lead.
     duels: bool,
-    /// In the end one node is made deaf or mute, and the others must have a leader.
+    /// True if in the end one node is made deaf or mute, and the others must have a leader.
     wounds: bool,
-    /// Nodes join, so that all must be back before one is made deaf or mute.
+    /// True if nodes join, so that all must be back before one is made deaf or mute.
     joins: bool,
-    /// The node that is left alone in the calm, for it founds what others join.
+    /// The node that is spared in the calm, because it founds the cluster that others join.
     spared: Option<&'static str>,
-    /// Whoever led cannot be heard any more since the last thing that was done.
+    /// True if the leader cannot be heard any more since the last command.
     cut_off: bool,
     wiped: Option<Seat>,
-    /// The record may be deleted: only where all leases are equally long, for who makes a new one may know of no
-    /// other length; and where no request comes late, for absence has no version.
+    /// True if the record may be deleted: only where all leases are equally long, because the node that makes
+    /// a new one may know no other length; and where no request comes late, because absence has no version.
     deletes: bool,
-    /// At some time there was no record.
+    /// True if there was no record at some time.
     was_absent: bool,
-    /// Something was done that machines are right to raise an alarm about.
+    /// True if a fault happened that machines are right to raise an alarm about.
     alarming: bool,
-    /// How much faster than the slowest clock the fastest one may run, in parts per million.
+    /// The maximum difference in rate between the fastest and the slowest clock, in parts per million.
     drift: u32,
     /// The time in which this election would replace a silent leader: the measure of everything else.
     patience: Duration,
@@ -409,7 +413,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Tells the next command, which was drawn so that it can be carried out. After a breach there is no more to tell.
+    /// Carries out the next command, which was drawn so that this is possible. After a breach, commands are
+    /// ignored.
     fn tell(&mut self, command: String) {
         if !self.is_good() {
             return;
@@ -427,19 +432,19 @@ impl<A: Algorithm> Swarm<A> {
         self.story.world.as_ref().expect("the nodes are named first")
     }
 
-    /// What was meant by several faults together has come about.
+    /// Counts a ploy that has succeeded.
     fn came_off(&mut self, ploy: &'static str) {
         if let Some(world) = &mut self.story.world {
             world.counters.count(ploy);
         }
     }
 
-    /// Whether another one leads now, and not this one.
+    /// True if another node leads now, and not this one.
     fn is_replaced(&self, leader: Seat) -> bool {
         self.world().leaders().next().is_some_and(|another| another != leader)
     }
 
-    /// The nodes, and how slow everything is.
+    /// Draws the nodes, and the delays.
     fn begin(&mut self, seed: u64, nodes: usize) {
         self.tell(format!("seed {seed}"));
         let names = ["a", "b", "c", "d", "e"];
@@ -468,10 +473,10 @@ impl<A: Algorithm> Swarm<A> {
         self.drift = [10_000, 100_000, 300_000][self.index(3)];
     }
 
-    /// Chance, and the kinds of faults.
+    /// Draws the chance of faults, and their kinds.
     fn mix(&mut self) {
         self.patience = self.world().patience();
-        // Few kinds in some worlds: what one of them does is soon undone by the others.
+        // Few kinds in some worlds: the effect of one of them is soon undone by the others.
         let few = self.one_in(2);
         self.kinds = MIXED.iter().copied().filter(|_| few == one_in(&mut self.rng, 3)).collect();
         self.kinds.extend(self.beyond.and_then(Kind::beyond));
@@ -499,7 +504,8 @@ impl<A: Algorithm> Swarm<A> {
         self.tell("start all".to_owned());
         let end = self.world().now().after(self.patience.times(40));
         while self.world().now() < end && self.is_good() {
-            // Most of the time one thing comes upon another; now and then there is time for another leader to come up.
+            // Most of the time one fault follows another; now and then there is time for another leader to
+            // come up.
             let waits = if self.cut_off { self.one_in(2) } else { self.one_in(6) };
             let longest = if waits { self.patience.times(3) } else { self.patience.divided_by(2) };
             self.cut_off = false;
@@ -522,7 +528,8 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() {
             self.tell("heal all".to_owned());
-            // A change of voters that is under way is in force where it arrives, and then fewer may be enough to stand still.
+            // A change of voters under way is in force where it arrives, and then the loss of fewer nodes may
+            // be enough to stand still.
             if self.operators.is_some() {
                 self.tell(format!("advance {}", text(self.patience)));
             }
@@ -540,7 +547,7 @@ impl<A: Algorithm> Swarm<A> {
             if self.wounds && (self.joins || self.forgets) {
                 self.tell("settle".to_owned());
             }
-            // Where a mandate is advisory, one that does not hear leads itself.
+            // Where a mandate is advisory, a node that does not hear leads itself.
             if self.wounds && !A::ADVISORY {
                 self.wound();
             }
@@ -580,7 +587,7 @@ impl<A: Algorithm> Swarm<A> {
         Duration::from_millis(least).plus(self.up_to(Duration::from_millis(most - least)))
     }
 
-    /// What lasts as long by any clock.
+    /// Lengthens a duration, so that it lasts as long by any clock.
     fn lengthen(&self, duration: Duration) -> Duration {
         in_micros(Drift::from_ppm(self.drift).lengthen(duration)).plus(Duration::from_nanos(1_000))
     }
@@ -590,12 +597,12 @@ fn one_in(rng: &mut Rng, count: u64) -> bool {
     rng.up_to(count - 1) == 0
 }
 
-/// Whole microseconds, which a script can say.
+/// Rounds down to whole microseconds, which a script can state.
 const fn in_micros(duration: Duration) -> Duration {
     Duration::from_nanos(duration.as_nanos() / 1_000 * 1_000)
 }
 
-/// A duration as scripts say it, exactly.
+/// Returns a duration as scripts state it, exactly.
 pub(crate) fn text(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos.is_multiple_of(1_000_000) {

@@ -1,8 +1,8 @@
-//! Ploys: faults that belong together, in an order that chance would seldom find. Each is aimed at a kind of mistake that
-//! shows only when two things happen at once.
+//! Ploys: faults that belong together, in an order that chance would seldom find. Each is aimed at a kind of
+//! mistake that shows only when two things happen at once.
 //!
-//! A ploy is counted when it has come off. Where that is later than the ploy itself, it is counted under what it was to
-//! bring about: `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for
+//! A ploy is counted when it has succeeded. Where that is later than the ploy itself, it is counted under its
+//! effect: `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for
 //! [`haunt`](Swarm::haunt).
 
 use primacy_core::Duration;
@@ -11,13 +11,13 @@ use super::{Swarm, text};
 use crate::algorithm::Algorithm;
 use crate::node::Seat;
 
-/// In how many steps a ploy waits for something to happen.
+/// The number of steps in which a ploy waits for an event.
 const STEPS: u64 = 60;
 
 impl<A: Algorithm> Swarm<A> {
-    /// The leader is taken away for longer than anybody is patient, and nothing else befalls anybody until another one
-    /// leads: whatever kept the two apart is all that keeps them apart. Before that, what it hears may come late, so that
-    /// its last renewals rest on old answers.
+    /// Takes the leader away for longer than any node waits, without another fault until another node leads:
+    /// only the promises keep the two apart. Before that, messages to the leader may come late, so that its
+    /// last renewals rest on old answers.
     pub(super) fn oust(&mut self) {
         let Some(leader) = self.world().leaders().next() else { return };
         let name = self.name(leader);
@@ -43,7 +43,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(if paused { format!("resume {name}") } else { "heal".to_owned() });
     }
 
-    /// Nobody hears it any more, and it hears all.
+    /// Cuts a node's outgoing links, so that it hears all and no node hears it.
     fn mute(&mut self, seat: Seat) {
         let name = self.name(seat);
         for other in self.world().seats().filter(|&other| other != seat) {
@@ -53,7 +53,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("cut {name} -> store"));
     }
 
-    /// A few messages, perhaps of one kind, come late, come twice, or do not come.
+    /// Delays, doubles or drops a few messages, perhaps of one kind.
     pub(super) fn hold_back(&mut self) {
         let (times, late) = (1 + self.rng.up_to(3), self.up_to(self.patience.times(2)));
         let (from, to, word) = (self.end_of_a_link(), self.end_of_a_link(), self.word());
@@ -73,13 +73,14 @@ impl<A: Algorithm> Swarm<A> {
         self.name(seat)
     }
 
-    /// A kind of message, to be appended to a command; or none, for all of them.
+    /// Draws a kind of message, to be appended to a command; or none, for all of them.
     fn word(&mut self) -> String {
         let drawn = self.index(self.words.len() + 1);
         self.words.get(drawn).map_or_else(String::new, |word| format!(" {word}"))
     }
 
-    /// A node starts again just after it has written, while what asked it to write may still be asked by another.
+    /// Restarts a node just after it has written, while another node may still send the request for which it
+    /// wrote.
     pub(super) fn forget(&mut self) {
         let seat = self.seat();
         let written = |swarm: &Self| swarm.world().node(seat).disk.writes;
@@ -109,7 +110,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// A node dies and starts again, and what its guardian says of the one life comes in the middle of the next.
+    /// Restarts a node, and delays its guardian's notice of its death until its next process runs.
     pub(super) fn haunt(&mut self) {
         let seat = self.victim();
         if !self.runs(seat) {
@@ -123,7 +124,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("restart {name}"));
     }
 
-    /// Whoever has made the record anew gives it up, or dies.
+    /// Makes the node that has made the record anew give it up, or die.
     pub(super) fn disown(&mut self) {
         let pause = self.up_to(self.patience.divided_by(4));
         self.tell(format!("advance {}", text(pause)));
@@ -144,7 +145,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Everything is well but for one node that does not hear, or is not heard; the others must still agree.
+    /// Makes one node deaf or mute while all else is well; the others must still agree.
     pub(super) fn wound(&mut self) {
         let seat = self.victim();
         let name = self.name(seat);

@@ -1,6 +1,6 @@
-//! Nodes that share partitions out among them while everything befalls them.
+//! Nodes that share out partitions under all faults.
 //!
-//! As with operators, what is drawn comes from a generator of its own.
+//! As with operators, the commands are drawn from a generator of their own.
 
 use primacy_core::rng::Rng;
 
@@ -8,8 +8,8 @@ use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
 use crate::node::Seat;
 
-/// What makes this another drawing than the rest of the world of a seed; such that it leaves alone what seeds.txt has kept from
-/// before.
+/// The constant that separates this generator from that of the rest of the world; chosen so that the worlds
+/// that seeds.txt has kept from before stay the same.
 const APART: u64 = 0x7072_696d_6172_6966;
 
 /// The number before the first session of a node; those of clients are below.
@@ -17,7 +17,7 @@ const SESSIONS: u64 = 1_000_000;
 
 const GROUPS: [&str; 2] = ["p", "q"];
 
-/// Those who want something of partitions.
+/// The clients of partitions.
 #[derive(Debug)]
 pub(super) struct Sharing {
     rng: Rng,
@@ -25,7 +25,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// In one world of three.
+    /// Returns them in one world of three.
     pub(super) fn of(seed: u64) -> Option<Self> {
         let mut rng = Rng::new(seed ^ APART);
         one_in(&mut rng, 3).then_some(Self { rng, sessions: SESSIONS })
@@ -37,7 +37,7 @@ impl Sharing {
 }
 
 impl<A: Algorithm> Swarm<A> {
-    /// Something is wanted of partitions, at one node or another.
+    /// Sends requests about partitions to drawn nodes.
     pub(super) fn share(&mut self) {
         let Some(mut sharing) = self.sharing.take() else { return };
         for _ in 0..sharing.rng.up_to(2) {
@@ -77,7 +77,8 @@ impl<A: Algorithm> Swarm<A> {
         Some(command)
     }
 
-    /// The work of a node writes to what it is the primary of, as far as it knows; and the write may take long.
+    /// Draws a write of a node to a partition of which it is the primary, as far as it knows; it may take
+    /// long.
     fn write_as_primary(&mut self, sharing: &mut Sharing, seat: Seat) -> Option<String> {
         let node = self.world().node(seat).name;
         let runs = self.world().partitions(seat)?.runs_with_primary(node);

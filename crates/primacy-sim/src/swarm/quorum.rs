@@ -1,4 +1,4 @@
-//! What is drawn for the quorum election.
+//! The drawn worlds of the quorum election.
 
 use primacy_core::Duration;
 use primacy_core::rng::Rng;
@@ -23,14 +23,14 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
     swarm
 }
 
-/// Draws the timers of a quorum, which elects or confirms; the shortest promise that may be.
+/// Draws the timers of a quorum that elects or confirms. Returns the shortest allowed promise.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) -> Duration {
-    // All worlds that show what leases cannot survive have them.
+    // Worlds that show what leases cannot survive always have leases.
     timers_with(swarm, nodes, beyond.is_none(), 0)
 }
 
-/// The same, in some worlds without leases, if that may be. A leader may write so often to its disk between a heartbeat and the
-/// answers to the next one.
+/// The same, in some worlds without leases, if that is allowed. A leader may make `writes_between` writes to
+/// its disk between a heartbeat and the answers to the next one.
 pub(super) fn timers_with<A: Algorithm>(
     swarm: &mut Swarm<A>,
     nodes: usize,
@@ -56,13 +56,13 @@ pub(super) fn timers_with<A: Algorithm>(
             promise = swarm.promise(heartbeat, busy, least);
         }
         let misses = 2 + swarm.rng.up_to(3);
-        // Short waits are the dangerous ones: they leave nothing but the promises to keep leaders apart.
+        // Short waits are the dangerous ones: then only the promises keep leaders apart.
         let initial_wait = if hasty { Duration::ZERO } else { swarm.up_to(promise) };
-        // But they must be longer than a packet's way, or two candidates split their votes for ever.
+        // But they must be longer than a packet's delay, or two candidates split their votes for ever.
         let wait =
             if hasty { swarm.millis(5, if swarm.tight { 10 } else { 50 }) } else { swarm.millis(50, 300) };
-        // A round must leave time for the way there and back. How long the others' disks take, no node can know; its
-        // patience grows to four times as long while it loses elections.
+        // A round must leave time for the round trip. The latency of the others' disks is unknown to a node;
+        // its patience grows to four times as long while it loses elections.
         let round_trip = swarm.lengthen(delay.times(2).plus(in_micros(disk_latency.divided_by(3))));
         let round = round_trip.plus(swarm.millis(10, 500));
         let priority = swarm.rng.up_to(3) / 2;

@@ -1,8 +1,10 @@
-//! A leader that is deposed and elected again at once, by a voter that promises for less long than the one before: the work of its
-//! first leadership outlives the lease of the second, and then only its promise to itself keeps another one from leading.
+//! A leader that is deposed and elected again at once, by a voter with a shorter promise than the one before:
+//! the work of its first leadership outlives the lease of the second, and then only its promise to itself
+//! keeps another node from leading.
 //!
-//! Chance would have to put six things in order. So in some worlds the promises are set for it, and the order is brought about step by
-//! step, as far as what else befalls the nodes lets it. What is drawn comes from a generator of its own.
+//! Chance would have to put six things in order. So in some worlds the promises are set for it, and the order
+//! is brought about step by step, as far as other faults allow it. The ploy draws from a generator of its
+//! own.
 
 use primacy_core::Duration;
 use primacy_core::rng::Rng;
@@ -11,26 +13,26 @@ use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
 use crate::node::Seat;
 
-/// What makes this another drawing than the rest of the world of a seed.
+/// The constant that separates this generator from that of the rest of the world.
 const APART: u64 = 0x7265_656c_6563_7400;
 
-/// In how many steps it waits for something to happen.
+/// The number of steps in which it waits for an event.
 const STEPS: u64 = 80;
 
-/// The nodes of the ploy: who leads, who promises for long, and who promises for less.
+/// The generator, and the long promise.
 #[derive(Debug)]
 pub(super) struct Reelection {
     rng: Rng,
     longest: Duration,
 }
 
-/// By their seats: `leader` and `long` promise for as long, `short` for less.
+/// The seats of the ploy: `LEADER` and `LONG` promise for equally long, `SHORT` for less.
 const LEADER: Seat = Seat(0);
 const LONG: Seat = Seat(1);
 const SHORT: Seat = Seat(2);
 
 impl<A: Algorithm> Swarm<A> {
-    /// In one of four worlds of three nodes; before they start.
+    /// Sets different promises in one of four worlds of three nodes, before they start.
     pub(super) fn begin_with_promises_that_differ(&mut self, seed: u64, nodes: usize, least: Duration) {
         let mut rng = Rng::new(seed ^ APART);
         if nodes != 3 || !one_in(&mut rng, 4) {
@@ -45,7 +47,7 @@ impl<A: Algorithm> Swarm<A> {
         self.reelection = Some(Reelection { rng, longest });
     }
 
-    /// Now and then, in these worlds.
+    /// Brings it about now and then, in these worlds.
     pub(super) fn elect_again(&mut self) {
         let Some(mut reelection) = self.reelection.take() else { return };
         if one_in(&mut reelection.rng, 3) && [LEADER, LONG, SHORT].iter().all(|&seat| self.runs(seat)) {
@@ -57,13 +59,14 @@ impl<A: Algorithm> Swarm<A> {
     fn bring_about(&mut self, reelection: &mut Reelection) {
         let longest = reelection.longest;
         let [leader, long, short] = [LEADER, LONG, SHORT].map(|seat| self.name(seat));
-        // Nobody leads, and no promise is left.
+        // No node leads, and no promise is left.
         self.tell("heal".to_owned());
         for seat in [LEADER, LONG, SHORT] {
             self.have(seat, "withdraw");
         }
         self.tell(format!("advance {}", text(longest.times(2))));
-        // One takes a term of its own, of which nobody hears; and the answer by which it takes another comes late.
+        // One node takes a term of its own, of which no other hears; and the answer by which it takes another
+        // comes late.
         self.tell(format!("cut {leader} {short}"));
         self.tell(format!("drop 1 {short} -> {long} Vote"));
         self.have(SHORT, "campaign");
@@ -77,7 +80,8 @@ impl<A: Algorithm> Swarm<A> {
         if !self.comes(longest, |swarm| swarm.world().counters.of("aimed: late") > aimed) {
             return self.undo();
         }
-        // Meanwhile another is elected, by the long promise; and is deposed by that term while its work goes on.
+        // Meanwhile another is elected, by the long promise; and is deposed by that term while its work goes
+        // on.
         self.have(LEADER, "campaign");
         if !self.comes(longest, |swarm| swarm.world().leaders().any(|seat| seat == LEADER)) {
             return self.undo();
@@ -90,7 +94,7 @@ impl<A: Algorithm> Swarm<A> {
             swarm.world().beliefs.count > before && swarm.world().leaders().any(|seat| seat == LEADER)
         };
         if self.comes(longest, is_again) {
-            // Its second lease ends, and whoever gave that would have the lead.
+            // Its second lease ends, so that the voter that gave it could lead.
             self.tell(format!("cut {leader} {short}"));
             self.comes(longest, |swarm| swarm.world().leaders().next().is_none());
             self.came_off("ploy: elected again");
@@ -110,7 +114,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Has a node campaign or withdraw, if it runs: its disk may have let it down meanwhile.
+    /// Makes a node campaign or withdraw, if it runs: it may have crashed meanwhile.
     fn have(&mut self, seat: Seat, what: &str) {
         if self.runs(seat) {
             let name = self.name(seat);
@@ -118,7 +122,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Waits for something, step by step; whether it has come.
+    /// Waits for a condition, step by step. Returns whether it holds.
     fn comes(&mut self, longest: Duration, is_come: impl Fn(&Self) -> bool) -> bool {
         let step = longest.times(2).divided_by(STEPS).max(Duration::from_millis(1));
         for _ in 0..STEPS {

@@ -1,4 +1,4 @@
-//! What is drawn for the election by seniority.
+//! The drawn worlds of the election by seniority.
 
 use primacy_core::Duration;
 use primacy_core::rng::Rng;
@@ -8,7 +8,7 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::seniority::Seniority;
 use crate::trace::Trace;
 
-/// What becomes of parts, where no store decides.
+/// The policies that need no store.
 pub(super) const WITHOUT_A_STORE: &[&str] =
     &["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "available"];
 
@@ -32,8 +32,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
     let policies =
         &["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "lease", "available"];
     let Cluster { heartbeat, policy, seeds } = cluster(&mut swarm, nodes, "", policies);
-    // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted. What a store
-    // has decided for one that gave up before it heard of it, stops the others at a loss.
+    // Where two parts may go on, a deaf or mute node is one of them; and so is a seed that is alone and has
+    // restarted. A store's decision for a part that gave up before it heard of it stops the others at a loss.
     swarm.wounds = matches!(policy, "keep-majority" | "keep-oldest") && seeds != "a";
     swarm.joins = true;
     swarm.spared = seeds.split(',').next(); // Where it restarts and is cut off, it founds a second cluster.
@@ -49,14 +49,15 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
     swarm
 }
 
-/// What is the same for all nodes of a cluster.
+/// The settings that are the same for all nodes of a cluster.
 pub(super) struct Cluster {
     pub(super) heartbeat: Duration,
     policy: &'static str,
     seeds: &'static str,
 }
 
-/// Draws one of these policies, and the seeds, of a cluster that elects, or nominates; then their names begin with this.
+/// Draws one of these policies, and the seeds, of a cluster that elects, or that nominates; their names then
+/// begin with `prefix`.
 pub(super) fn cluster<A: Algorithm>(
     swarm: &mut Swarm<A>,
     nodes: usize,
@@ -80,7 +81,7 @@ pub(super) fn cluster<A: Algorithm>(
 /// Draws the timers of each node.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, prefix: &str, heartbeat: Duration) {
     let delay = swarm.world().conditions.delay;
-    // What is asked of another one must have its time there and back.
+    // A request to another node must have time for its round trip.
     let answer = delay.times(3).plus(swarm.millis(20, 500));
     let stable = heartbeat.times(2).plus(swarm.millis(0, 1_000));
     for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {

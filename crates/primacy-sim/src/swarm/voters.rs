@@ -1,6 +1,6 @@
-//! Operators, who have nodes vote and vote no more while everything else befalls them.
+//! Operators, who add and remove voters under all other faults.
 //!
-//! What they do is drawn from a generator of its own, so that worlds in which nobody does so are what they would be without this.
+//! Their commands are drawn from a generator of their own, so that worlds without operators stay the same.
 
 use primacy_core::NodeId;
 use primacy_core::rng::Rng;
@@ -9,26 +9,26 @@ use super::{Swarm, one_in, text};
 use crate::algorithm::Algorithm;
 use crate::node::Seat;
 
-/// What makes the operators of a seed another drawing than the rest of its world. With this one nobody changes the voters in the
-/// worlds that seeds.txt has kept from before anybody did.
+/// The constant that separates the operators' generator from that of the rest of the world. With this value
+/// no operator changes the voters in the older worlds that seeds.txt has kept.
 const APART: u64 = 0x766f_7465_7282;
 
-/// How many wishes there are at a time.
+/// The maximum number of pending wishes.
 const WISHES_MAX: usize = 2;
 
-/// How often a leader is asked while a voter is cut off.
+/// The number of requests to a leader while a voter is cut off.
 const STEPS: u64 = 30;
 
-/// Those who change the voters.
+/// The operators that change the voters.
 #[derive(Debug)]
 pub(super) struct Operators {
     rng: Rng,
-    /// What they want, the oldest first: which node, and whether it shall vote.
+    /// Their wishes, the oldest first: a node, and whether it shall vote.
     wishes: Vec<(NodeId, bool)>,
 }
 
 impl Operators {
-    /// In one world of three in which there are enough nodes.
+    /// Returns them in one world of three that has enough nodes.
     fn of(seed: u64, nodes: usize) -> Option<Self> {
         let mut rng = Rng::new(seed ^ APART);
         (nodes > 2 && one_in(&mut rng, 3)).then(|| Self { rng, wishes: Vec::new() })
@@ -56,22 +56,22 @@ fn wish_command(by: &str, (node, votes): (NodeId, bool)) -> String {
 }
 
 impl<A: Algorithm> Swarm<A> {
-    /// Some of the nodes vote, in the worlds in which that changes.
+    /// Makes only some of the nodes vote, in the worlds in which voters change.
     pub(super) fn begin_with_voters(&mut self, seed: u64, nodes: usize) {
         let Some(mut operators) = Operators::of(seed, nodes) else { return };
         let count = nodes.saturating_sub(operators.index(3)).max(if nodes > 3 { 3 } else { 2 });
         let voters: Vec<String> = self.world().seats().take(count).map(|seat| self.name(seat)).collect();
         self.tell(format!("voters all = {}", voters.join(" ")));
-        // Else nobody might be left who stands.
+        // Otherwise no candidate might be left.
         self.tell("set witness=false".to_owned());
-        // A voter alone commits a record as soon as it has made it, and the judge must find it in some log.
+        // A lone voter commits a record as soon as it has made it, and the judge must find it in some log.
         if self.forgets {
             self.tell("set kept_max=1000000".to_owned());
         }
         self.operators = Some(operators);
     }
 
-    /// Operators ask for what they want, again and again.
+    /// Repeats the operators' requests, again and again.
     pub(super) fn operate(&mut self) {
         let Some(mut operators) = self.operators.take() else { return };
         if operators.wishes.is_empty() || one_in(&mut operators.rng, 4) {
@@ -100,7 +100,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Another wish: a node more, one fewer, or one in the place of another.
+    /// Adds a wish: a node more, one fewer, or one in the place of another.
     fn want(&mut self, operators: &mut Operators) {
         let (votes, others) = self.voters_and_others();
         let more = operators.one_of(&others);
@@ -120,8 +120,8 @@ impl<A: Algorithm> Swarm<A> {
         names.partition(|name| voters.contains(name))
     }
 
-    /// A leader is asked for two changes in a row, and may be cut off just before: the second one must not begin before the first one
-    /// is committed.
+    /// Requests two changes in a row from a leader, which may be cut off just before: the second one must not
+    /// begin before the first one is committed.
     fn want_at_once(&mut self, operators: &mut Operators) {
         let Some(leader) = self.world().leaders().next() else { return };
         let own = self.world().node(leader).name;
@@ -139,8 +139,9 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// A leader is cut off that has written something with one other voter alone, and is asked to have a third one vote no more: of those who
-    /// stay the two may be enough. Then the other one starts again, perhaps without its log.
+    /// Cuts off a leader that has written something with one other voter alone, and asks it to remove a third
+    /// one: the two may then be a majority of the rest. Then the other one starts again, perhaps without its
+    /// log.
     fn want_of_two(&mut self, operators: &mut Operators) {
         let Some(leader) = self.world().leaders().next() else { return };
         let (own, name) = (self.world().node(leader).name, self.name(leader));
@@ -165,8 +166,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// A voter is cut off while others come and go, and stands with what it knew before: whoever leads is cut off as soon as it is
-    /// back.
+    /// Cuts a voter off while others come and go, so that it campaigns with an old list of voters: the leader
+    /// is cut off as soon as it is back.
     fn leave_behind(&mut self, operators: &mut Operators) {
         let Some(leader) = self.world().leaders().next() else { return };
         let own = self.world().node(leader).name;

@@ -9,9 +9,9 @@ use crate::network::Remark;
 
 /// An entry as a line of JSON, without the line's end.
 ///
-/// `at_ns` is the world's true time in nanoseconds since it began, `level` is `event`, `scene`, `message`, `heartbeat` or
-/// `disk`, `what` says which other members there are, and `text` is for people. Moments end in `_ns`; one that never
-/// comes is `null`.
+/// `at_ns` is the world's true time in nanoseconds since it began, `level` is `event`, `scene`, `message`,
+/// `heartbeat` or `disk`, `what` determines the other members, and `text` is for people. Moments end in
+/// `_ns`; one that never comes is `null`.
 #[must_use]
 pub fn json(entry: &Entry) -> String {
     let mut object = Object::new();
@@ -108,8 +108,8 @@ const fn turn(turn: Turn) -> &'static str {
     }
 }
 
-/// An object that grows. This one small type is all that is written as JSON here, so it is written by hand, and the crate
-/// needs nothing but the core; a test has a parser read it.
+/// An object that grows. This small type writes all JSON here by hand, so that the crate needs nothing but
+/// the core; a test has a parser read it.
 struct Object(String);
 
 impl Object {

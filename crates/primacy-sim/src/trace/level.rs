@@ -1,18 +1,17 @@
-//! How much an entry matters, and which entries are wanted.
+//! The levels of entries, and sets of them.
 
-/// How much an entry matters: the first the most.
+/// The importance of an entry, the highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What applications are told, crashes, and broken invariants.
+    /// Events for applications, crashes, and broken invariants.
     Event,
-    /// What a script says in its commands, and a drawing needs all the same: what is done to nodes, links and clocks,
-    /// and who campaigns.
+    /// The commands of a script, which a drawing needs too: deeds on nodes, links and clocks, and campaigns.
     Scene,
-    /// What nodes say to each other and to the store.
+    /// Messages between nodes, and with the store.
     Message,
-    /// What they say all the time, and the renewals that come of it.
+    /// Routine messages, and the renewals that follow from them.
     Heartbeat,
-    /// What is written to disks, and who connects.
+    /// Writes to disks, and connections.
     Disk,
 }
 
@@ -21,13 +20,13 @@ pub enum Level {
 pub struct Levels(u8);
 
 impl Levels {
-    /// This level and all that matter more.
+    /// Returns this level and all that matter more.
     #[must_use]
     pub const fn down_to(level: Level) -> Self {
         Self((2 << level as u8) - 1)
     }
 
-    /// Whether a level is among them.
+    /// True if a level is among them.
     #[must_use]
     pub const fn contain(self, level: Level) -> bool {
         self.0 & (1 << level as u8) != 0

@@ -1,4 +1,4 @@
-//! A trace for people: one line for each thing that happens, and for what several do alike at the same time.
+//! A trace for people: one line for each event, and for equal events of several parties at the same time.
 
 use core::fmt;
 
@@ -6,8 +6,8 @@ use super::{Entry, Party, What};
 use crate::clock::Moment;
 use crate::network::Remark;
 
-/// The entries as lines. The same thing said to several, said by several or happening to several at the same time is
-/// one line.
+/// Returns the entries as lines. The same message to several receivers or from several senders at the same
+/// time, and the same event of several nodes, is one line.
 #[must_use]
 pub fn lines(entries: &[Entry]) -> Vec<String> {
     grouped(entries).iter().map(ToString::to_string).collect()
@@ -30,10 +30,10 @@ pub fn grouped(entries: &[Entry]) -> Vec<Line<'_>> {
     lines
 }
 
-/// A line, with what it is made of.
+/// A line, with its entries.
 #[derive(Debug)]
 pub struct Line<'a> {
-    /// When.
+    /// The moment.
     pub at: Moment,
     /// The entries, at least one.
     pub entries: &'a [Entry],
@@ -41,7 +41,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// What it says, without the time.
+    /// Returns its text, without the time.
     #[must_use]
     pub fn text(&self) -> String {
         self.said.to_string()
@@ -72,7 +72,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// Makes one line of two that say the same.
+    /// Joins an equal entry to this line. Returns false if it differs.
     fn takes_in(&mut self, next: &Self) -> bool {
         match (self, next) {
             (Self::Nodes { who, text }, Self::Nodes { who: more, text: same }) if text == same => {
@@ -132,7 +132,7 @@ impl fmt::Display for Line<'_> {
 }
 
 impl fmt::Display for Entry {
-    /// The line that this entry is if it stands alone.
+    /// The line that this entry is on its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>8}  {}", self.at, Said::of(self))
     }

@@ -1,4 +1,4 @@
-//! Whatever is nominated: a quorum that confirms, beside a nomination that may name anybody at any time.
+//! A quorum that confirms, beside a nomination that may name any node at any time.
 
 use primacy_core::election::confirmed::{Config, Confirmed, Message};
 use primacy_core::election::quorum::{self, HardState, Quorum};
@@ -11,15 +11,15 @@ use super::space::Space;
 use crate::model::now::ticks;
 use crate::whim::Silence;
 
-/// A nomination that names the next one of the candidates, or nobody, whenever it is woken; and it may be woken at any time, as
-/// often as is wanted. So a search has every node name anybody at any moment.
+/// A nomination that names the next candidate, or none, whenever it is woken; and it may be woken at any
+/// time, any number of times. So a search has every node name any other at any moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AnyNomination {
     me: NodeId,
     candidates: u8,
-    /// Who is named: a candidate, or nobody.
+    /// The named candidate; the number of candidates if none is named.
     named: u8,
-    /// It has changed its mind, and has not said so yet.
+    /// True if it has changed its nominee, and has not reported it yet.
     says: bool,
 }
 
@@ -28,7 +28,7 @@ impl Protocol for AnyNomination {
     type Durable = ();
 
     fn handle(&mut self, _: Instant, input: Input<Silence>) {
-        // What only votes has no say.
+        // A node that only votes does not nominate.
         if matches!(input, Input::Timeout) && seat(self.me) < self.candidates {
             self.named = (self.named + 1) % (self.candidates + 1);
             self.says = true;
@@ -95,7 +95,7 @@ impl Machine for AnyConfirmed {
     }
 }
 
-/// What is said is said by the quorum.
+/// Returns the message of the quorum; the nomination sends none.
 fn of(message: &Message<Silence, quorum::Message>) -> &quorum::Message {
     match message {
         Message::Nomination(said) => match *said {},

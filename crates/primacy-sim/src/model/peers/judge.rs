@@ -1,19 +1,19 @@
-//! What must never be, said of the history that a state carries.
+//! Safety of the history that a state carries.
 //!
-//! The rules are those of `invariants/`, in a form that can be hashed: who led in which term, who was voted for by whom
-//! in which term, and which tokens were given, in one number.
+//! The rules are those of `invariants/`, in a form that can be hashed: the leader of each term, the vote of
+//! each node in each term, and the tokens given, in one number.
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::{Identity, Term};
 
 use super::node::{Fact, SEATS_MAX, seat};
 
-/// The highest term of which the history has room.
+/// The highest term that fits into the history.
 pub(super) const TERMS_MAX: u8 = 4;
-/// How often a node may start.
+/// The maximum number of starts of a node.
 pub(super) const STARTS_MAX: u8 = 3;
 
-/// Who led, who was voted for, and which tokens were given. Everyone is a number of four bits, from 1.
+/// The leaders, the votes, and the tokens given. Each process is a number of four bits, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct History(pub(super) u128);
 
@@ -28,7 +28,7 @@ fn number(who: Identity) -> u128 {
 }
 
 impl History {
-    /// Writes down that `status` is the one at `place`; whether another one is there already.
+    /// Records `who` at `place`. Returns true if another process is there already.
     fn is_second(&mut self, place: u32, who: u128) -> bool {
         let first = (self.0 >> place) & 15;
         if first == 0 {
@@ -37,14 +37,14 @@ impl History {
         first != 0 && first != who
     }
 
-    /// Whether another node than this one has led in a lower term.
+    /// True if another node than this one has led in a lower term.
     pub(super) fn has_led_before(self, who: Identity, term: Term) -> bool {
         (1..term.0)
             .map(|term| (self.0 >> (LEADERS + 4 * below(term))) & 15)
             .any(|led| led != 0 && (led - 1) / u128::from(STARTS_MAX) != u128::from(seat(who.node)))
     }
 
-    /// Whether two nodes are voted for in a term.
+    /// True if two nodes are voted for in a term.
     pub(super) fn is_split(self, term: Term) -> bool {
         let votes = (0..u32::from(SEATS_MAX)).map(|seat| {
             let row = seat * u32::from(TERMS_MAX) + below(term.0);
@@ -54,7 +54,7 @@ impl History {
         votes.len() > 1
     }
 
-    /// Takes a fact in; the invariant that it breaks.
+    /// Records a fact. Returns the invariant that it breaks.
     pub(super) fn take(&mut self, who: Identity, fact: Fact, safety: Safety) -> Option<&'static str> {
         match fact {
             Fact::Votes { term, candidate } => {
@@ -75,7 +75,7 @@ impl History {
                 let above = match safety {
                     // Each token is above all that were given before.
                     Safety::Lease => self.0 >> (GIVEN + below(term.0)) != 0,
-                    // A lower one may come later, and the resource sorts them out; but each is given once.
+                    // A lower one may come later, and the resource orders them; but each is given once.
                     Safety::Fenced => self.0 & token != 0,
                 };
                 self.0 |= token;

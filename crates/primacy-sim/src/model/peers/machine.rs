@@ -1,4 +1,4 @@
-//! What the search must know of an election among peers, beside the contract of its machine.
+//! The interface of an election among peers to the search, beside the contract of its machine.
 
 use core::fmt::Debug;
 use core::hash::Hash;
@@ -15,35 +15,36 @@ use super::space::Space;
 pub trait Machine:
     Protocol<Durable = HardState, Message: Debug + Eq + Hash> + Finite + Clone + Debug + Eq + Hash
 {
-    /// Whether it hears only those that it knows to be connected. Then all lives of nodes are connected when they begin.
+    /// True if it hears only peers that it knows to be connected. Then all processes are connected when they
+    /// begin.
     const HEARS_THE_CONNECTED: bool;
 
-    /// A process of the node of this identity, with what is on its disk.
+    /// Starts a process of the node of this identity, with the contents of its disk.
     fn begin(me: Identity, space: &Space, disk: HardState) -> Self;
 
-    /// What it shows of itself.
+    /// Returns the view of its state.
     fn view(&self) -> View;
 
-    /// What a message says to the judge.
+    /// Returns the meaning of a message to the judge.
     fn fact(message: &Self::Message, to: NodeId) -> Option<Fact>;
 
-    /// The number of the round that a message begins, if it begins one. The same for all who are told.
+    /// Returns the number of the round that a message begins, if it begins one. The same for all receivers.
     fn begins(message: &Self::Message) -> Option<u64>;
 
-    /// Whether it only says no to a candidate.
+    /// True if it only refuses a candidate.
     fn is_refusal(message: &Self::Message) -> bool;
 
-    /// What it says, for people.
+    /// Returns the message as text for people.
     fn text(message: &Self::Message) -> String;
 }
 
-/// What a machine shows of itself.
+/// The view of a machine's state.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// It leads.
+    /// True if it leads.
     pub leads: bool,
-    /// With whom it is connected.
+    /// The nodes that it is connected with.
     pub connected: BTreeSet<NodeId>,
-    /// The highest term that it has given itself to, or stands for.
+    /// The highest term in which it has voted, campaigns or leads.
     pub term: Term,
 }

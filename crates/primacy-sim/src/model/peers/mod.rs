@@ -1,9 +1,10 @@
-//! Elections among peers: three or four real machines of one election, [`Quorum`](primacy_core::election::quorum::Quorum),
-//! [`Ranked`](primacy_core::election::ranked::Ranked), or a quorum that [confirms](confirmed) whatever is nominated.
+//! Elections among peers: three or four real machines of one election,
+//! [`Quorum`](primacy_core::election::quorum::Quorum), [`Ranked`](primacy_core::election::ranked::Ranked), or
+//! a quorum that [confirms](confirmed) any nominee.
 //!
-//! A state is the nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
-//! Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once for each of its
-//! states and each input, and its answer is kept.
+//! A state is the nodes, the messages between them, the judge's history, and the number of faults that are
+//! left. Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once
+//! for each of its states and each input, and its answer is kept.
 
 pub mod confirmed;
 mod judge;
@@ -30,21 +31,21 @@ use super::search::{Found, Model, Step};
 use super::work::Guardian;
 use std::hash::Hasher as _;
 
-/// All of it at one moment.
+/// The whole system at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     nodes: [u32; SEATS_MAX as usize],
-    /// The set of what was sent.
+    /// The set of messages that were sent.
     sent: Wire,
     history: History,
     left: Left,
 }
 
-/// How much of each fault may still happen.
+/// The number of faults of each kind that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     rounds: u8,
-    /// `None` where there is no end of them.
+    /// `None` if their number is unlimited.
     ticks: Option<u8>,
     crashes: u8,
     resignations: u8,
@@ -88,7 +89,7 @@ impl<M: Machine> Peers<M> {
         self.moves.signs[state.nodes[usize::from(seat)] as usize]
     }
 
-    /// What may happen to one node at a time.
+    /// Plans the moves of single nodes.
     fn plan(&mut self, state: &State) {
         let (space, left) = (self.moves.space, state.left);
         let mut planned = std::mem::take(&mut self.planned);
@@ -181,7 +182,7 @@ impl<M: Machine> Peers<M> {
             }
         }
         let rounds = next.left.rounds.checked_sub(way.rounds);
-        // What breaks an invariant is told even where it leads out of the bounds.
+        // A violation is reported even where it leads out of the bounds.
         if (rounds.is_none() || !way.within) && broken.is_none() {
             found.cut += 1;
             return;
@@ -195,8 +196,8 @@ impl<M: Machine> Peers<M> {
         found.steps.push(Step { number, state: next, reached: marks.0, broken });
     }
 
-    /// A life has begun, and is connected with all who have a process, where machines hear nobody else. Nothing is lost by
-    /// that it is at once: until then it would hear nobody, and nobody it.
+    /// Connects a new process with all that run, where machines hear no others. Connecting at once loses
+    /// nothing: until then it would hear none of them, and none of them would hear it.
     fn connect(&mut self, state: &mut State, seat: u8) {
         if !M::HEARS_THE_CONNECTED {
             return;
@@ -215,7 +216,7 @@ impl<M: Machine> Peers<M> {
         }
     }
 
-    /// Time passes for all at once.
+    /// Lets time pass for all nodes at once.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
         let rates = self.moves.space.rate_max;
         let ticks = state.left.ticks.map(|ticks| ticks.checked_sub(1));

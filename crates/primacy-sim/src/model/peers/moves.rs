@@ -1,4 +1,4 @@
-//! What each act does to each node: the real machine is asked once, and its answer is kept.
+//! The effect of each act on each node: the real machine is asked once, and its answer is kept.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use crate::model::interned::Interned;
 use crate::model::now::NOW;
 use crate::model::work::Guardian;
 
-/// Something that is under way to a node.
+/// A message or notice under way to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Item<T> {
-    /// What one node says to another.
+    /// A message from one node to another.
     Said { from: u8, to: u8, message: T },
-    /// What a guardian tells: that life of that node is gone.
+    /// A guardian's notice that this process of that node is gone.
     Died { of: u8, starts: u8, to: u8 },
 }
 
@@ -37,46 +37,46 @@ impl<T> Item<T> {
 pub(super) struct Way {
     /// The node after it.
     pub(super) node: u32,
-    /// What it sends.
+    /// The messages that it sends.
     pub(super) sent: Wire,
-    /// How many rounds it begins.
+    /// The number of rounds that it begins.
     pub(super) rounds: u8,
-    /// What the judge must know.
+    /// The facts for the judge.
     pub(super) facts: Vec<Fact>,
-    /// What it breaks by itself.
+    /// The invariant that an effect itself breaks.
     pub(super) broken: Option<&'static str>,
-    /// The process crashes after so many effects.
+    /// The number of effects after which the process crashes.
     pub(super) crash_after: Option<usize>,
-    /// It leads to no term above the highest.
+    /// True if it leads to no term above the highest.
     pub(super) within: bool,
 }
 
-/// What can be asked of a node without looking into it.
+/// The properties of a node that the plan needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sign {
-    /// It has a process.
+    /// True if it has a process.
     pub(super) up: bool,
-    /// Its deadline has come.
+    /// True if its deadline has come.
     pub(super) due: bool,
-    /// Its work runs.
+    /// True if its work runs.
     pub(super) works: bool,
-    /// Its work is told to drain.
+    /// True if its work is told to drain.
     pub(super) drains: bool,
-    /// Its job runs, and was not told to drain.
+    /// True if its job runs, and was not told to drain.
     pub(super) may_exit: bool,
-    /// Its job has ended, and it leads still.
+    /// True if its job has ended, and it still leads.
     pub(super) has_exited: bool,
-    /// It leads, and was not asked to resign.
+    /// True if it leads, and was not asked to resign.
     pub(super) leads: bool,
     /// The nodes that it is connected with, a bit each.
     pub(super) connected: u8,
     pub(super) starts: u8,
     pub(super) guardian: Guardian,
-    /// Its guardian has told of its death.
+    /// True if its guardian has reported its death.
     pub(super) told: bool,
 }
 
-/// Nodes and messages by their numbers, and what becomes of them.
+/// Nodes and messages by their numbers, and the effects of acts on them.
 #[derive(Debug)]
 pub(super) struct Moves<M: Machine> {
     pub(super) space: Space,
@@ -103,7 +103,7 @@ impl<M: Machine> Moves<M> {
         }
     }
 
-    /// Every way in which an act can go.
+    /// Returns every way in which an act can go.
     pub(super) fn ways(&mut self, node: u32, act: Act) -> Rc<[Way]> {
         let key = u64::from(node) << 32 | u64::from(code(act));
         if let Some(known) = self.known.get(&key) {
@@ -140,7 +140,7 @@ impl<M: Machine> Moves<M> {
         number
     }
 
-    /// What comes of an act that goes as it should, with the node, and for people.
+    /// Returns the node after an act, and what others can see of it, including the text for people.
     pub(super) fn act(
         &self,
         before: &Node<M>,
@@ -183,8 +183,8 @@ impl<M: Machine> Moves<M> {
         (node, doings)
     }
 
-    /// Without a guardian a process that ends is started again at once: one that stays away is no other than one that is
-    /// late with everything.
+    /// Without a guardian a process that ends is started again at once: a process that stays away is no
+    /// different from one that is late with everything.
     fn crash(&self, node: &mut Node<M>, doings: &mut Doings<M::Message>) {
         node.crash();
         if !self.space.guardians {
@@ -192,7 +192,7 @@ impl<M: Machine> Moves<M> {
         }
     }
 
-    /// A death that was told is heard like a message.
+    /// A notice of a death is received like a message.
     fn meant(&self, act: Act) -> Act {
         match act {
             Act::Hear(item) => match **self.items.value(item) {
@@ -220,7 +220,7 @@ impl<M: Machine> Moves<M> {
             && let Some(input) = Node::<M>::input(self.meant(act), self.heard(act), &self.space)
         {
             let outputs = outputs(&mut Node::<M>::clone(&before), input);
-            // Between two effects; what the application is told is seen by nobody else.
+            // Between two effects; no other node sees the events for the application.
             let matters = |output: &Output<M::Message, HardState>| !matches!(output, Output::Event(_));
             crashes.extend((1..outputs.len()).filter(|&next| matters(&outputs[next])).map(Some));
         }
@@ -242,7 +242,7 @@ impl<M: Machine> Moves<M> {
         let (from, starts, within) = (node.seat, node.starts, self.is_within(&node));
         let rounds = rounds::<M>(&doings);
         if !within {
-            // Nobody goes on from there, and of a term that nobody else has reached there is nothing to judge.
+            // No search goes on from there, and a term that no other node has reached cannot be judged.
             doings.sent.clear();
             doings.facts.retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.space.terms)));
         }
@@ -276,13 +276,13 @@ impl Way {
         crash << 22 | kind << 18 | u32::from(seat) << 16 | argument
     }
 
-    /// Nobody else can see it.
+    /// True if no other node can see it.
     fn is_silent(&self) -> bool {
         self.within && self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
     }
 }
 
-/// How many rounds of questions are begun.
+/// The number of rounds of questions that are begun.
 fn rounds<M: Machine>(doings: &Doings<M::Message>) -> u8 {
     let begun = doings.sent.iter().filter_map(|(_, message)| M::begins(message));
     let begun: std::collections::BTreeSet<_> = begun.collect();

@@ -12,24 +12,24 @@ use super::space::Space;
 use crate::model::now::{NOW, ticks};
 use crate::model::work::Works;
 
-/// The most nodes.
+/// The maximum number of nodes.
 pub(super) const SEATS_MAX: u8 = 4;
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Node<M> {
     pub(super) seat: u8,
-    /// How often it has started.
+    /// The number of its starts.
     pub(super) starts: u8,
     /// Its process.
     pub(super) machine: Option<M>,
     pub(super) disk: HardState,
     pub(super) works: Works,
-    /// The guardian has told of the death of the last process.
+    /// True if the guardian has reported the death of the last process.
     pub(super) told: bool,
 }
 
-/// What happens to a node.
+/// An act on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Act {
     /// A message comes; its number.
@@ -48,22 +48,22 @@ pub(super) enum Act {
     JobExits,
     Resign,
     Transfer(u8),
-    /// A connection with this life of that node is made.
+    /// A connection with this process of that node is made.
     Connected(u8, u8),
     Disconnected(u8),
-    /// The guardian of that life of that node tells of its death.
+    /// The guardian of that process of that node reports its death.
     Died(u8, u8),
     /// Its guardian ends the job that a dead process has left.
     JobEnds,
     GuardianDies,
 }
 
-/// What came of it, as others can see it.
+/// The visible results of an act.
 #[derive(Clone, Debug)]
 pub(super) struct Doings<T> {
     pub(super) sent: Vec<(NodeId, T)>,
     pub(super) facts: Vec<Fact>,
-    /// What an effect itself has broken.
+    /// The invariant that an effect itself has broken.
     pub(super) broken: Option<&'static str>,
     /// The effects, for people.
     pub(super) told: Vec<String>,
@@ -75,7 +75,7 @@ impl<T> Default for Doings<T> {
     }
 }
 
-/// What the judge remembers.
+/// A fact for the judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     Votes {
@@ -84,7 +84,7 @@ pub enum Fact {
     },
     Leads {
         term: Term,
-        /// Whoever leads has voted for itself.
+        /// True if a leader has voted for itself.
         by_own_vote: bool,
     },
     Elected {
@@ -100,7 +100,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// The term that it is about, where the judge keeps it.
+    /// Returns the term of the fact, where the judge keeps it.
     pub(super) const fn term(self) -> Option<Term> {
         match self {
             Self::Votes { term, .. } | Self::Leads { term, .. } | Self::Elected { term, .. } => Some(term),
@@ -133,7 +133,7 @@ impl<M: Machine> Node<M> {
         identity(self.seat, self.starts)
     }
 
-    /// What a machine is handed for an act, if it is one that a machine sees.
+    /// Returns the input of a machine for an act, if the machine sees the act.
     pub(super) fn input(
         act: Act,
         message: Option<(NodeId, M::Message)>,
@@ -161,7 +161,7 @@ impl<M: Machine> Node<M> {
         })
     }
 
-    /// Its clock moves on.
+    /// Moves its clock.
     pub(super) fn tick(&mut self, by: u8, space: &Space) {
         let by = ticks(by);
         self.works.tick(by);
@@ -171,7 +171,7 @@ impl<M: Machine> Node<M> {
         self.settle(space);
     }
 
-    /// What has passed is all alike, as far as it is.
+    /// Makes all past instants alike, as far as they are.
     pub(super) fn settle(&mut self, space: &Space) {
         self.works.settle();
         let timers = space.timers;
@@ -188,19 +188,19 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// The guardian ends the job of a dead process, and then tells of the death.
+    /// Ends the job of a dead process, as its guardian, which then reports the death.
     pub(super) fn end_job(&mut self) {
         self.works.end();
         self.told = true;
     }
 
-    /// Its process ends.
+    /// Ends its process.
     pub(super) fn crash(&mut self) {
         self.machine = None;
         self.works.crash();
     }
 
-    /// A process starts; it first ends what an earlier one has left.
+    /// Starts a process, which first ends the work of an earlier one.
     pub(super) fn start(&mut self, space: &Space, doings: &mut Doings<M::Message>) {
         self.works.start();
         self.told = false;
@@ -217,7 +217,7 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// One effect.
+    /// Performs one effect.
     pub(super) fn perform(&mut self, output: Output<M::Message, HardState>, doings: &mut Doings<M::Message>) {
         match output {
             Output::Persist(hard) => self.disk = hard,
@@ -234,7 +234,7 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// What the application is told, and what its work does then.
+    /// Records an event for the application, and its effect on the work.
     fn hear_event(&mut self, event: &Event, doings: &mut Doings<M::Message>) {
         doings.facts.extend(match *event {
             Event::Elected { term, .. } => Some(Fact::Elected { term, over_earlier_work: self.works.run() }),

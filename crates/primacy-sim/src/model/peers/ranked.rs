@@ -10,35 +10,37 @@ use super::space::{self, Timers};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{NOW, ticks};
 
-/// What is searched: how much of everything there may be. Times are in ticks.
+/// The bounds of a search. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// How many servers vote, three or four.
+    /// The number of servers that vote, three or four.
     pub voters: u8,
-    /// How many of them stand; the others only vote.
+    /// The number of them that campaign; the others only vote.
     pub candidates: u8,
     /// The highest ballot.
     pub ballots: u8,
-    /// How many messages to all, `Elect` and `Lead`, all servers together may send.
+    /// The number of broadcasts, `Elect` and `Lead`, that all servers together may send.
     pub rounds: u8,
-    /// How many ticks may pass; `None` for any number.
+    /// The number of ticks that may pass; `None` for any number.
     pub ticks: Option<u8>,
-    /// How often a process crashes, anywhere between two effects, and starts again with its disk.
+    /// The number of times that a process crashes, anywhere between two effects, and starts again with its
+    /// disk.
     pub crashes: u8,
-    /// How often an operator has a leader resign or transfer.
+    /// The number of times that an operator has a leader resign or transfer.
     pub resignations: u8,
-    /// Whether these are transfers too.
+    /// True if these are transfers too.
     pub transfers: bool,
-    /// How often a leader shows itself.
+    /// The time between heartbeats of a leader.
     pub heartbeat: u8,
-    /// How many of its messages may be missed.
+    /// The number of its heartbeats that may be missed.
     pub misses: u8,
-    /// How long claims are gathered. With nothing, a server may vote at any time, and enter the next round at any time.
+    /// The time for which claims are gathered. With zero, a server may vote at any time, and enter the next
+    /// round at any time.
     pub gathering: u8,
 }
 
 impl Space {
-    /// Nothing goes wrong but that messages are late or lost and processes are paused.
+    /// No faults but late or lost messages and paused processes.
     pub const CALM: Self = Self {
         voters: 3,
         candidates: 3,
@@ -53,7 +55,7 @@ impl Space {
         gathering: 0,
     };
 
-    /// The same, as it is said of all elections among peers.
+    /// The same as bounds of elections among peers.
     pub(in crate::model) const fn among_peers(self) -> space::Space {
         space::Space {
             safety: Safety::Fenced,
@@ -108,7 +110,7 @@ impl Machine for Ranked {
             Body::Vote { to: incarnation, ballot } => {
                 Some(Fact::Votes { term: ballot, candidate: Identity::new(to, incarnation) })
             }
-            // It may have voted for another whose claim had not come to those who chose it.
+            // It may have voted for another node whose claim had not reached its own voters.
             Body::Lead { number, .. } => Some(Fact::Leads { term: number.term, by_own_vote: false }),
             Body::Resigned { .. } => Some(Fact::Resigned),
             Body::LeadReply { number, promised, .. } if promised > number.term => Some(Fact::Refuses),
@@ -126,7 +128,7 @@ impl Machine for Ranked {
 
     fn is_refusal(message: &Message) -> bool {
         match message.body {
-            // Whoever is told so waits longer, and nothing else.
+            // It only makes the receiver wait longer.
             Body::Hears { .. } => true,
             Body::Elect { .. } | Body::Vote { .. } | Body::Lead { .. } => false,
             Body::LeadReply { .. } | Body::Resigned { .. } => false,

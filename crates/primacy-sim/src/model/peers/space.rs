@@ -2,49 +2,53 @@
 
 use primacy_core::election::quorum::Safety;
 
-/// What is searched: how much of everything there may be. Times are in ticks.
+/// The bounds of a search. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// What is promised.
+    /// The promised safety.
     pub safety: Safety,
-    /// How many nodes vote, three or four. With four, a majority is more than one vote beside one's own.
+    /// The number of nodes that vote, three or four. With four, a majority is more than one vote beside one's
+    /// own.
     pub voters: u8,
-    /// How many of them stand; the others only vote.
+    /// The number of them that campaign; the others only vote.
     pub candidates: u8,
     /// The highest term.
     pub terms: u8,
-    /// How many rounds of questions and heartbeats all nodes together may begin.
+    /// The number of rounds of questions and heartbeats that all nodes together may begin.
     pub rounds: u8,
-    /// How many ticks may pass; `None` for any number.
+    /// The number of ticks that may pass; `None` for any number.
     pub ticks: Option<u8>,
-    /// How often a process crashes, anywhere between two effects, and starts again with its disk.
+    /// The number of times that a process crashes, anywhere between two effects, and starts again with its
+    /// disk.
     pub crashes: u8,
-    /// How often an operator has a leader resign or transfer.
+    /// The number of times that an operator has a leader resign or transfer.
     pub resignations: u8,
-    /// Whether these are transfers too.
+    /// True if these are transfers too.
     pub transfers: bool,
-    /// How often a connection is closed, and made again.
+    /// The number of times that a connection is closed, and made again.
     pub closes: u8,
-    /// Each node has a guardian, which outlives it and tells of its death, and a job, which outlives it and not the
-    /// guardian. Without one the work ends with the process.
+    /// True if each node has a guardian, which outlives it and reports its death, and a job, which outlives
+    /// it and not the guardian. Without one the work ends with the process.
     pub guardians: bool,
-    /// How often a guardian dies.
+    /// The number of times that a guardian dies.
     pub guardian_deaths: u8,
-    /// How often the job of a leader ends by itself.
+    /// The number of times that the job of a leader ends by itself.
     pub job_exits: u8,
-    /// By how many ticks of its own each clock may move while one passes: from one to this many.
+    /// The maximum number of its own ticks by which a clock may move while one passes; at least one.
     pub rate_max: u8,
     /// The bound on drift that the nodes are configured with: one half of the clock's rate is 100 %.
     pub drift_percent: u32,
     /// The timers.
     pub timers: Timers,
-    /// For how many ticks the second candidate promises, if not for as long as the others.
+    /// The promise of the second candidate in ticks, if it differs from the others'.
     pub short_promise: Option<u8>,
-    /// For how many ticks a leader waits until it hands over to another nominee, and everybody until all stand; where one nominates.
+    /// The number of ticks that a leader waits until it hands over to another nominee, and all nodes until
+    /// all campaign; for elections with a nomination.
     pub patience: u8,
-    /// Whether an answer that says no to a candidate may ever come. Without, there is less to search.
+    /// True if refusals of a candidate may ever arrive. Without them, there is less to search.
     pub refusals: bool,
-    /// Whether candidates ask before they take a term. Without, more can happen, and there is less to search.
+    /// True if candidates ask for pre-votes before they take a term. Without, more can happen, and there is
+    /// less to search.
     pub pre_vote: bool,
 }
 
@@ -52,18 +56,18 @@ pub struct Space {
 /// waits: a wait of nothing and a late process are every wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Timers {
-    /// How often a leader shows itself.
+    /// The time between heartbeats of a leader.
     pub heartbeat: u8,
-    /// How many heartbeats may be missed.
+    /// The number of heartbeats that may be missed.
     pub misses: u8,
-    /// For how long an answer binds, or a leader under `safety = fenced` believes.
+    /// The time for which an answer binds, or a leader under `safety = fenced` believes.
     pub promise: u8,
-    /// How long a candidate waits for answers.
+    /// The time that a candidate waits for answers.
     pub round: u8,
 }
 
 impl Space {
-    /// Nothing goes wrong but that messages are late or lost and processes are paused.
+    /// No faults but late or lost messages and paused processes.
     pub const CALM: Self = Self {
         safety: Safety::Fenced,
         voters: 3,

@@ -1,4 +1,4 @@
-//! What happens, for people.
+//! The steps of a story as text for people.
 
 use primacy_core::election::quorum::HardState;
 use primacy_core::{Endpoint, Output, text};
@@ -24,7 +24,7 @@ pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> Stri
     }
 }
 
-/// What is done.
+/// An act.
 pub(super) fn act<M: Machine>(seat: u8, act: Act, item: Option<&Item<M::Message>>) -> String {
     let who = name(seat);
     match (act, item) {

@@ -1,8 +1,8 @@
-//! What was ever sent. Nothing of it is taken away: whatever was sent may come at any later moment, any number of times,
-//! or never. So loss, doubling, delay and reordering of every message are all in it, without a bound, and the states are
-//! fewer than with a count of copies.
+//! The set of all messages that were ever sent. None is removed: each may arrive at any later moment, any
+//! number of times, or never. So this covers loss, doubling, delay and reordering of every message, without a
+//! bound, and the states are fewer than with a count of copies.
 
-/// How many different messages there can be.
+/// The maximum number of different messages.
 const ROOM: usize = 64 * WORDS;
 const WORDS: usize = 16;
 

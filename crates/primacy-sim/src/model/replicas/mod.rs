@@ -1,19 +1,23 @@
-//! Three real replicas of a log, [`Replica`](primacy_core::metadata::replica::Replica), and what can happen to them: what I9 says, in every
-//! order of events.
+//! Three real replicas of a log, [`Replica`](primacy_core::metadata::replica::Replica), and their faults: I9
+//! in every order of events.
 //!
-//! The election is an oracle that knows one rule: a term has one leader. Any node may be told at any time that it leads in a term that nobody
-//! has led in, however far behind it is and whoever else leads; and nobody else need have heard of that term. A vote binds a voter to a term,
-//! and so makes it deaf to what was said before: nothing else comes of it than of messages that are late. So all that a real election may do is
-//! in it, and more. That real elections keep the one rule, and that nobody votes twice, is searched among [`peers`](super::peers).
+//! The election is an oracle that knows one rule: a term has one leader. Any node may be told at any time
+//! that it leads in a term without a leader, however far behind it is and whichever nodes lead in other
+//! terms; and no other node need have heard of that term. A vote binds a voter to a term, and so makes it
+//! deaf to earlier messages, which has the same effect as late messages. So this covers all behaviour of a
+//! real election, and more. That real elections keep the one rule, and that no node votes twice, is searched
+//! among [`peers`](super::peers).
 //!
-//! Whatever was said once may come at any time, any number of times, or never, as if all packets were kept for ever. No time passes; that an
-//! answer has not come in time may be found at any moment.
+//! A message that was sent may arrive at any time, any number of times, or never, as if all packets were kept
+//! for ever. No time passes; an answer may be found overdue at any moment.
 //!
-//! What a new process says comes only after it has connected, as over a mesh; when it does, nobody knows. What an earlier one of its node has
-//! said may come before that and after it: its connection is another one, and stays until it is read to its end.
+//! Messages of a new process arrive only after it has connected, as over a mesh, at an unknown time. Messages
+//! of an earlier process of its node may arrive before that and after it: they come over another connection,
+//! which stays until it is read to its end.
 //!
-//! A state is the nodes, what is under way between them, what was ever committed, and how much of each fault is left. All of these are
-//! numbers: the real machine is asked once for each of its states and each input, and its answer is kept.
+//! A state is the nodes, the messages under way, the committed records, and the number of faults that are
+//! left. All of these are numbers: the real machine is asked once for each of its states and each input, and
+//! its answer is kept.
 
 mod moves;
 mod node;
@@ -38,28 +42,29 @@ use super::interned::Interned;
 use super::mark::Marks;
 use super::search::{Found, Model};
 
-/// How many nodes are a majority.
+/// The size of a majority.
 const MAJORITY: usize = SEATS as usize / 2 + 1;
 
-/// The highest term of which a state has room.
+/// The highest term that fits into a state.
 const TERMS_MAX: usize = 4;
 
-/// All of it at one moment.
+/// The whole system at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     nodes: [u32; SEATS as usize],
-    /// What is under way.
+    /// The messages under way.
     wire: u32,
-    /// What was ever committed.
+    /// The records that were ever committed.
     known: u32,
-    /// Who was told to lead in each term: its seat, from 1.
+    /// The seat of the leader of each term, from 1.
     led: [u8; TERMS_MAX],
-    /// Of each node, which process of each other one has connected with it last; 0 if none has connected with this life of it.
+    /// For each node, the process of each other node that has connected with it last; 0 if none has connected
+    /// with its current process.
     connected: [[u8; SEATS as usize]; SEATS as usize],
     left: Left,
 }
 
-/// How much of each fault may still happen.
+/// The number of faults of each kind that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     records: u8,
@@ -70,13 +75,13 @@ struct Left {
     accepts: u8,
 }
 
-/// What was ever committed, as far as anybody knew.
+/// The records that were ever committed, as far as any node knew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
     all: Told,
     /// The last number.
     last: LeaderSequence,
-    /// What stands behind what, the first records of terms among them, of which the payloads say nothing.
+    /// The predecessor of each record, including the first records of terms, which the payloads do not show.
     order: Order,
 }
 
@@ -111,7 +116,7 @@ impl Replicas {
         self.moves.signs[state.nodes[usize::from(seat)] as usize]
     }
 
-    /// What may happen.
+    /// Plans the moves.
     fn plan(&self, state: &State, found: &mut Found<State>) -> Vec<Move> {
         let left = state.left;
         let mut moves = Vec::new();
@@ -124,7 +129,7 @@ impl Replicas {
         let term = state.led.iter().take_while(|&&seat| seat > 0).count() + 1;
         let may_lead = term <= usize::from(self.moves.space.terms);
         found.cut += u64::from(!may_lead);
-        // Nodes differ only in their names; so those that have not led yet are alike.
+        // Nodes differ only in their names, so nodes that have not led yet are alike.
         let news = state.led.iter().max().copied().unwrap_or(0);
         for seat in 0..SEATS {
             let sign = self.sign(state, seat);
@@ -139,7 +144,7 @@ impl Replicas {
                 moves.push(Move { seat, act: Act::Lead(term), left });
             }
             if sign.is_active {
-                // The first record of a term is none of them.
+                // The first record of a term does not count.
                 let room = sign.last.counter <= u64::from(self.moves.space.each);
                 match left.records.checked_sub(1).filter(|_| room) {
                     Some(records) => {
@@ -176,19 +181,19 @@ impl Replicas {
         (0..SEATS).filter(|&seat| self.sign(state, seat).is_recovering).count()
     }
 
-    /// Whether a majority is recovering, and so nobody can.
+    /// True if a majority is recovering, and so none of them can finish.
     fn stands_still(&self, state: &State) -> bool {
         self.recovering(state) >= MAJORITY
     }
 
-    /// Whether two have lost their logs at once, and nobody has accepted it.
+    /// True if two have lost their logs at once, and no operator has accepted the loss.
     fn is_without_a_majority(&self, state: &State) -> bool {
         let Space { durability, recovers, pairs, accepts, .. } = self.moves.space;
         let is_lost = state.left.pairs < pairs && state.left.accepts == accepts;
         is_lost && recovers && durability == Durability::Memory
     }
 
-    /// Two processes end at once.
+    /// Ends two processes at once.
     fn crash_in_pairs(&mut self, state: &State, found: &mut Found<State>) {
         let Some(pairs) = state.left.pairs.checked_sub(1) else { return };
         for spared in 0..SEATS {
@@ -251,7 +256,7 @@ impl Replicas {
         }
     }
 
-    /// Whether something comes of it for a leader that it hears a process after whose end another one of that node has begun.
+    /// True if a leader makes use of a message from a process whose successor has begun.
     fn is_of_the_dead(&self, state: &State, planned: Move, way: &Way) -> bool {
         let Act::Hear(item) = planned.act else { return false };
         let label = self.moves.labels[item as usize];
@@ -267,8 +272,9 @@ impl Replicas {
         lives.filter(|&(other, life)| other != seat && known[usize::from(other)] < life).collect()
     }
 
-    /// Whoever does not lead is connected at once. That loses nothing: a connection says something to those who lead alone, and one that
-    /// begins to lead later does so in a term in which no earlier process of another node has said anything.
+    /// Connects all processes that do not lead at once. That loses nothing: a connection sends a message to
+    /// leaders only, and a node that begins to lead later does so in a term in which no earlier process of
+    /// another node has sent anything.
     fn connect_followers(&mut self, state: &mut State) {
         for seat in 0..SEATS {
             if self.sign(state, seat).leads {
@@ -277,7 +283,7 @@ impl Replicas {
             for (other, life) in self.unconnected(state, seat) {
                 let place = usize::from(seat);
                 let ways = self.moves.ways(state.nodes[place], Act::Connected(other, life));
-                // Nothing is written for it.
+                // It writes nothing.
                 let Some(way) = ways.first() else { continue };
                 state.connected[place][usize::from(other)] = life;
                 state.nodes[place] = way.node;
@@ -286,7 +292,7 @@ impl Replicas {
         }
     }
 
-    /// What a node has applied against what was ever committed.
+    /// Checks the records that a node has applied against the committed ones.
     fn judge(&mut self, next: &mut State, seat: u8, marks: &mut Marks) -> Option<&'static str> {
         let sign = self.sign(next, seat);
         let known = self.known.value(next.known);
@@ -339,19 +345,20 @@ impl Replicas {
         None
     }
 
-    /// Whether a node has applied what stands up to a number, and its log passes over that.
+    /// True if a node has applied all records up to a number, and its log contains that number.
     fn has(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
         let replica = &self.moves.nodes.value(state.nodes[usize::from(seat)]).replica;
         self.holds(state, seat, number) && replica.applied() >= number
     }
 
-    /// Whether a node's log passes over a number.
+    /// True if a node's log contains a number.
     fn holds(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
         let log = self.moves.nodes.value(state.nodes[usize::from(seat)]).replica.log();
         number <= log.base() || log.position(number).is_some()
     }
 
-    /// What is under way, and what one node has said in addition, without what nobody will ever make use of.
+    /// Returns the messages under way with those that one node has sent, but without those that no node will
+    /// ever make use of.
     fn join(&mut self, state: &State, by: u8, sent: &[u32]) -> u32 {
         let before = Rc::clone(self.wires.value(state.wire));
         let mut wire = (*before).clone();
@@ -363,7 +370,7 @@ impl Replicas {
         let touches = |label: Label| label.from == by || label.to == by;
         let mut suspects: Vec<u32> =
             wire.iter().copied().filter(|&item| touches(self.moves.labels[item as usize])).collect();
-        // Answers are taken away first, and then those that would only be answered so again.
+        // Answers are removed first, and then the questions that would only be answered so again.
         suspects.sort_by_key(|&item| self.moves.labels[item as usize].to_life.is_none());
         for item in suspects {
             if self.is_void(state, item, &wire)
@@ -375,10 +382,10 @@ impl Replicas {
         if wire == *before { state.wire } else { self.wires.number(wire).0 }
     }
 
-    /// Whether nothing comes of a message, now and ever.
+    /// True if a message has no effect, now and ever.
     ///
-    /// That nothing comes of it now the machine says itself, so that a mistake in it is not hidden here: the node stays as it is, and at most
-    /// says again what is under way, or what is of no use either.
+    /// The machine itself shows that it has no effect now, so that a mistake in it is not hidden here: the
+    /// node stays as it is, and at most sends again what is under way, or what has no effect either.
     fn is_void(&mut self, state: &State, number: u32, wire: &[u32]) -> bool {
         let Some(said) = self.without_effect(state, number) else { return false };
         let is_idle =
@@ -386,7 +393,7 @@ impl Replicas {
         said.iter().all(|&said| wire.binary_search(&said).is_ok() || is_idle(self, said))
     }
 
-    /// What is said to a message, if nothing else comes of it, now and ever.
+    /// Returns the answers to a message, if it has no other effect, now and ever.
     fn without_effect(&mut self, state: &State, number: u32) -> Option<Vec<u32>> {
         let label = self.moves.labels[number as usize];
         if !self.is_settled(state, label) {
@@ -398,7 +405,7 @@ impl Replicas {
         (way.broken.is_none() && way.node == node).then(|| way.sent.clone())
     }
 
-    /// Whether what comes of a message does not change any more, if the machine is right.
+    /// True if the effect of a message does not change any more, if the machine is right.
     fn is_settled(&self, state: &State, label: Label) -> bool {
         let (to, from) = (self.sign(state, label.to), self.sign(state, label.from));
         let asks_no_more = from.life > label.from_life || from.bound > label.term;
@@ -408,14 +415,15 @@ impl Replicas {
         }
         let is_late = label.to_life.is_some_and(|life| to.life > life);
         let is_in_term = label.term == to.bound;
-        // What a process has taken and knows, it has for as long as it lives.
+        // A process keeps all records and knowledge that it has as long as it lives.
         let Left { crashes, pairs, disks, .. } = state.left;
         let keeps = (crashes == 0 && pairs == 0 && disks == 0) || !self.moves.space.late;
         match label.kind {
             Kind::Recover => from.life > label.from_life || !from.is_recovering,
             Kind::RecoverReply => is_late || !to.is_recovering,
             Kind::AnswersNew => is_past || is_late || (is_in_term && !to.is_catching_up),
-            // A leader that knows where a follower stands, and that it holds as much, learns nothing of it.
+            // A leader that knows the position of a follower, and that it holds as much, learns nothing from
+            // it.
             Kind::Answers { gap } => {
                 let is_known = !gap && state.left.resends == 0;
                 is_past || is_late || is_known || (is_in_term && !to.leads)
@@ -444,7 +452,7 @@ impl Replicas {
     }
 }
 
-/// Whether the process that has said it has connected with the one that it is for.
+/// True if the message's sender has connected with its receiver.
 fn may_come(state: &State, label: Label) -> bool {
     label.from_life <= state.connected[usize::from(label.to)][usize::from(label.from)]
 }

@@ -1,4 +1,4 @@
-//! What each act does to each node: the real machine is asked once, and its answer is kept.
+//! The effect of each act on each node: the real machine is asked once, and its answer is kept.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,20 +18,20 @@ use crate::model::interned::Interned;
 use crate::model::mark::Marks;
 use crate::model::now::NOW;
 
-/// What an act does to a node.
+/// The effect of an act on a node.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     /// The node then.
     pub(super) node: u32,
-    /// What it says.
+    /// The messages that it sends.
     pub(super) sent: Vec<u32>,
     pub(super) marks: Marks,
     pub(super) broken: Option<&'static str>,
-    /// Where its process ends meanwhile.
+    /// The point at which its process ends meanwhile.
     pub(super) cut: Option<Cut>,
 }
 
-/// What a node shows of itself.
+/// The properties of a node that the search needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sign {
     pub(super) life: u8,
@@ -45,39 +45,39 @@ pub(super) struct Sign {
     /// The last number of its log.
     pub(super) last: LeaderSequence,
     pub(super) committed: LeaderSequence,
-    /// What it has applied, where all of that is committed.
+    /// The number of its applied state, if all of that is committed.
     pub(super) current: Option<u32>,
     /// The records that it knows to be committed, as far as its log has them still.
     pub(super) order: u32,
 }
 
-/// What the search must know of a message.
+/// The properties of a message that the search needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) from: u8,
     pub(super) from_life: u8,
     pub(super) to: u8,
-    /// The process life that has asked, of an answer.
+    /// The process that has asked, of an answer.
     pub(super) to_life: Option<u8>,
     pub(super) term: Term,
     pub(super) kind: Kind,
 }
 
-/// What a message is about.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A leader asks how far others are, and the term binds them.
+    /// A leader asks for the positions of others, and the term binds them.
     Sync,
-    /// A leader tells what is new, up to this number.
+    /// A leader sends new records, up to this number.
     Append(LeaderSequence),
-    /// A new leader is answered.
+    /// The answer to a new leader.
     AnswersNew,
-    /// A leader is answered, and whether that there was a gap.
+    /// The answer to a leader, and whether it reports a gap.
     Answers {
         gap: bool,
     },
     Fetch,
-    /// Of a snapshot up to this number.
+    /// The offer of a snapshot up to this number.
     Offer(LeaderSequence),
     Part,
     PartReply(LeaderSequence),
@@ -114,7 +114,7 @@ impl Label {
     }
 }
 
-/// The nodes and messages of a space, each once, with what becomes of them.
+/// The nodes and messages of a space, each once, with the effects of acts on them.
 #[derive(Debug)]
 pub(super) struct Moves {
     pub(super) space: Space,
@@ -170,8 +170,9 @@ impl Moves {
         }
     }
 
-    /// Everything that may come of an act: as it should be, and with the process ending before or in the middle of each write. One
-    /// that ends elsewhere is like one that ends later and what it said meanwhile was lost.
+    /// Returns every way of an act: as it should go, and with the process ending before or in the middle of
+    /// each write. A process that ends elsewhere is like one that ends later and whose messages meanwhile
+    /// were lost.
     pub(super) fn ways(&mut self, node: u32, act: Act) -> Rc<[Way]> {
         let key = (node, code(act));
         if let Some(ways) = self.ways.get(&key) {
@@ -227,7 +228,7 @@ impl Moves {
         if let Act::Hear(item) = act { Some(Rc::clone(self.items.value(item))) } else { None }
     }
 
-    /// What is done, for people.
+    /// Returns an act and its effects as text for people.
     pub(super) fn told_of(&self, node: u32, act: Act, cut: Option<Cut>) -> Vec<String> {
         let before = self.nodes.value(node);
         let heard = self.heard(act);
@@ -241,7 +242,7 @@ impl Moves {
     }
 }
 
-/// What the machine does of an act, before anything of it is performed.
+/// Returns the node after an act, and its effects, before any of them is performed.
 fn asked(before: &Node, act: Act, heard: Option<&Item>, space: &Space) -> (Node, Vec<Effect>) {
     let mut after = before.clone();
     after.take(act, heard, space);
@@ -249,7 +250,7 @@ fn asked(before: &Node, act: Act, heard: Option<&Item>, space: &Space) -> (Node,
     (after, effects)
 }
 
-/// What a step of one node shows, and what of it must never be.
+/// Returns the marks of a step of one node, and the invariant that it breaks.
 fn judged(
     before: &Node,
     after: &Node,

@@ -15,13 +15,13 @@ use super::told::Told;
 use crate::model::mark::Marks;
 use crate::model::now::NOW;
 
-/// How many nodes there are.
+/// The number of nodes.
 pub(super) const SEATS: u8 = 3;
 
 /// The first process of each node.
 pub(super) const FIRST_LIFE: u8 = 1;
 
-/// For so long an answer is waited for. It is over when the search says so.
+/// The time to wait for an answer. It is over when the search says so.
 const RESEND_AFTER: Duration = Duration::from_nanos(1000);
 
 /// One node.
@@ -30,34 +30,35 @@ pub(super) struct Node {
     pub(super) seat: u8,
     /// Which of its processes this is, from [`FIRST_LIFE`].
     pub(super) life: u8,
-    /// The voters that are on its disk. The term there is always that to which the process is bound.
+    /// The voters on its disk. The term there is always that to which the process is bound.
     voters: Arc<Voters>,
     pub(super) disk: Stored,
-    /// That the log was lost is on its disk, beside the term. What is in memory is lost by every crash, and so needs no remark.
+    /// True if the loss of the log is recorded on its disk, beside the term. Logs in memory are lost by every
+    /// crash, and so need no record.
     log_lost: bool,
     pub(super) replica: Replica<Told>,
 }
 
-/// What happens to a node.
+/// An act on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Act {
     /// A message comes; its number.
     Hear(u32),
     /// It does what is due at once.
     Due,
-    /// An answer that is waited for has not come in time; which of those that are.
+    /// The answer at this place among those waited for is overdue.
     Late(u8),
-    /// A client wants something written.
+    /// A client proposes a write.
     Propose,
     /// It is told that it leads in this term.
     Lead(u8),
-    /// A new process of that node connects with it: its seat, and which life it is.
+    /// A new process of that node connects with it: its seat, and its number.
     Connected(u8, u8),
     /// Its process ends, and another one starts.
     Crash,
-    /// The same, and what it had of the log is not there any more.
+    /// The same, and its log is lost.
     LoseDisk,
-    /// An operator has it go on with what it has.
+    /// An operator has it go on with its log.
     Accept,
 }
 
@@ -70,19 +71,20 @@ pub(super) struct Item {
     pub(super) body: Body,
 }
 
-/// Where in its effects a process ends: so many of them have taken place, and so many records of the next one are kept.
+/// The point in its effects at which a process ends: the number of completed effects, and of records of the
+/// next one that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) effects: usize,
     pub(super) kept: usize,
 }
 
-/// What came of it, as others can see it.
+/// The visible results of an act.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doings {
     pub(super) sent: Vec<Item>,
     pub(super) marks: Marks,
-    /// What an effect itself has broken.
+    /// The invariant that an effect itself has broken.
     pub(super) broken: Option<&'static str>,
     /// The effects, for people.
     pub(super) told: Vec<String>,
@@ -124,25 +126,25 @@ impl Node {
         self.disk.records.last().map(|record| record.number).or(snapshot).unwrap_or_default()
     }
 
-    /// How many answers are waited for.
+    /// Returns the number of answers that are waited for.
     pub(super) fn waits(&self) -> u8 {
         let mut count = 0;
         self.replica.clone().visit_instants(&mut |_, at| count += u8::from(*at > NOW));
         count
     }
 
-    /// Does what is due at once, where nothing waits.
+    /// Performs due timeouts at once, where nothing is gathered.
     fn hurry(&mut self, space: &Space) {
         while !space.gathers && self.replica.deadline().is_some_and(|at| at <= NOW) {
             self.replica.on_timeout(NOW);
         }
     }
 
-    /// What the machine does of an act; what it wants done waits in it.
+    /// Hands an act to the machine; its effects wait in it.
     pub(super) fn take(&mut self, act: Act, heard: Option<&Item>, space: &Space) {
         match (act, heard) {
             (Act::Hear(_), Some(item)) => {
-                // Whoever says this leads: the term binds, and is on the disk before anything is said.
+                // Its sender leads: the term binds, and is on the disk before any answer is sent.
                 if item.body.leads() {
                     self.replica.bind(item.term);
                 }
@@ -184,13 +186,13 @@ impl Node {
         self.hurry(space);
     }
 
-    /// A new process, which knows whether its log is lost.
+    /// Starts a new process, which knows whether its log is lost.
     fn start_again(&mut self, space: &Space) {
         let lost = self.log_lost || space.durability == Durability::Memory;
         self.start_with(lost && space.recovers, space);
     }
 
-    /// A new process, with what is on the disk.
+    /// Starts a new process, with the contents of the disk.
     fn start_with(&mut self, log_lost: bool, space: &Space) {
         self.life += 1;
         let (me, bound, voters) = (self.me(), self.replica.bound(), Arc::clone(&self.voters));
@@ -198,13 +200,13 @@ impl Node {
         self.replica = replica.expect("what was written can be read");
     }
 
-    /// Performs what waits in the machine.
+    /// Performs all effects that wait in the machine.
     fn perform_all(&mut self, space: &Space) -> Doings {
         let effects = std::iter::from_fn(|| self.replica.poll()).collect();
         self.perform(effects, None, space)
     }
 
-    /// Performs what the machine wants done, up to where its process ends.
+    /// Performs effects, up to the point where the process ends.
     pub(super) fn perform(&mut self, effects: Vec<Effect>, cut: Option<Cut>, space: &Space) -> Doings {
         let mut doings = Doings::default();
         for (place, effect) in effects.into_iter().enumerate() {
@@ -251,7 +253,7 @@ impl Node {
         doings
     }
 
-    /// Writes to the disk of the log, of whose last number it is said that it never goes back.
+    /// Writes to the disk of the log, whose last number must never go back.
     fn write(&mut self, write: Write, kept: usize, doings: &mut Doings) {
         let last = self.stored();
         match write {
@@ -279,7 +281,7 @@ impl Node {
     }
 }
 
-/// Rounds are all alike, to those who are told and to those who are answered.
+/// Gives a message the newest round: rounds do not differ to receivers or to their answers.
 fn as_of_the_newest_round(mut body: Body) -> Body {
     if let Body::Append { round, .. } = &mut body {
         *round = ROUND;

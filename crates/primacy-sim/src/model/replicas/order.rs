@@ -1,13 +1,14 @@
-//! In which order committed records stand: what a log says of it beyond the payloads that come of it.
+//! The order of committed records: what a log shows of it beyond the payloads.
 
 use primacy_core::LeaderSequence;
 use primacy_core::metadata::log::Log;
 
-/// Committed records, each with the one right behind which it stands; the oldest of a log may be in its snapshot, and say nothing more.
+/// Committed records, each with its predecessor; the oldest of a log may be in its snapshot, and are then not
+/// listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Order(Vec<Place>);
 
-/// Where a record stands.
+/// A record and its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Place {
     number: LeaderSequence,
@@ -15,7 +16,7 @@ struct Place {
 }
 
 impl Order {
-    /// That of the records of a log up to the last one that is known to be committed.
+    /// The order of the records of a log up to the last one that is known to be committed.
     pub(super) fn of(log: &Log, committed: LeaderSequence) -> Self {
         let records = log.since(log.base(), usize::MAX).unwrap_or_default();
         let mut behind = log.base();
@@ -27,13 +28,14 @@ impl Order {
         Self(places)
     }
 
-    /// Whether both may be of one log: where one has a record, the other one has none or the same behind the same.
+    /// True if both may be of one log: where one has a record, the other one has none or the same behind the
+    /// same.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         let apart = |one: &Place, two: &Place| one.number <= two.behind || two.number <= one.behind;
         self.0.iter().all(|one| other.0.iter().all(|two| one == two || apart(one, two)))
     }
 
-    /// What either has.
+    /// Returns the union of both.
     pub(super) fn with(&self, other: &Self) -> Self {
         let mut places = [&*self.0, &*other.0].concat();
         places.sort_unstable();

@@ -2,44 +2,50 @@
 
 use primacy_core::metadata::replica::Durability;
 
-/// What is searched: how much of everything there may be.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// What it means that a node holds a record.
+    /// The durability of a record that a node holds.
     pub durability: Durability,
     /// The highest term.
     pub terms: u8,
-    /// How many payloads are to be written, in all terms together.
+    /// The number of payloads to be written, in all terms together.
     pub records: u8,
-    /// How many of them one leader writes.
+    /// The number of them that one leader writes.
     pub each: u8,
-    /// How often a process crashes, anywhere between two effects or in the middle of a write, and starts again.
+    /// The number of times that a process crashes, anywhere between two effects or in the middle of a write,
+    /// and starts again.
     pub crashes: u8,
-    /// Whether only those processes crash that have lost their log, and have not recovered.
+    /// True if only processes crash that have lost their log, and have not recovered.
     pub only_recovering: bool,
-    /// How often two processes crash at once. With their logs in memory that is more than is assumed.
+    /// The number of times that two processes crash at once. With logs in memory that breaks the assumptions.
     pub pairs: u8,
-    /// How often a process ends and another one starts without the log that was on its disk. It knows that its log is lost, until it
-    /// has written down that it is whole again.
+    /// The number of times that a process ends and another one starts without the log on its disk. It knows
+    /// that its log is lost, until it has written down that it is whole again.
     pub disks: u8,
-    /// How often something is said again because no answer has come in time.
+    /// The number of resends for want of an answer in time.
     pub resends: u8,
-    /// Whether what is to be sent and written waits for whatever else may come. Without, it is sent and written at once.
+    /// True if messages and writes wait to be gathered with later ones. Otherwise, they are sent and written
+    /// at once.
     pub gathers: bool,
-    /// Whether applied records stay in memory for those who are behind. Without, whoever is behind needs a snapshot.
+    /// True if applied records stay in memory for followers that are behind. Otherwise, such a follower needs
+    /// a snapshot.
     pub keeps: bool,
-    /// Whether what one process has taken may come again to the next one of its node, which has lost it.
+    /// True if a message that one process has taken may arrive again at the next one of its node, which has
+    /// lost it.
     pub late: bool,
-    /// How many nodes may be without their logs at a time, else. More than one of three is more than is assumed.
+    /// The number of nodes that may be without their logs at a time, otherwise. More than one of three breaks
+    /// the assumptions.
     pub lost: u8,
-    /// Whether a node that has lost its log knows it, and so recovers before it counts.
+    /// True if a node that has lost its log knows it, and so recovers before it counts.
     pub recovers: bool,
-    /// How often an operator has a node go on with what it has, after a majority has lost its logs at once.
+    /// The number of times that an operator has a node go on with its log, after a majority has lost its logs
+    /// at once.
     pub accepts: u8,
 }
 
 impl Space {
-    /// Nothing goes wrong but that messages are late, doubled or lost, and processes are paused.
+    /// No faults but late, doubled or lost messages and paused processes.
     pub const CALM: Self = Self {
         durability: Durability::Fsync,
         terms: 2,

@@ -1,4 +1,4 @@
-//! What is said, for people.
+//! Messages and acts as text for people.
 
 use primacy_core::LeaderSequence;
 use primacy_core::metadata::log::{Record, RecordBody};
@@ -6,7 +6,7 @@ use primacy_core::metadata::message::Body;
 
 use super::node::{Act, Item, name};
 
-/// What a message says.
+/// The contents of a message.
 pub(super) fn body(body: &Body) -> String {
     match body {
         Body::Sync => "sync".to_owned(),
@@ -56,7 +56,7 @@ fn numbers(records: &[Record]) -> String {
     records.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// What is done.
+/// An act.
 pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
     let who = name(seat);
     match (act, item) {

@@ -1,4 +1,5 @@
-//! The smallest state that shows what was applied: all payloads in their order, each with the number of its record.
+//! The smallest state that shows the applied records: all payloads in their order, each with the number of
+//! its record.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Replicated;
 use primacy_core::{Identity, LeaderSequence, Term};
 
-/// What was applied.
+/// The applied records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Told(pub(super) Vec<Entry>);
 
@@ -17,7 +18,7 @@ pub(super) struct Entry {
     pub(super) payload: u8,
 }
 
-/// How many bytes an entry has in a snapshot.
+/// The number of bytes of an entry in a snapshot.
 const LENGTH: usize = 3;
 
 impl Replicated for Told {

@@ -1,4 +1,4 @@
-//! What must never be, said of the tokens that were given and of the work that runs.
+//! Safety of the tokens that were given and of the work that runs.
 
 use primacy_core::Reason;
 
@@ -8,7 +8,7 @@ use super::{Contenders, State};
 use crate::model::mark::Marks;
 
 impl<K: Kept> Contenders<K> {
-    /// What is reached by what a node has done, and what is broken.
+    /// Returns the marks that a node's step reaches, and the invariant that it breaks.
     pub(super) fn judge(
         &self,
         next: &mut State,
@@ -20,7 +20,7 @@ impl<K: Kept> Contenders<K> {
         for fact in &doings.facts {
             marks.0 |= match *fact {
                 Fact::Elected(term) => {
-                    // Above all that were given before: so no term has two leaders, and tokens grow.
+                    // Above all tokens that were given before: so no term has two leaders, and tokens grow.
                     if term.0 <= next.given {
                         broken = broken.or(Some("I2"));
                     }
@@ -37,7 +37,8 @@ impl<K: Kept> Contenders<K> {
                 Fact::Deposed(Reason::SessionEnded) => Marks::SESSION_ENDED,
                 Fact::Deposed(_) => Marks::DEPOSED,
                 Fact::Released(token) => {
-                    // Whoever releases it: the work that it guards has drained.
+                    // The work that the released token guards must have drained, whichever process releases
+                    // it.
                     let holder = next.nodes.get(usize::from(next.given_to));
                     let is_its = token.is_some_and(|token| token.0 == next.given);
                     if is_its && holder.is_some_and(|&node| self.signs[node as usize].works) {

@@ -1,4 +1,5 @@
-//! What a store keeps for an election, and the machines of that election: all in which the two elections over a store differ.
+//! The state of a store for an election, and the machines of that election: all that differs between the two
+//! elections over a store.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -9,86 +10,86 @@ use primacy_core::{FencingToken, Identity, Protocol};
 
 use super::space::Space;
 
-/// What is kept. It is a value: all of the store at one moment.
+/// The state of a store. It is a value: all of the store at one moment.
 pub trait Kept: Clone + Debug + Eq + Hash {
-    /// What is said between a candidate and the store.
+    /// A message between a candidate and the store.
     type Message: Clone + Debug + Eq + Hash;
     /// A candidate.
     type Machine: Machine<Message = Self::Message>;
-    /// What a guardian does for its process, which is dead.
+    /// The errand of a guardian for its dead process.
     type Errand: Errand<Message = Self::Message>;
 
-    /// How many nanoseconds of the machines a tick is.
+    /// The number of the machines' nanoseconds in a tick.
     const TICK: u64;
 
-    /// At the beginning.
+    /// The state at the beginning.
     fn new(space: &Space) -> Self;
 
-    /// The machine of a process life. No two have the same seed.
+    /// Starts the machine of a process. No two have the same seed.
     fn machine(me: Identity, seed: u64, space: &Space) -> Self::Machine;
 
-    /// What the guardian of a dead process life sets out for.
+    /// Starts the errand of the guardian of a dead process.
     fn errand(dead: Identity, seed: u64, space: &Space) -> Self::Errand;
 
-    /// Serves a request, and answers it. `None` to what is none.
+    /// Serves a request, and answers it. Returns `None` for a message that is no request.
     fn serve(&mut self, request: &Self::Message, mood: Mood) -> Option<Self::Message>;
 
-    /// Somebody takes away by hand what is kept; `false` if there is nothing.
+    /// Deletes the state, as an operator by hand. Returns false if there is nothing to delete.
     fn delete(&mut self) -> bool;
 
-    /// What may happen to it without a request, each in words.
+    /// Returns the changes that may happen without a request, each in words.
     fn by_itself(&self) -> Vec<(Self, String)>;
 
-    /// Its clock moves on; `false` if it has none.
+    /// Moves its clock. Returns false if it has none.
     fn tick(&mut self, by: u8) -> bool;
 
-    /// Whether it is one of those requests that a search has a bound for.
+    /// True if a search bounds the number of such requests.
     fn is_bounded(request: &Self::Message) -> bool;
 
-    /// Whether it does more than to ask, so that it matters also when nobody waits for its answer.
+    /// True if it is more than a read, so that it matters also when no node waits for its answer.
     fn is_write(request: &Self::Message) -> bool;
 
-    /// Whether it lets go of a leadership, and of which one, if it says that.
+    /// Returns whether it releases a leadership, and its token, if the request names it.
     fn lets_go(request: &Self::Message) -> Option<Option<FencingToken>>;
 
     /// The number of a request or an answer.
     fn number(message: &mut Self::Message) -> Option<&mut RequestId>;
 
-    /// For people.
+    /// Returns a message as text for people.
     fn text(message: &Self::Message) -> String;
 }
 
 /// A candidate.
 pub trait Machine: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
-    /// Whether it leads.
+    /// True if it leads.
     fn leads(&self) -> bool;
 
     /// The numbers of the requests under way, of which there are at most two.
     fn under_way(&self) -> [Option<RequestId>; 2];
 
-    /// Gives them these.
+    /// Gives them these numbers.
     fn renumber(&mut self, numbers: [RequestId; 2]);
 }
 
-/// What a guardian does for a dead process.
+/// The errand of a guardian for a dead process.
 pub trait Errand: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
-    /// Whether it has ended, and if so, whether it has done what it went out for.
+    /// Returns whether it succeeded, once it has ended.
     fn ending(&self) -> Option<bool>;
 
     /// The number of the last request.
     fn last_request(&self) -> RequestId;
 
-    /// Gives it this one.
+    /// Gives it this number.
     fn renumber(&mut self, last: RequestId);
 }
 
-/// How the store meets a request.
+/// The response of the store to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// It does it, and says so.
+    /// It serves the request, and answers.
     Serves,
-    /// It does it, and says that nobody knows.
+    /// It serves the request, and answers that the outcome is unknown.
     DoneUnknown,
-    /// It does not, and says that nobody knows.
+    /// It does not serve the request, and answers that the outcome is unknown.
     NotDoneUnknown,
 }

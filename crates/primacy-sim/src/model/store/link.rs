@@ -1,20 +1,20 @@
-//! What is on the way between a node and the store.
+//! The messages on the way between a node and the store.
 
 use primacy_core::election::lease::RequestId;
 
 use super::kept::Kept;
 use super::node::{NUMBERS, UNWAITED};
 
-/// Who asks: a process, or the guardian of a dead one.
+/// The sender of a request: a process, or the guardian of a dead one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Asker {
-    /// The process of this life.
+    /// The process of this number.
     Life(u8),
-    /// The guardian of it.
+    /// The guardian of the process of this number.
     GuardianOf(u8),
 }
 
-/// What is on the way between a node and the store, the oldest first.
+/// The messages on the way between a node and the store, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Link<M> {
     pub(super) requests: Vec<(Asker, M)>,
@@ -22,14 +22,14 @@ pub(super) struct Link<M> {
 }
 
 impl<M> Default for Link<M> {
-    /// Nothing is.
+    /// No messages.
     fn default() -> Self {
         Self { requests: Vec::new(), replies: Vec::new() }
     }
 }
 
 impl<M> Link<M> {
-    /// A request leaves; the oldest is lost where there are too many.
+    /// Adds a request; the oldest is lost where there are too many.
     pub(super) fn ask(&mut self, who: Asker, request: M, most: u8) {
         self.requests.push((who, request));
         if self.requests.len() > usize::from(most) {
@@ -37,7 +37,7 @@ impl<M> Link<M> {
         }
     }
 
-    /// An answer leaves.
+    /// Adds an answer; the oldest is lost where there are too many.
     pub(super) fn answer(&mut self, who: Asker, reply: M, most: u8) {
         self.replies.push((who, reply));
         if self.replies.len() > usize::from(most) {
@@ -45,7 +45,7 @@ impl<M> Link<M> {
         }
     }
 
-    /// Of one asker's requests, those under way get the numbers that these always have, and all earlier ones are alike: nobody
+    /// Gives one asker's requests under way their fixed numbers, and makes all earlier ones alike: no process
     /// waits for their answers. A write among them may still land.
     pub(super) fn renumber<K: Kept<Message = M>>(
         &mut self,
@@ -56,7 +56,8 @@ impl<M> Link<M> {
         let all = self.requests.iter_mut().chain(&mut self.replies);
         for (_, message) in all.filter(|(asker, _)| *asker == who) {
             if let Some(number) = K::number(message) {
-                // Nobody has ever waited for this one: an errand that begins has asked nothing yet, and an earlier one may have.
+                // No process has ever waited for this one: an errand that begins has asked nothing yet, and
+                // an earlier one may have.
                 let waited_for =
                     |under_way: &Option<RequestId>| *under_way == Some(*number) && *number != UNWAITED;
                 let place = under_way.iter().position(waited_for);
@@ -71,7 +72,7 @@ impl<M> Link<M> {
         }
     }
 
-    /// The answers to the lives before this one are heard by nobody, nor are their questions.
+    /// Forgets the answers to earlier processes, and their questions, which no process hears.
     pub(super) fn forget_lives_before<K: Kept<Message = M>>(&mut self, starts: u8) {
         let lives = |asker: &Asker| match asker {
             Asker::Life(life) | Asker::GuardianOf(life) => *life >= starts,

@@ -1,8 +1,8 @@
-//! Elections over a store: the real machines, and the errands of guardians, around what the store keeps: a
+//! Elections over a store: the real machines, and the errands of guardians, around the state of the store: a
 //! [`Record`] for `lease`, a [`Queue`] for `session`.
 //!
-//! A state is the nodes, what is kept, what is on the way between each node and the store, the tokens that were given, and how
-//! much of each fault is left.
+//! A state is the nodes, the state of the store, the messages between each node and the store, the tokens
+//! given, and the number of faults that are left.
 
 mod judge;
 mod kept;
@@ -31,7 +31,7 @@ use super::now::NOW;
 use super::search::{Found, Model};
 use super::work::Guardian;
 
-/// All of it at one moment.
+/// The whole system at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     nodes: [u32; SEATS as usize],
@@ -44,7 +44,7 @@ pub struct State {
     left: Left,
 }
 
-/// How much of each fault may still happen.
+/// The number of faults of each kind that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     writes: u8,
@@ -56,7 +56,7 @@ struct Left {
     job_exits: u8,
 }
 
-/// What can happen.
+/// A step, before it is taken.
 #[derive(Clone, Debug)]
 enum Move<M> {
     Node(Act<M>, Left),
@@ -66,14 +66,14 @@ enum Move<M> {
     Serve(usize, Mood, Left),
 }
 
-/// What an act comes to.
+/// The result of an act.
 #[derive(Debug)]
 struct Outcome<M> {
     node: u32,
     doings: Doings<M>,
 }
 
-/// What can be asked of a node without looking into it.
+/// The properties of a node that the plan needs.
 #[derive(Clone, Copy, Debug)]
 struct Sign {
     up: bool,
@@ -152,7 +152,7 @@ impl<K: Kept> Contenders<K> {
         outcome
     }
 
-    /// What may happen to one node, or at the store to what is on the way from it.
+    /// Plans the moves of one node, and those of the store with its requests.
     fn plan(&self, state: &State, seat: usize) -> Vec<Move<K::Message>> {
         let (left, sign) = (state.left, self.signs[state.nodes[seat] as usize]);
         let link = self.links.value(state.links[seat]);
@@ -237,7 +237,7 @@ impl<K: Kept> Contenders<K> {
         link.forget_lives_before::<K>(self.nodes.value(outcome.node).starts);
         next.links[seat] = self.links.number(link).0;
         let (reached, broken) = self.judge(&mut next, seat, &outcome.doings);
-        // What breaks an invariant is told even where it leads out of the bounds.
+        // A violation is reported even where it leads out of the bounds.
         if within || broken.is_some() {
             found.push(next, reached.0, broken);
         } else {
@@ -245,7 +245,7 @@ impl<K: Kept> Contenders<K> {
         }
     }
 
-    /// Time passes for all at once, and for a store that has a clock.
+    /// Lets time pass for all nodes at once, and for a store that has a clock.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
         let rates = u32::from(self.space.rate_max);
         let candidates = self.space.candidates;

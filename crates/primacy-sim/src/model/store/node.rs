@@ -13,7 +13,7 @@ use super::space::Space;
 use crate::model::now::{NOW, ticks};
 use crate::model::work::{Guardian, Works};
 
-/// The numbers that the requests under way always have, and that of all others.
+/// The fixed numbers of the requests under way, and the number of all others.
 pub(super) const NUMBERS: [RequestId; 2] = [RequestId(1), RequestId(2)];
 pub(super) const UNWAITED: RequestId = RequestId(0);
 pub(super) const SEATS: u8 = 3;
@@ -24,12 +24,12 @@ pub(super) struct Node<K: Kept> {
     pub(super) seat: u8,
     pub(super) starts: u8,
     pub(super) machine: Option<K::Machine>,
-    /// What its guardian does for the last process, which is dead.
+    /// The errand of its guardian for the last process, which is dead.
     pub(super) errand: Option<K::Errand>,
     pub(super) works: Works,
 }
 
-/// What happens to a node by itself.
+/// An act on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Act<M> {
     Hear(Asker, Box<M>),
@@ -46,37 +46,37 @@ pub(super) enum Act<M> {
     GuardianDies,
 }
 
-/// What came of it.
+/// The results of an act.
 #[derive(Clone, Debug)]
 pub(super) struct Doings<M> {
     pub(super) asked: Vec<(Asker, M)>,
     pub(super) facts: Vec<Fact>,
     pub(super) broken: Option<&'static str>,
     pub(super) told: Vec<String>,
-    /// The numbers that an asker's requests under way had, before they got those that they always have.
+    /// The numbers that an asker's requests under way had, before they got their fixed ones.
     pub(super) renumbered: Vec<(Asker, [Option<RequestId>; 2])>,
 }
 
 impl<M> Default for Doings<M> {
-    /// Nothing.
+    /// No results.
     fn default() -> Self {
         let (asked, facts, told, renumbered) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { asked, facts, broken: None, told, renumbered }
     }
 }
 
-/// What the judge and the counters must know.
+/// A fact for the judge and the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     Elected(Term),
     Renewed,
     Deposed(Reason),
-    /// The token of the leadership that is let go of, where that is said.
+    /// The token of the released leadership, where the request names it.
     Released(Option<FencingToken>),
     /// Its job ends by itself.
     JobExited,
     Violation,
-    /// What the guardian went out for is done: it has let go for the dead.
+    /// The guardian's errand has succeeded: it has released the lead of the dead process.
     ErrandDone,
 }
 
@@ -93,7 +93,7 @@ impl<K: Kept> Node<K> {
         Identity::new(name(self.seat), Incarnation { count: u64::from(self.starts), nonce: 0 })
     }
 
-    /// An act, as it goes.
+    /// Performs an act.
     pub(super) fn act(&mut self, act: &Act<K::Message>, space: &Space, doings: &mut Doings<K::Message>) {
         let life = Asker::Life(self.starts);
         match act {
@@ -164,7 +164,7 @@ impl<K: Kept> Node<K> {
     fn ask(&mut self, asker: Asker, message: K::Message, doings: &mut Doings<K::Message>) {
         if let Some(token) = K::lets_go(&message) {
             doings.facts.push(Fact::Released(token));
-            // Who lets go of a leadership lets go of what guarded the earlier ones, too.
+            // A node that releases a leadership also releases the guards of the earlier ones.
             if self.works.run() {
                 doings.broken = doings.broken.or(Some("I8"));
             }
@@ -184,7 +184,7 @@ impl<K: Kept> Node<K> {
         }
     }
 
-    /// What has passed is all alike, as far as it is, and so are the numbers of requests.
+    /// Makes all past instants alike, as far as they are, and also the numbers of requests.
     pub(super) fn settle(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
         self.works.settle();
         let drift = Drift::from_ppm(space.drift_percent * 10_000);
@@ -216,12 +216,12 @@ impl<K: Kept> Node<K> {
         self.machine = None;
         self.works.crash();
         if self.works.guardian == Guardian::Absent {
-            // One that stays away is no other than one that is late with everything.
+            // A process that stays away is no different from one that is late with everything.
             self.start(space, doings);
         }
     }
 
-    /// A process starts; it first ends what an earlier one has left.
+    /// Starts a process, which first ends the work of an earlier one.
     pub(super) fn start(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
         self.works.start();
         self.errand = None;

@@ -12,8 +12,8 @@ use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{self, NOW};
 use crate::sessions::refusal;
 
-/// So many ticks, each of three nanoseconds: a session is kept alive when a third of it has passed, and the shortest one here has
-/// two ticks.
+/// This many ticks, each of three nanoseconds: a session is kept alive when a third of it has passed, and the
+/// shortest one here has two ticks.
 fn ticks(count: u8) -> Duration {
     now::ticks(count).times(Queue::TICK)
 }
@@ -23,7 +23,7 @@ fn ticks(count: u8) -> Duration {
 pub struct Queue {
     sessions: Vec<Life>,
     entries: Vec<(SessionId, Entry)>,
-    /// How many sessions were begun.
+    /// The number of sessions that were begun.
     begun: u8,
     /// The token of the last entry.
     token: u64,
@@ -34,7 +34,7 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Life {
     session: SessionId,
-    /// After how many ticks of the store's clock it may be ended. It may be ended at any later time.
+    /// The number of ticks of the store's clock after which it may be ended, at any later time.
     left: u8,
 }
 
@@ -192,7 +192,8 @@ impl Kept for Queue {
             Message::Stand { .. } | Message::Leave { .. } | Message::End { .. } | Message::Evict { .. } => {
                 true
             }
-            // A session that nobody knows of stands for nothing, and one that is kept alive too late is one that ends late.
+            // A session that no process knows of has no effect, and one that is kept alive too late is one
+            // that ends late.
             Message::Begin { .. } | Message::KeepAlive { .. } | Message::First { .. } => false,
             Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::StandReply { .. } => false,
             Message::LeaveReply { .. } | Message::EndReply { .. } | Message::FirstReply { .. } => false,

@@ -14,12 +14,12 @@ use crate::model::now::{NOW, ticks};
 /// The token for a first record: above all that a search can count up to, each time when the record is gone.
 const FIRST_TOKENS: u64 = 100;
 
-/// The record, and how often it was written.
+/// The record, and the number of writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     content: Option<Content>,
     version: u64,
-    /// How often it was deleted.
+    /// The number of deletions.
     deletions: u8,
 }
 

@@ -1,4 +1,4 @@
-//! What happens, for people.
+//! The steps of a story as text for people.
 
 use primacy_core::{Output, text};
 
@@ -17,7 +17,7 @@ pub(super) fn effect<K: Kept>(output: &Output<K::Message, ()>) -> String {
     }
 }
 
-/// What is done.
+/// An act.
 pub(super) fn act<K: Kept>(seat: u8, act: &Act<K::Message>) -> String {
     let who = name(seat);
     match act {
@@ -35,7 +35,7 @@ pub(super) fn act<K: Kept>(seat: u8, act: &Act<K::Message>) -> String {
     }
 }
 
-/// What the store does.
+/// The store's service of a request.
 pub(super) fn served<K: Kept>(seat: u8, request: &K::Message, how: &str) -> String {
     format!("the store takes from {}: {}{how}", name(seat), K::text(request))
 }
