@@ -1,4 +1,4 @@
-//! What the laws need to know of a store.
+//! The interface that the laws need of a store.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ pub trait Harness: Send + Sync {
     /// The store's name, for the report.
     fn name(&self) -> String;
 
-    /// What the store claims beyond what every store must do.
+    /// The claims of the store beyond what every store must do.
     fn capabilities(&self) -> Capabilities;
 
-    /// How late the store says that its [`changed`](Register::changed) is at most.
+    /// The bound that the store states for the delay of its [`changed`](Register::changed).
     fn change_bound(&self) -> Duration;
 
-    /// How long a law waits for something that must come, before it is taken not to come.
+    /// The time that a law waits for something that must come, before it is taken not to come.
     fn patience(&self) -> Duration {
         // Far longer than anything takes that works.
         Duration::from_secs(60)
@@ -59,7 +59,7 @@ pub trait Harness: Send + Sync {
     }
 }
 
-/// What a store may claim, and what a law may need.
+/// The claims of a store, and the needs of a law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Processes share a record.

@@ -1,4 +1,5 @@
-//! What several rivals have done to one record, when, and whether a single record could have answered so.
+//! The requests of several rivals to one record, with their times, and the check whether a single record could have
+//! answered so.
 //!
 //! Rivals may be processes of their own, which print a line for each operation. [`check`] puts the lines together to
 //! requests, and has them judged by [`register_model`].
@@ -13,7 +14,7 @@ use crate::register_model::{self, Action, Reply};
 /// One request of a rival, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked.
+    /// The rival that asked.
     pub rival: u64,
     /// Right before it was asked for: nanoseconds of the clock that all processes of the machine share.
     pub start: u64,
@@ -21,11 +22,11 @@ pub struct Operation {
     pub end: u64,
     /// The token that was read, or was to be written; 0 where there was no record.
     pub token: u64,
-    /// What it was.
+    /// The request or its outcome.
     pub kind: Kind,
 }
 
-/// What was asked for, and what came of it. Versions are hexadecimal.
+/// A request, or its outcome. Versions are hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A read.
@@ -97,7 +98,7 @@ impl FromStr for Operation {
     }
 }
 
-/// What a rival writes: its token, and its name.
+/// The value that a rival writes: its token, and its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Written {
     token: u64,
@@ -112,11 +113,11 @@ impl fmt::Debug for Written {
 
 type Asked = register_model::Asked<Written, String>;
 
-/// Whether one record, asked one request at a time, can have given these answers. The operations of each rival are in
-/// the order in which it noted them.
+/// Checks that one record, asked one request at a time, can have given these answers. The operations of each rival are
+/// in the order in which it noted them.
 ///
 /// # Errors
-/// What cannot have been, or that it is not known; for people.
+/// The answer that cannot have been, or that it is not known; for people.
 pub fn check(history: &[Operation]) -> Result<Effort, String> {
     register_model::judge(&requests(history)?)
 }
@@ -134,7 +135,7 @@ fn requests(history: &[Operation]) -> Result<Vec<Asked>, String> {
                 continue;
             }
             Kind::Begun { .. } => {
-                // One that was not answered is of unknown outcome.
+                // A write that was not answered is of unknown outcome.
                 let unanswered = begun.insert(rival, operation);
                 requests.extend(unanswered.map(|before| write(before, before.start, Answer::Unknown)));
                 continue;

@@ -7,7 +7,7 @@
 //!
 //! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
 //!
-//! What callers saw while they were at it together is judged by [`linearizability`], which knows nothing of stores.
+//! The answers to concurrent callers are judged by [`linearizability`], which knows nothing of stores.
 
 pub mod elections;
 pub mod harness;
@@ -50,7 +50,7 @@ pub fn not_run(why: &str) {
     assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "it is required to be there: {why}");
 }
 
-/// What became of a law.
+/// The outcome of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The store keeps it.

@@ -1,5 +1,5 @@
-//! Whether what callers were told of one thing could have come from that thing asked one request at a time, each
-//! request taking effect at one moment between its call and its answer (Herlihy and Wing 1990).
+//! Whether the answers of one thing to its callers could have come from that thing asked one request at a time, each request taking effect
+//! at one moment between its call and its answer (Herlihy and Wing 1990).
 //!
 //! Intuition: walk along the clock, and keep every state that the thing can be in, each with the requests under way
 //! that have taken effect by then. A call adds nothing but a possibility. At an answer, its request must have taken
@@ -28,28 +28,28 @@ pub use explanation::Explanation;
 pub use history::{Answer, Request};
 use history::{Event, events};
 
-/// How many steps of the model a decision may take, where nothing else is asked for: seconds of work, not minutes.
+/// The default budget: the most steps of the model that a decision may take; seconds of work, not minutes.
 pub const BUDGET: u64 = 2_000_000;
 
-/// What the thing is, asked one request at a time.
+/// The sequential specification of the thing: its behaviour when asked one request at a time.
 pub trait Model {
-    /// What separates things of one kind that do not touch each other; `()` if there is only one.
+    /// The key that separates things of one kind that do not touch each other; `()` if there is only one.
     type Key: Ord + Clone + Debug;
-    /// What the thing remembers.
+    /// The state of the thing.
     type State: Clone + Eq + Hash;
-    /// What can be asked of it.
+    /// A request to it.
     type Action;
-    /// What it can answer.
+    /// An answer of it.
     type Reply;
 
     /// Which thing is asked. A history is judged for each by itself, which is as good and far less work.
     fn key(&self, action: &Self::Action) -> Self::Key;
 
-    /// What the thing remembers before the first request.
+    /// The state before the first request.
     fn initial(&self) -> Self::State;
 
-    /// What it remembers after a request, if in this state it can have given this reply. Without a reply: what it
-    /// remembers after a request of which nobody knows the outcome has taken effect; `None` if it has none here.
+    /// The state after a request, if in this state the thing can have given this reply. Without a reply: the state after a request of
+    /// unknown outcome has taken effect; `None` if it has no effect here.
     fn step(
         &self,
         state: &Self::State,
@@ -57,17 +57,17 @@ pub trait Model {
         reply: Option<&Self::Reply>,
     ) -> Option<Self::State>;
 
-    /// What was asked and answered, for people.
+    /// Describes a request and its answer, for people.
     fn describe(&self, action: &Self::Action, answer: &Answer<Self::Reply>) -> String;
 
-    /// What is remembered, for people.
+    /// Describes a state, for people.
     fn describe_state(&self, state: &Self::State) -> String;
 }
 
 /// A request to such a thing.
 pub type Asked<M> = Request<<M as Model>::Action, <M as Model>::Reply>;
 
-/// What was found.
+/// The result of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that explains every answer.
@@ -78,10 +78,10 @@ pub enum Verdict {
     Undecided(Effort),
 }
 
-/// What a decision took.
+/// The cost of a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// How often the model was asked.
+    /// The number of questions to the model.
     pub steps: u64,
     /// The largest number of possibilities that were kept at a time.
     pub possibilities: usize,
@@ -91,7 +91,7 @@ impl Verdict {
     /// `Ok` if there is an order, and only then.
     ///
     /// # Errors
-    /// What nothing explains, or that it is not known; for people.
+    /// The answer that nothing explains, or that it is not known; for people.
     pub fn ordered(self) -> Result<Effort, String> {
         match self {
             Self::Ordered(effort) => Ok(effort),
@@ -114,7 +114,7 @@ pub fn check<M: Model>(model: &M, history: &[Asked<M>]) -> Verdict {
 pub fn check_within<M: Model>(model: &M, history: &[Asked<M>], budget: u64) -> Verdict {
     let mut parts: BTreeMap<M::Key, Vec<&Asked<M>>> = BTreeMap::new();
     for request in history {
-        // What surely had no effect can stand anywhere in the order, and tells nothing.
+        // A request that surely had no effect can be anywhere in the order, and shows nothing.
         if !matches!(request.answer, Answer::Failed) {
             parts.entry(model.key(&request.action)).or_default().push(request);
         }
@@ -200,7 +200,7 @@ impl<M: Model> Search<'_, M> {
         matches!(self.requests[number].answer, Answer::Known(_))
     }
 
-    /// What is possible after the answer to this request.
+    /// The possibilities after the answer to this request.
     fn answer(
         &mut self,
         before: &HashSet<Possibility<M::State>>,

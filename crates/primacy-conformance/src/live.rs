@@ -28,13 +28,13 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 /// system's: `python/bin` and `npm/node_modules/.bin` below it.
 pub const DIRECTORY_VARIABLE: &str = "PRIMACY_LIVE_DIR";
 
-/// Where servers stand that are on nobody's `PATH`.
+/// The directories of servers that are not on a user's `PATH`.
 const ELSEWHERE: &[&str] = &["/usr/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin"];
 
-/// How long a server may take to answer for the first time. Far longer than any does on a machine that is not busy.
+/// The longest time for a server's first answer. Far longer than any takes on a machine that is not busy.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often it is asked.
+/// The interval between two attempts.
 const START_POLL: Duration = Duration::from_millis(20);
 
 /// A directory of its own below the temporary one, which is removed at the end.
@@ -79,12 +79,12 @@ impl Drop for Ground {
     }
 }
 
-/// The ports that servers of tests get: below those that the kernel gives to connections, one of which could take a port in the
-/// moment before its server does.
+/// The ports of servers of tests: below the ephemeral ports of the kernel, one of which could take a port in the moment before its server
+/// does.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
 
-/// A port that nobody listens on, and that this process has given to nobody. Somebody may listen there before it is used; whoever
-/// starts a server there learns it from the server.
+/// A port that is free, and that this process has given out only once. Another process may listen there before it is used; then the start
+/// of the server fails.
 ///
 /// # Panics
 /// If the loopback interface has none.
@@ -102,7 +102,8 @@ pub fn free_port() -> u16 {
     tried.find(is_free).expect("a port of the loopback interface")
 }
 
-/// This program of tests once more, with nothing to do but the test of this name in a module, which is told by `module_path!`.
+/// The command that runs this test program once more, with nothing to do but the test of this name in a module, which is named by
+/// `module_path!`.
 ///
 /// # Panics
 /// If the module is that of the program.
@@ -114,10 +115,10 @@ pub fn only_test(module: &str, name: &str) -> Command {
     command
 }
 
-/// Where the program `name` is.
+/// The path of the program `name`.
 ///
 /// # Errors
-/// What is missing, for the report: then its store is not run.
+/// The program that is missing, for the report: then its store is not run.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let installed = std::env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from).into_iter();
     let installed = installed.flat_map(|live| [live.join("python/bin"), live.join("npm/node_modules/.bin")]);
@@ -139,7 +140,7 @@ fn run_python(python: &Path, lines: &str, arguments: &[&str]) {
     assert!(ran.status.success(), "{lines}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// The directories that a path with one `*` stands for, the last one first: that of the highest version.
+/// The directories that a path with one `*` matches, the last one first: that of the highest version.
 fn expand(place: &str) -> Vec<PathBuf> {
     let Some((before, after)) = place.split_once("/*/") else { return vec![place.into()] };
     let entries = std::fs::read_dir(before).into_iter().flatten().flatten();
@@ -201,8 +202,8 @@ impl Server {
         self.child.id()
     }
 
-    /// Sends it a signal. After SIGSTOP it stands still: a thread that runs on another processor takes its time to stop, and
-    /// answers one more request until then.
+    /// Sends it a signal. After SIGSTOP it has stopped: a thread that runs on another processor takes its time to stop, and answers one
+    /// more request until then.
     ///
     /// # Panics
     /// If it is gone.

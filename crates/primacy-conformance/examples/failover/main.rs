@@ -16,10 +16,10 @@ use serde_json::Value;
 use crate::server::Server;
 use crate::table::Row;
 
-/// How often something is done that takes milliseconds, unless it is said.
+/// The default number of trials of a case that takes milliseconds.
 const ROUNDS: u32 = 20;
 
-/// How often something is done that takes as long as a lease, or a session.
+/// The number of trials of a case that takes as long as a lease, or a session.
 const LONG_ROUNDS: u32 = 3;
 
 /// Has the URL of the store, which may have a password.
@@ -45,7 +45,7 @@ const STORES: &[&str] = &[
 
 /// One way in which a leader goes.
 struct Case {
-    /// What happens, for people.
+    /// The event, for people.
     what: &'static str,
     args: &'static [&'static str],
     is_long: bool,
@@ -53,7 +53,7 @@ struct Case {
     strikes_the_store: bool,
 }
 
-/// What is done to each store.
+/// The cases that are measured over each store.
 const CASES: &[Case] = &[
     Case {
         what: "the holder resigns",
@@ -87,7 +87,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// What is asked for.
+/// The command line, parsed.
 struct Wish {
     /// The command, as users build it.
     program: PathBuf,
@@ -132,7 +132,7 @@ impl Wish {
     }
 }
 
-/// Whether the store, as it stands in the table, is called so.
+/// True if the store is called `name`; `store` is its name in the table.
 fn is_of(store: &str, name: &str) -> bool {
     store.split(|c: char| !c.is_alphanumeric()).next() == Some(name)
 }

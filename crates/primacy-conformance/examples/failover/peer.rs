@@ -15,13 +15,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::server::Server;
 use crate::table::Row;
 
-/// How often a session of theirs is waited out, which takes up to a minute each time.
+/// The number of rounds in which a tool's session runs out, which takes up to a minute each time.
 const SILENT_ROUNDS: u32 = 2;
 
-/// How often they end in order, at most: each round starts two programs.
+/// The most rounds in which they end in order: each round starts two programs.
 const ORDERLY_ROUNDS: u32 = 10;
 
-/// How long one that stands behind another has to enter the queue.
+/// The time that a tool waiting behind another has to enter the queue.
 const ENTERS: Duration = Duration::from_secs(1);
 
 /// Until when one must lead: `etcdctl elect` has sessions of a minute.
@@ -33,7 +33,7 @@ const KAZOO_TIMEOUT: &str = "10";
 /// As long as Primacy's, with the renewal and the retry of client-go in proportion.
 const KUBERNETES_TIMES: [&str; 3] = ["10", "7", "2"];
 
-/// How a tool's process ends.
+/// The way in which a tool's process ends.
 #[derive(Clone, Copy)]
 enum End {
     Killed,
@@ -44,14 +44,14 @@ enum End {
 /// A process of a tool.
 struct Stranger {
     child: Child,
-    /// What it says, and when.
+    /// Its lines of output with their times.
     lines: mpsc::Receiver<(Instant, String)>,
 }
 
-/// What the tools of a store took; nothing where nobody has one.
+/// Measures the other tools for a store; returns no rows where there is none.
 ///
 /// # Errors
-/// What is missing, or does not lead.
+/// The tool that is missing, or does not lead.
 pub(crate) async fn measure(store: &'static str, server: &Server, rounds: u32) -> Result<Vec<Row>, String> {
     let orderly = rounds.min(ORDERLY_ROUNDS);
     match server {

@@ -14,7 +14,7 @@ use primacy_conformance::live::postgres::{Pair, Postgres};
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
 
-/// How often it is looked whether the store's leader was killed, or there is another one.
+/// The interval between two checks whether the store's leader was killed, or there is another one.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A store, as it runs here.
@@ -34,10 +34,10 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// Starts the one of this name.
+    /// Starts the store of this name.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub(crate) async fn start(store: &str) -> Result<Self, String> {
         Ok(match store {
             "sqlite" => Self::Sqlite(Ground::new("sqlite")),

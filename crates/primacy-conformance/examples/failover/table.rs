@@ -1,4 +1,4 @@
-//! What was measured, as a table for people, and its place on the page.
+//! The measurements, as a table for people, and its place on the page.
 
 use std::fmt;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// What the bench has printed; `None` if it is not that.
+    /// Reads a row from the bench's output; `None` if it is not that.
     pub(crate) fn of(store: &'static str, what: &str, told: &Value) -> Option<Self> {
         let trials = usize::try_from(told["trials"].as_u64()?).ok()?;
         let goal = &told["goal"];
@@ -58,7 +58,7 @@ impl Row {
         })
     }
 
-    /// What another tool took; at least once.
+    /// A row of another tool's times; `None` if there are none.
     pub(crate) fn of_peer(store: &'static str, what: String, took: &[Duration]) -> Option<Self> {
         let mut sorted = took.to_vec();
         sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! One node of a live election: it does what it is told, and tells what it sees. Within this process, or in one of its own
-//! that is told by lines and tells by lines.
+//! One node of a live election: it carries out orders, and reports what it sees. It runs within this process, or in a process of its own
+//! that reads orders and prints reports line by line.
 
 use std::fmt;
 use std::future::pending;
@@ -10,10 +10,10 @@ use std::str::FromStr;
 use primacy::{CampaignError, Change, Elector, Leadership, clock};
 use tokio::sync::mpsc;
 
-/// What each line of a candidate's process begins with.
+/// The prefix of each line of a candidate's process.
 pub(crate) const LINE: &str = "primacy-candidate ";
 
-/// What a node is told.
+/// An order to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Campaign,
@@ -37,14 +37,14 @@ impl Wish {
     }
 }
 
-/// What a node tells, and when that was on the clock that leases are counted on.
+/// A report of a node, with its time on the clock that leases are counted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) at: u64,
     pub(crate) news: News,
 }
 
-/// What is new.
+/// An event that a node reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Elected { term: u64, token: u64, until: u64 },
@@ -103,18 +103,18 @@ struct Candidate<F> {
     lead: Option<Leadership>,
     /// The token that it was given last.
     token: u64,
-    /// The end of the lead that was told last.
+    /// The end of the lead that was reported last.
     until: u64,
     tell: F,
 }
 
-/// What a lead does by itself.
+/// An event of a lead that no order caused.
 enum Turn {
     Renewed(u64),
     Ended,
 }
 
-/// Does what it is told until nobody tells it anything any more; then it leaves in order.
+/// Carries out orders until the sender is gone; then it leaves in order.
 pub(crate) async fn stand(
     elector: Elector,
     mut wishes: mpsc::UnboundedReceiver<Wish>,
@@ -124,7 +124,7 @@ pub(crate) async fn stand(
     let mut node = Candidate { elector, campaign: None, lead: None, token: 0, until: 0, tell };
     loop {
         tokio::select! {
-            // What it was told to do comes before what happens to it: whoever orders it counts on that.
+            // An order comes before the next event: its sender counts on that.
             biased;
             wish = wishes.recv() => match wish {
                 Some(wish) => node.fulfil(wish),
@@ -214,7 +214,7 @@ impl<F: FnMut(Told) + Send> Candidate<F> {
     }
 }
 
-/// What a candidate's process does: reads what it is told, a word a line, and prints what it tells.
+/// Runs a candidate's process: reads orders, a word a line, and prints reports.
 pub(crate) async fn stand_as_process(elector: Elector) {
     let (sender, wishes) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

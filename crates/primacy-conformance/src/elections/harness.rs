@@ -1,14 +1,14 @@
-//! What the laws need to know of an election, and what they see of it.
+//! The interface between the laws and an election: what they need of it, and what they see of it.
 
 use std::pin::Pin;
 use std::time::Duration;
 
-/// How many nodes there are: `a`, `b` and `c`, by their numbers 0 to 2.
+/// The number of nodes: `a`, `b` and `c`, by their numbers 0 to 2.
 pub const NODES: usize = 3;
 /// Their names.
 pub const NAMES: [&str; NODES] = ["a", "b", "c"];
 
-/// What an arm does in its own time. It may hold what cannot be sent to another thread.
+/// A future of an arm, which takes the arm's own time. It may hold what cannot be sent to another thread.
 pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// An election under the laws: three nodes, and what can be done to them.
@@ -27,7 +27,7 @@ pub trait ElectionHarness {
         Ok(())
     }
 
-    /// Begins anew, with an election of this name of which nobody has heard, and no node started.
+    /// Begins anew, with an election of this name that is new, and no node started.
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()>;
 
     /// Does something to a node.
@@ -36,16 +36,16 @@ pub trait ElectionHarness {
     /// The next thing that is seen, in order; `None` if nothing has been seen for the time of [`patience`](Self::patience).
     fn next(&mut self) -> Waiting<'_, Option<Seen>>;
 
-    /// What time it is on the clock by which things are seen, in nanoseconds.
+    /// The time on the clock by which things are seen, in nanoseconds.
     fn now(&self) -> u64;
 
-    /// How long a law waits for something that must come: far longer than anything takes that works.
+    /// The time that a law waits for something that must come: far longer than anything takes that works.
     fn patience(&self) -> Duration;
 
-    /// How long a change of leader may take, by what is documented, at this pace.
+    /// The documented bounds of a change of leader, at this pace.
     fn bounds(&self) -> Bounds;
 
-    /// What the arm itself has seen that must never be, beside what it shows.
+    /// The violations that the arm itself has seen, beside what it shows.
     fn breaches(&self) -> Vec<String> {
         Vec::new()
     }
@@ -58,34 +58,34 @@ pub trait ElectionHarness {
     }
 }
 
-/// What not every arm can do.
+/// An ability that not every arm has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Stop a node as SIGSTOP does, and let it go on.
     Pause,
-    /// Keep a node from hearing and being heard, without a word to anybody.
+    /// Keep a node from hearing and being heard, without notice to other nodes.
     Silence,
     /// Let clocks run at other rates.
     Drift,
 }
 
-/// How long leases are.
+/// The length of the leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// So short that a law can wait for one to run out.
     Quick,
-    /// So long that what comes soon does not come from one that has run out.
+    /// So long that what comes soon does not come from a lease that has run out.
     Patient,
 }
 
-/// What a law does to a node.
+/// An order of a law to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Its process starts, and watches; it does not campaign.
     Start,
-    /// It stands, until it is elected or [`Cancel`](Self::Cancel) is said.
+    /// It campaigns, until it is elected or ordered to [`Cancel`](Self::Cancel).
     Campaign,
-    /// It stands no more; if it is elected at that very moment, it gives up the lead.
+    /// It campaigns no more; if it is elected at that very moment, it gives up the lead.
     Cancel,
     /// It gives up the lead in order.
     Resign,
@@ -116,11 +116,11 @@ pub struct Seen {
     pub at: u64,
     /// At which node.
     pub node: usize,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// What can be seen of a node.
+/// An event of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It leads, and believes so until `until` if it hears nothing more.
@@ -141,24 +141,24 @@ pub enum What {
     Ended,
     /// It looked whether it may act as the leader.
     Checked {
-        /// What it found.
+        /// The result.
         may_act: bool,
     },
     /// The resource has answered a write.
     Wrote {
-        /// What it was written with.
+        /// The token of the write.
         token: u64,
-        /// What the resource said.
+        /// The answer of the resource.
         is_accepted: bool,
     },
-    /// It has learned who leads.
+    /// It has learned of the leader.
     Saw {
-        /// The number of the leadership; `None` if nobody leads.
+        /// The number of the leadership; `None` if there is no leader.
         term: Option<u64>,
     },
 }
 
-/// How long a change of leader may take.
+/// The bounds of a change of leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// From the moment when the leader acts no more, having given up the lead, until another leads.

@@ -22,7 +22,7 @@ pub struct InProcess {
     listener: Listener,
 }
 
-/// What one run of a law is about.
+/// The setting of one run of a law.
 #[derive(Clone, Debug)]
 struct Set {
     election: String,

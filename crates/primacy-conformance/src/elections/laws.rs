@@ -8,7 +8,7 @@ use super::stage::{Stage, Win};
 pub struct Law {
     /// Its name, which is the promise.
     pub name: &'static str,
-    /// What an arm must be able to do for it to be asked.
+    /// The abilities that an arm needs to be held to it.
     pub needs: &'static [Need],
     run: for<'a> fn(&'a mut dyn ElectionHarness) -> Waiting<'a, ()>,
 }
@@ -52,7 +52,7 @@ pub const LAWS: [Law; 9] = [
     law!(observers_see_every_term_in_order, Patient, []),
 ];
 
-/// However many stand at once, one leads, and each next one leads only after it.
+/// However many nodes campaign at once, one leads, and each next leader leads only after it.
 pub async fn of_many_rivals_exactly_one_leads(stage: &mut Stage<'_>) {
     stage.all(Order::Campaign).await;
     let mut leader = stage.elected("the first election", |_| true).await;
@@ -66,7 +66,7 @@ pub async fn of_many_rivals_exactly_one_leads(stage: &mut Stage<'_>) {
     }
 }
 
-/// Gives up the lead to whoever of the others wins it, and campaigns again.
+/// Gives up the lead to another node, whichever wins it, and campaigns again.
 async fn hand_over(stage: &mut Stage<'_>, from: Win) -> Win {
     stage.order(from.node, Order::Resign).await;
     let next = stage.elected("the next election", |node| node != from.node).await;
@@ -98,7 +98,7 @@ pub async fn two_holders_never_overlap_under_drift(stage: &mut Stage<'_>) {
     let mut leader = stage.elected("the first election", |_| true).await;
     for _ in 0..6 {
         stage.order(leader.node, Order::SlowestClock).await;
-        // One renewal by that clock, so that the lease is one that it has measured.
+        // One renewal by that clock, so that the lease is one that the clock has measured.
         let renewed =
             |seen: &super::Seen| seen.node == leader.node && matches!(seen.what, What::Renewed { .. });
         stage.until("a renewal", renewed).await;
@@ -139,13 +139,13 @@ pub async fn the_fence_refuses_its_late_write(stage: &mut Stage<'_>) {
     assert!(stage.write(next.node).await, "and it still leads");
 }
 
-/// Where the lead is given up in order, nobody waits for anything to run out: the next one leads after as many round trips
-/// as its page says.
+/// Where the lead is given up in order, no node waits for anything to run out: the next one leads after as many round trips as its page
+/// says.
 pub async fn release_hands_over_within_its_documented_round_trips(stage: &mut Stage<'_>) {
     stage.all(Order::Campaign).await;
     let mut leader = stage.elected("the first election", |_| true).await;
     let bound = stage.harness().bounds().release;
-    // Whoever has just given up the lead lets others go first; so there is always one left that has not.
+    // A node that has just given up the lead lets others go first; so there is always one left that has not.
     for _ in 1..NODES {
         stage.order(leader.node, Order::Resign).await;
         let released_at = stage.ended(leader.node).await;
@@ -168,7 +168,7 @@ pub async fn expiry_hands_over_within_the_documented_bound(stage: &mut Stage<'_>
     stage.order(leader.node, Order::Heal).await;
 }
 
-/// Who has stopped to stand is not elected, does not keep others from being elected, and can campaign again.
+/// A node that has stopped campaigning is not elected, does not keep others from being elected, and can campaign again.
 pub async fn cancelling_campaign_leaves_nothing_behind(stage: &mut Stage<'_>) {
     let [leading, cancelled, third] = [0, 1, 2];
     stage.order(leading, Order::Campaign).await;
@@ -194,7 +194,7 @@ pub async fn cancelling_campaign_leaves_nothing_behind(stage: &mut Stage<'_>) {
     stage.elected("the election of one that campaigns again", |node| node == cancelled).await;
 }
 
-/// Whoever watches learns of every leader, in the order of their terms, and of none twice.
+/// An observer learns of every leader, in the order of their terms, and of none twice.
 pub async fn observers_see_every_term_in_order(stage: &mut Stage<'_>) {
     stage.all(Order::Campaign).await;
     let mut leader = stage.elected("the first election", |_| true).await;

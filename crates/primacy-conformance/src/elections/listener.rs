@@ -1,4 +1,4 @@
-//! What all live arms share: who listens to the nodes, and shows what they write to the resource.
+//! The listener that all live arms share: it collects the nodes' reports, and shows their writes to the resource.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::candidate::{News, Told};
 use super::harness::{Seen, What};
 use crate::stalls::Stalls;
 
-/// How long is waited for something that must come: far longer than anything takes that works.
+/// The time to wait for something that must come: far longer than anything takes that works.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Listens to the nodes of one arm.
@@ -18,21 +18,21 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 pub(super) struct Listener {
     news: mpsc::UnboundedReceiver<(Life, Told)>,
     tell: mpsc::UnboundedSender<(Life, Told)>,
-    /// How many lives of nodes there have been.
+    /// The number of incarnations of nodes so far.
     lives: u64,
     resource: Fence,
     stalls: Stalls,
 }
 
-/// One life of a node.
+/// One incarnation of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
     node: usize,
-    /// Counted from 1; 0 for what is told of a node after its end.
+    /// Counted from 1; 0 for what is reported of a node after its end.
     number: u64,
 }
 
-/// Tells what one life of a node has to tell.
+/// Reports the events of one incarnation of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Teller {
     life: Life,
@@ -40,7 +40,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// At the end of a law nobody listens, and then it is lost.
+    /// Sends a report. At the end of a law the receiver is gone, and then it is lost.
     pub(super) fn tell(&self, told: Told) {
         let _ = self.tell.send((self.life, told));
     }
@@ -52,27 +52,27 @@ impl Listener {
         Self { news, tell, lives: 0, resource: Fence::default(), stalls: Stalls::watch() }
     }
 
-    /// For the next law: with another resource, and nothing of what was told so far.
+    /// Begins the next law: with another resource, and without the reports so far.
     pub(super) fn begin(&mut self) {
         self.resource = Fence::default();
         (self.tell, self.news) = mpsc::unbounded_channel();
     }
 
-    /// A new life of this node, and who tells of it.
+    /// Makes a new incarnation of this node, and its reporter.
     pub(super) fn new_life(&mut self, node: usize) -> (Life, Teller) {
         self.lives += 1;
         let life = Life { node, number: self.lives };
         (life, Teller { life, tell: self.tell.clone() })
     }
 
-    /// Nothing of this life acts after this; and what it told before it was stopped, and nobody has looked at, is of the
-    /// past.
+    /// Reports the end of an incarnation: nothing of it acts after this; and its reports that were not read before it was stopped are of
+    /// the past.
     pub(super) fn tell_end(&self, life: Life) {
         let teller = Teller { life: Life { number: 0, ..life }, tell: self.tell.clone() };
         teller.tell(Told { at: clock::now().as_nanos(), news: News::Ended });
     }
 
-    /// The next news of a life that is the current one of its node; `None` if none comes.
+    /// The next report of an incarnation that is the current one of its node; `None` if none comes.
     pub(super) async fn next(&mut self, current: impl Fn(usize) -> Option<Life>) -> Option<Seen> {
         loop {
             let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
@@ -82,12 +82,12 @@ impl Listener {
         }
     }
 
-    /// How long the machine has let others wait since then.
+    /// The time since then for which the machine has kept others waiting.
     pub(super) fn stalled_since(&self, start: u64) -> Duration {
         self.stalls.in_the_latest(Duration::from_nanos(clock::now().as_nanos().saturating_sub(start)))
     }
 
-    /// What is seen in what a node tells; a write is shown to the resource.
+    /// Turns a node's report into an event; a write is shown to the resource.
     fn see(&mut self, node: usize, told: Told) -> Seen {
         let what = match told.news {
             News::Elected { term, token, until } => What::Elected { term, token, until },

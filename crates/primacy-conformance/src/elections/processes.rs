@@ -17,13 +17,13 @@ use super::listener::{Life, Listener, PATIENCE};
 use super::venue::{Attention, Entry, Place, Server, Venue};
 use crate::Outcome;
 
-/// What a candidate's process is told in its environment: how to enter.
+/// The environment variable that tells a candidate's process how to enter.
 const ENTRY_VARIABLE: &str = "PRIMACY_TEST_CANDIDATE";
 
-/// How long a store may take to answer while a process is stopped, before that process is taken to stand in its way.
+/// The longest time for a store to answer while a process is stopped, before that process is taken to block it.
 const IN_THE_WAY: Duration = Duration::from_millis(300);
 
-/// The same of a server, which makes more of it than a file does.
+/// The same of a server, which needs more time than a file does.
 const IN_THE_WAY_OF_A_SERVER: Duration = Duration::from_secs(1);
 
 /// Three processes.
@@ -47,7 +47,7 @@ struct Node {
     wishes: ChildStdin,
 }
 
-/// What a candidate's process does; nothing in a process that was not told to be one.
+/// Runs a candidate's process; does nothing in a process that is not to be one.
 pub async fn stand_if_told() {
     let Ok(told) = std::env::var(ENTRY_VARIABLE) else { return };
     let entry = Entry::from_told(&told).expect("how to enter");
@@ -100,7 +100,7 @@ impl Processes {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let told = line.strip_prefix(candidate::LINE).and_then(|told| told.parse().ok());
-                // It goes on when nobody listens any more: a pipe that nobody reads would hold the process up.
+                // It goes on when the receiver is gone: a pipe that is not read would hold the process up.
                 told.into_iter().for_each(|told| teller.tell(told));
             }
         });
@@ -120,8 +120,8 @@ impl Processes {
         kill_process(Pid::from_child(&node.process), signal).expect("a process can be signalled");
     }
 
-    /// Stops a process at a moment when it does not stand in the way of all others, as one does that is stopped in the
-    /// middle of a write: then nobody is elected, which the pages of the stores say.
+    /// Stops a process at a moment when it does not block all others, as a process does that is stopped in the middle
+    /// of a write: then no node is elected, which the pages of the stores say.
     async fn pause(&self, number: usize) {
         let began = std::time::Instant::now();
         loop {

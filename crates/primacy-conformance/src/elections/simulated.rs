@@ -18,16 +18,16 @@ use primacy_sim::world::{Conditions, World};
 
 use super::harness::{Bounds, ElectionHarness, NAMES, NODES, Need, Order, Pace, Seen, Waiting, What};
 
-/// How long a packet takes.
+/// The time that a packet takes.
 const DELAY: Duration = Duration::from_millis(10);
 /// There and back.
 const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// How long a write to a disk takes.
+/// The time that a write to a disk takes.
 const DISK: Duration = Duration::from_millis(5);
-/// How far clocks differ at most: more than by default, so that a mistake about it does not hide behind the time that an
+/// The most by which the rates of clocks differ: more than by default, so that a mistake about it does not hide behind the time that an
 /// election takes.
 const DRIFT_PPM: u32 = 100_000;
-/// How much time of the world may pass without anything that is seen.
+/// The time of the world that may pass without anything that is seen.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// An election in the simulator's world.
@@ -44,11 +44,11 @@ pub struct SimulatedElection<A: Algorithm> {
     seen: VecDeque<Seen>,
     /// Writes on their way to the resource: by whom, and with which token.
     writes: VecDeque<(usize, u64)>,
-    /// What the resource had accepted and refused when it was last looked at.
+    /// The numbers of writes that the resource had accepted and refused when it was last looked at.
     answers: (u64, u64),
 }
 
-/// What was last seen of a node.
+/// The state of a node when it was last looked at.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     /// Which leadership of the world it believes to have, and until when.
@@ -189,7 +189,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         let is_same = before.map(|(ordinal, _)| ordinal) == lead.map(|(ordinal, _)| ordinal);
         if before.is_some() && !is_same {
             self.see(node, What::Ended);
-            // Whoever has lost the lead campaigns again only when it is told to.
+            // A node that has lost the lead campaigns again only when it is ordered to.
             self.world.give(Seat(node), Input::Command(Command::Withdraw));
         }
         let Some((_, until)) = lead else { return };

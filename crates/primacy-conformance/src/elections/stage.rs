@@ -1,4 +1,4 @@
-//! What a law does and sees while it runs, and the judgement that is passed on all of it.
+//! A run of a law: its orders, what it sees, and the judgement of all of it.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ struct Belief {
 }
 
 impl<'a> Stage<'a> {
-    /// Begins an election of which nobody has heard, and starts all its nodes.
+    /// Begins an election that is new, and starts all its nodes.
     pub async fn new(harness: &'a mut dyn ElectionHarness, election: &str, pace: Pace) -> Self {
         harness.begin(election, pace).await;
         let mut stage = Self { harness, seen: Vec::new() };
@@ -78,7 +78,7 @@ impl<'a> Stage<'a> {
         panic!("waited in vain for {what}; seen:\n{}", self.story());
     }
 
-    /// Waits until somebody whom `may` allows is elected. Elections of others are seen on the way.
+    /// Waits until a node that `may` allows is elected. Elections of others are seen on the way.
     pub async fn elected(&mut self, what: &str, mut may: impl FnMut(usize) -> bool) -> Win {
         let is_it = |seen: &Seen| matches!(seen.what, What::Elected { .. }) && may(seen.node);
         let seen = self.until(what, is_it).await;
@@ -122,7 +122,7 @@ impl<'a> Stage<'a> {
         );
     }
 
-    /// What is promised of every run: no two have led at a time, and tokens have grown.
+    /// Checks the promises of every run: no two have led at a time, and tokens have grown.
     ///
     /// # Panics
     /// If that was broken.
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         beliefs
     }
 
-    /// What was seen, for people; of renewals in a row the last.
+    /// The events, for people; of renewals in a row the last.
     fn story(&self) -> String {
         let is_renewal = |seen: &Seen| matches!(seen.what, What::Renewed { .. });
         let is_repeated = |(place, seen): &(usize, &Seen)| {

@@ -23,7 +23,7 @@ pub enum Venue {
     Store(String),
     /// In a store that is a server.
     Server(Server),
-    /// Among peers on this machine's loopback, who keep what they must in this directory.
+    /// Among peers on this machine's loopback, which keep their state in this directory.
     Peers(PathBuf),
 }
 
@@ -34,10 +34,10 @@ pub struct Server {
     pub url: String,
     /// The shortest lease that it gives, if that is not shorter than what the laws ask for.
     pub lease_min: Duration,
-    /// How much later than the lease it may notice that a silent holder's time is over, by its page; nothing where the others count
+    /// The time after the lease within which it notices that a silent holder's time is over, by its page; zero where the other nodes count
     /// that time themselves.
     pub expires_late: Duration,
-    /// How it treats whoever is stopped in the middle of a request.
+    /// The way in which it treats a client that is stopped in the middle of a request.
     pub attention: Attention,
 }
 
@@ -49,16 +49,16 @@ impl Server {
     }
 }
 
-/// To whom a server listens.
+/// The clients to which a server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// To all at once: a process that is stopped at any moment stands in nobody's way.
+    /// All at once: a process that is stopped at any moment blocks no other.
     All,
-    /// To one at a time, for as long as that one takes to say what it wants.
+    /// One at a time, for as long as that client takes to send its request.
     One,
 }
 
-/// What one node must know to enter an election.
+/// The parameters with which one node enters an election.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) election: String,
@@ -87,8 +87,7 @@ impl Venue {
         }
     }
 
-    /// A place for an election of which nobody has heard. In a store it has its first record, so that nobody waits for a
-    /// holder that there may have been.
+    /// A place for a new election. In a store it has its first record, so that no node waits for a holder that there may have been.
     pub(crate) async fn place(&self, election: &str, pace: Pace) -> Place {
         if let Self::Store(url) | Self::Server(Server { url, .. }) = self {
             primacy::init(url, election, self.lease(pace)).await.expect("a new record");
@@ -99,7 +98,7 @@ impl Venue {
         }
     }
 
-    /// What the pages of the elections say of a change of leader, where each request may take as long as it may.
+    /// The bounds of a change of leader that the pages of the elections state, where each request takes its longest time.
     pub(crate) fn bounds(&self, pace: Pace) -> Bounds {
         let venue = match self {
             Self::Store(_) | Self::Server(_) => config::Venue::Store,
@@ -110,7 +109,7 @@ impl Venue {
         match self {
             Self::Store(_) => over_a_store(&timers, lease),
             Self::Server(server) => over_a_store(&timers, lease + server.expires_late),
-            // Three rounds, and a random wait before them where nobody was told anything.
+            // Three rounds, and a random wait before them where no notice was sent.
             Self::Peers(_) => {
                 let release = 3 * timers.answer_timeout;
                 Bounds { release, expiry: lease + timers.random_wait_max + release }
@@ -125,7 +124,7 @@ fn over_a_store(timers: &Timers, expiry: Duration) -> Bounds {
     Bounds { release, expiry: expiry + release }
 }
 
-/// Three names with ports that nobody listens on.
+/// Three names with free ports.
 fn free_peers() -> String {
     NAMES.map(|name| format!("{name}=127.0.0.1:{}", free_port())).join(",")
 }

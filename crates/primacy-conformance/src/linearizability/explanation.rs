@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Answer, Asked, Model};
 
-/// How many of the states that were possible are shown.
+/// The number of possible states that are shown.
 const STATES_MAX: usize = 6;
 
 /// The shortest prefix that cannot be ordered: with all that was called before its last answer, and with every request
@@ -15,15 +15,15 @@ pub struct Explanation {
     pub key: String,
     /// Up to when there was only one possibility and nothing under way but requests of unknown outcome.
     pub settled_at: u64,
-    /// What was remembered at that time.
+    /// The state at that time.
     pub settled: String,
-    /// What was asked since, or is of unknown outcome, in the order of the calls.
+    /// The requests that were called since, or are of unknown outcome, in the order of the calls.
     pub lines: Vec<String>,
     /// Every state that was possible before the answer; not more than a few of them.
     pub possible: Vec<String>,
     /// The answer that nothing explains.
     pub last: String,
-    /// How many requests the prefix has in all.
+    /// The number of requests in the prefix.
     pub requests: usize,
 }
 

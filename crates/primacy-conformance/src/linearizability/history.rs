@@ -1,40 +1,40 @@
-//! What callers asked, when, and what they were told.
+//! The requests of callers with their times and answers.
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<A, R> {
-    /// Who asked; for people.
+    /// The caller, for people.
     pub caller: u64,
     /// Right before it was asked for. All times are of one clock, in nanoseconds; which one does not matter.
     pub start: u64,
     /// Right after it was answered. Without meaning where the answer is [`Answer::Unknown`].
     pub end: u64,
-    /// What was asked for.
+    /// The request.
     pub action: A,
-    /// What the caller may believe.
+    /// The belief that the answer allows.
     pub answer: Answer<R>,
 }
 
-/// What a caller may believe of a request.
+/// The belief that a caller may have of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<R> {
-    /// It was done, and this was said.
+    /// It was done, with this reply.
     Known(R),
     /// It may take effect at any time after its call, or never.
     Unknown,
-    /// It surely has no effect, and nothing was said of the thing.
+    /// It surely has no effect, and nothing is known of the thing.
     Failed,
 }
 
-/// What happens along the clock; requests by their numbers.
+/// An event along the clock; requests by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Call(usize),
     Answer(usize),
 }
 
-/// All that happens, in order. Of what has the same time calls come first: only what ended *before* something else
-/// began must stand before it.
+/// All events, in order. Of events at the same time calls come first: only a request that ended *before* another one
+/// began must come before it.
 pub(super) fn events<A, R>(requests: &[&Request<A, R>]) -> Vec<Event> {
     let mut events = Vec::new();
     for (number, request) in requests.iter().enumerate() {

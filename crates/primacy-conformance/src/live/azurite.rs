@@ -8,7 +8,7 @@ use super::{Ground, Server, free_port, program, run_python};
 /// The container that is there.
 pub const CONTAINER: &str = "primacy";
 
-/// Azurite's account, with the key that stands in its documentation and is no secret.
+/// Azurite's account, with the key that is in its documentation and is no secret.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 /// Another one of the same form.
@@ -35,7 +35,7 @@ impl Azurite {
     /// Starts it, with a container.
     ///
     /// # Errors
-    /// What is missing, for the report.
+    /// The program that is missing, for the report.
     pub async fn start() -> Result<Self, String> {
         program("azurite-blob")?;
         // It brings the interpreter in whose directory the client is.

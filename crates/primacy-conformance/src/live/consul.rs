@@ -1,4 +1,4 @@
-//! A stand-in for an agent of Consul's: `stand-ins/consul.py`. A real one is in no package registry.
+//! A fake of a Consul agent: `stand-ins/consul.py`. A real one is in no package registry.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::{Ground, START_PATIENCE, START_POLL, Server, free_port, program};
 
-/// How long an answer to a test may take.
+/// The longest time for an answer to a test.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// The stand-in, and what is asked of it beside the store under test.
+/// The fake, and the tests' own requests to it beside the store under test.
 #[derive(Debug)]
 pub struct Consul {
     server: Server,
@@ -27,7 +27,7 @@ impl Consul {
     /// Starts one that asks for no token, and speaks plain HTTP.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start() -> Result<Self, String> {
         Self::start_with(Ground::new("consul"), &[]).await
     }
@@ -35,7 +35,7 @@ impl Consul {
     /// Starts one with further options, whose files are in `ground`.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start_with(ground: Ground, options: &[&str]) -> Result<Self, String> {
         let (python, port) = (program("python3")?, free_port());
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
@@ -47,7 +47,7 @@ impl Consul {
 
     async fn ready(&mut self) {
         let began = Instant::now();
-        // Somebody else may have listened there for a moment.
+        // Another process may have listened there for a moment.
         let said = format!("listening on {}", self.port);
         let log = self.ground.at("consul.log");
         let has_said = || std::fs::read_to_string(&log).is_ok_and(|log| log.contains(&said));
@@ -97,7 +97,7 @@ impl Consul {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    /// What is under a key, if there is one.
+    /// The entry of a key, if there is one.
     ///
     /// # Panics
     /// If there is no answer.
@@ -118,7 +118,7 @@ impl Consul {
         sessions.filter_map(|session| Some(session["ID"].as_str()?.to_owned())).collect()
     }
 
-    /// What it is to do wrong, or for once; see the program.
+    /// Orders it to misbehave, or to do something once; see the program.
     ///
     /// # Panics
     /// If it does not understand.
@@ -142,7 +142,7 @@ impl Consul {
         self.server.kill();
     }
 
-    /// Stops it in the middle of whatever it does, until it is told to [go on](Self::resume).
+    /// Stops it in the middle of whatever it does, until it is to [go on](Self::resume).
     ///
     /// # Panics
     /// If it is gone.
@@ -181,7 +181,7 @@ impl Consul {
     }
 }
 
-/// Where a stranger's program is.
+/// The path of a foreign client's program.
 #[must_use]
 pub fn stranger() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("strangers/consul_lock.py")

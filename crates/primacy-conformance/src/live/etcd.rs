@@ -17,13 +17,13 @@ use super::{Ground, START_PATIENCE, START_POLL, Server, free_port, program};
 /// The members.
 pub const MEMBERS: usize = 3;
 
-/// What our nodes are called.
+/// The names of our nodes.
 const NODES: [&str; MEMBERS] = ["a", "b", "c"];
 
 /// The files with which members and clients know each other.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Who has signed the certificates.
+    /// The authority that has signed the certificates.
     pub ca: PathBuf,
     /// The certificate of all members and clients, for 127.0.0.1.
     pub cert: PathBuf,
@@ -64,19 +64,19 @@ impl Tls {
     }
 }
 
-/// Whose members they are, with the program.
+/// The kind of the members, with the program.
 #[derive(Clone, Debug)]
 enum Make {
     Etcd(PathBuf),
     Ours(PathBuf),
 }
 
-/// A cluster of etcd, or of our nodes with their doors open, on the loopback interface.
+/// A cluster of etcd, or of our nodes with their etcd API, on the loopback interface.
 #[derive(Debug)]
 pub struct Etcd {
     make: Make,
     tls: Option<Tls>,
-    /// What each member is started with besides.
+    /// The further arguments of each member.
     arguments: Vec<String>,
     /// Of each member, where clients and where members reach it.
     ports: Vec<(u16, u16)>,
@@ -144,7 +144,7 @@ impl Etcd {
         etcd
     }
 
-    /// What members that are started from now on are started with besides.
+    /// Sets the further arguments of members that are started from now on.
     pub fn set_arguments(&mut self, arguments: &[&str]) {
         self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
     }
@@ -223,7 +223,7 @@ impl Etcd {
             .await;
     }
 
-    /// Where clients reach these members, without a user; `path` is what stands behind the hosts.
+    /// The URL at which clients reach these members, without a user; `path` follows the hosts.
     #[must_use]
     pub fn url_of(&self, members: &[usize], path: &str) -> String {
         self.url_for("", members, path)
@@ -283,7 +283,7 @@ impl Etcd {
         command
     }
 
-    /// What `etcdctl` prints.
+    /// Returns the output of `etcdctl`.
     ///
     /// # Panics
     /// If it fails.

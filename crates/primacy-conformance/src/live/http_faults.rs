@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What befalls a request.
+/// A fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It goes through.
@@ -84,7 +84,7 @@ impl HttpFaults {
         self.plan.next.lock().unwrap_or_else(PoisonError::into_inner).push_back((method, fault));
     }
 
-    /// What befalls all requests of which nothing else is said.
+    /// Sets the fault of all requests that have no other.
     pub fn always(&self, fault: Fault) {
         *self.plan.standing.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }

@@ -1,4 +1,4 @@
-//! A stand-in for the API server of Kubernetes: `stand-ins/kube_apiserver.py`. A real one is in no package registry.
+//! A fake of the API server of Kubernetes: `stand-ins/kube_apiserver.py`. A real one is in no package registry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Ground, Server, free_port, program};
 
-/// The stand-in, and what is asked of it beside the store under test.
+/// The fake, and the tests' own requests to it beside the store under test.
 #[derive(Debug)]
 pub struct ApiServer {
     server: Server,
@@ -21,17 +21,17 @@ pub struct ApiServer {
     ground: Ground,
 }
 
-/// Where a stranger's program of `stand-ins/` is.
+/// The path of a program in `stand-ins/`.
 #[must_use]
 pub fn stand_in(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("stand-ins").join(name)
 }
 
 impl ApiServer {
-    /// Starts one, to which everybody may do everything, and without TLS.
+    /// Starts one, in which every client may do everything, and without TLS.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start() -> Result<Self, String> {
         Self::start_with(Ground::new("kubernetes"), &[], "http").await
     }
@@ -39,7 +39,7 @@ impl ApiServer {
     /// Starts one with further options, whose files are in `ground`.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start_with(ground: Ground, options: &[&str], scheme: &'static str) -> Result<Self, String> {
         let python = program("python3")?;
         let port = free_port();
@@ -97,7 +97,7 @@ impl ApiServer {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         });
         let path = self.ground.at(&format!("{name}.kubeconfig"));
-        // Processes may be reading the one that is there. JSON is YAML.
+        // Processes may be reading the present file. JSON is YAML.
         let new = path.with_extension("new");
         std::fs::write(&new, kubeconfig.to_string()).expect("the temporary directory can be written");
         std::fs::rename(&new, &path).expect("the temporary directory can be written");
@@ -144,7 +144,7 @@ impl ApiServer {
         }
     }
 
-    /// What it is to do wrong next; see the program.
+    /// Orders it to misbehave next; see the program.
     ///
     /// # Panics
     /// If it does not understand.

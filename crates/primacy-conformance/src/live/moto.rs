@@ -1,9 +1,8 @@
-//! An S3 server that honours conditional writes: moto, which is Python's; and a stand-in for one that compares first and then
-//! writes.
+//! An S3 server that honours conditional writes: moto, which is Python's; and a fake of a server that compares first and then writes.
 //!
-//! It is run with one request at a time. Its comparison and its write are two steps, and with several threads somebody
-//! comes between now and then; the real S3 does both at once. The two steps are near each other, so that most races with
-//! several threads have one winner: the stand-in pauses between them.
+//! It is run with one request at a time. Its comparison and its write are two steps, and with several threads a request comes between now
+//! and then; the real S3 does both at once. The two steps are near each other, so that most races with several threads have one winner: the
+//! fake pauses between them.
 
 use std::process::Command;
 
@@ -65,15 +64,15 @@ impl Moto {
     /// Starts it, with a bucket.
     ///
     /// # Errors
-    /// What is missing, for the report.
+    /// The program that is missing, for the report.
     pub async fn start() -> Result<Self, String> {
         Self::start_with(None).await
     }
 
-    /// Starts the stand-in for a server that compares first and then writes, for objects whose name has `part`.
+    /// Starts the fake of a server that compares first and then writes, for objects whose name has `part`.
     ///
     /// # Errors
-    /// What is missing, for the report.
+    /// The program that is missing, for the report.
     pub async fn start_in_two_steps(part: &'static str) -> Result<Self, String> {
         Self::start_with(Some(part)).await
     }
@@ -143,7 +142,7 @@ impl Moto {
     }
 }
 
-/// The interpreter that stands beside moto's own program.
+/// The interpreter beside moto's own program.
 fn python() -> std::path::PathBuf {
     let moto = program("moto_server").expect("it was there at the start");
     moto.with_file_name("python3")

@@ -20,10 +20,10 @@ pub const PASSWORD: &str = "pass-of-a-test";
 /// The bucket that elections are held in.
 pub const BUCKET: &str = "primacy";
 
-/// How long the servers may take until they keep a bucket together, or have agreed on a new leader of it.
+/// The longest time for the servers to have a common bucket, or to agree on a new leader of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often that is asked for.
+/// The interval between two checks of that.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Servers on free ports, with directories of their own.
@@ -39,7 +39,7 @@ impl Nats {
     /// Starts so many, one or three, and waits until they answer.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     ///
     /// # Panics
     /// If they do not start.
@@ -93,14 +93,14 @@ impl Nats {
         Self::url_at(&self.addresses())
     }
 
-    /// The same through what stands in between.
+    /// The same through a proxy in between.
     #[must_use]
     pub fn url_at(addresses: &[SocketAddr]) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         format!("nats://{USER}:{PASSWORD}@{}/{BUCKET}", hosts.join(","))
     }
 
-    /// What a client asks that knows nothing of elections.
+    /// A plain client, which knows nothing of elections.
     ///
     /// # Panics
     /// If none of the servers answers.
@@ -146,8 +146,7 @@ impl Nats {
     }
 }
 
-/// Whether a server of this URL knows what all of them keep: whoever says that there is no such stream has found together
-/// with the others.
+/// True if a server of this URL knows what all of them keep: a server that answers that there is no such stream has found the others.
 async fn has_found_the_others(url: &str) -> bool {
     let Ok(client) = connect(url).await else { return false };
     let found = jetstream::new(client).get_stream("none").await;

@@ -19,7 +19,7 @@ const NOBODY: u32 = 65534;
 /// The superuser of each server.
 pub const SUPERUSER: &str = "postgres";
 
-/// How often a server is started again that finds something left of its earlier life.
+/// The most restarts of a server that finds something left of its earlier process.
 const STARTS_MAX: u32 = 100;
 
 /// Until then something of it is left for a moment.
@@ -40,7 +40,7 @@ impl Postgres {
     /// Makes a database cluster and starts its server, with further `settings` as `NAME=VALUE`.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start(settings: &[&str]) -> Result<Self, String> {
         let ground = Ground::new("postgres");
         let data = ground.at("data");
@@ -70,7 +70,7 @@ impl Postgres {
     /// A standby that follows this server.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn standby(&self) -> Result<Self, String> {
         self.standby_at(free_port()).await
     }
@@ -125,7 +125,7 @@ impl Postgres {
                     self.server = Some(server);
                     return;
                 }
-                // What one that was killed has left is there still, for a moment.
+                // The leftovers of a server that was killed are still there, for a moment.
                 if server.lives().is_err() {
                     break;
                 }
@@ -163,7 +163,7 @@ impl Postgres {
         url(SUPERUSER, self.address())
     }
 
-    /// What it printed last.
+    /// Its latest output.
     #[must_use]
     pub fn printed(&self) -> String {
         let log = std::fs::read(self.ground.at("postgres.log")).unwrap_or_default();
@@ -234,7 +234,7 @@ impl Postgres {
         connect(&self.config(SUPERUSER)).await
     }
 
-    /// How `user` connects, over the unix socket and so without a password.
+    /// The configuration with which `user` connects, over the unix socket and so without a password.
     #[must_use]
     pub fn config(&self, user: &str) -> Config {
         let mut config = Config::new();
@@ -251,10 +251,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both. Writes do not wait for the standby: the pair shows how long a failover takes, and not what it may lose.
+    /// Starts both. Writes do not wait for the standby: the pair shows the time that a failover takes, and not what it may lose.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start() -> Result<Self, String> {
         let leader = Postgres::start(&[]).await?;
         let standby = leader.standby().await?;
@@ -295,7 +295,7 @@ impl Pair {
     /// Makes the one that is gone follow the other, at its old address.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     ///
     /// # Panics
     /// If it does not start.
@@ -337,7 +337,7 @@ impl PgBouncer {
     /// Starts one that has `connections` connections to the server.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     pub async fn start(postgres: &Postgres, connections: u32) -> Result<Self, String> {
         let (ground, port) = (Ground::new("pgbouncer"), free_port());
         give_away(ground.path());

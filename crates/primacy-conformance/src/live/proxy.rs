@@ -1,4 +1,4 @@
-//! A proxy in front of a server, which loses what a network can lose, when it is told to.
+//! A proxy in front of a server, which on order loses what a network can lose.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-/// How much is read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
 
-/// How long something is waited for that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What becomes of the bytes.
+/// The treatment of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Pass,
     /// They stay where they are, in both directions.
     Stall,
-    /// What the server says is thrown away; what it is asked arrives.
+    /// The server's replies are thrown away; requests arrive.
     DropReplies,
 }
 
@@ -35,7 +35,7 @@ struct Orders {
     refuses: bool,
 }
 
-/// A proxy for TCP on a thread of its own. It passes on everything until it is told otherwise, and ends when it is dropped.
+/// A proxy for TCP on a thread of its own. It passes on everything until it is ordered otherwise, and ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -44,7 +44,7 @@ pub struct Proxy {
     _end: oneshot::Sender<()>,
 }
 
-/// What became of what went through.
+/// The counts of what went through.
 #[derive(Debug, Default)]
 struct Counts {
     /// Bytes of replies that were thrown away.
@@ -121,13 +121,13 @@ impl Proxy {
             .send_modify(|orders| *orders = Orders { time: orders.time + 1, refuses: true, ..*orders });
     }
 
-    /// How many bytes of replies were thrown away.
+    /// The number of bytes of replies that were thrown away.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::SeqCst)
     }
 
-    /// How often it has closed, refused, held up or thrown away anything: whether somebody has met what it was told.
+    /// The number of times that it has closed, refused, held up or thrown away anything: whether its orders had an effect.
     #[must_use]
     pub fn hindered(&self) -> u64 {
         self.counts.hindered.load(Ordering::SeqCst)

@@ -23,7 +23,7 @@ impl Redis {
     /// Starts one. `settings` are more of its options and their values, `--name value`.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program that is missing.
     ///
     /// # Panics
     /// If it does not start.
@@ -65,7 +65,7 @@ impl Redis {
         Self::url_at(self.address())
     }
 
-    /// The same through what stands in between.
+    /// The same through a proxy in between.
     #[must_use]
     pub fn url_at(address: SocketAddr) -> String {
         format!("redis://:{PASSWORD}@{address}/primacy")

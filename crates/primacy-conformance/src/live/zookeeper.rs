@@ -1,4 +1,4 @@
-//! Three ZooKeeper servers that form one ensemble, or one that stands alone, each a process of its own, from Debian's packages.
+//! Three ZooKeeper servers that form one ensemble, or a single one, each a process of its own, from Debian's packages.
 
 pub mod curator;
 mod middle;
@@ -14,17 +14,17 @@ use rustix::process::Signal;
 pub use self::middle::Middle;
 use super::{Ground, Server, free_port, program};
 
-/// What a server needs of Java's libraries.
+/// Java's libraries that a server needs.
 const JARS: &str = "/usr/share/java";
 const CLASSES: [&str; 4] = ["zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.jar", "slf4j-simple.jar"];
 
 /// ZooKeeper's unit of time, in milliseconds: a tenth of the usual one, so that sessions may be short.
 pub const TICK: u32 = 200;
 
-/// How often the servers look for containers in which nothing is any more, in milliseconds; as a rule once a minute.
+/// The interval at which the servers look for empty containers, in milliseconds; as a rule once a minute.
 const CONTAINERS_MS: u32 = 1_000;
 
-/// How long a server may take for one question about itself.
+/// The longest time for a server to answer one question about itself.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// An ensemble of three, or one server.
@@ -46,7 +46,7 @@ impl ZooKeeper {
     /// Starts them, and waits until they serve.
     ///
     /// # Errors
-    /// What is not installed.
+    /// The program or library that is not installed.
     ///
     /// # Panics
     /// If they do not begin to serve.
@@ -54,10 +54,10 @@ impl ZooKeeper {
         Self::start_of(3).await
     }
 
-    /// Starts one that stands alone, as it is by default, and waits until it serves.
+    /// Starts a single server, as it is by default, and waits until it serves.
     ///
     /// # Errors
-    /// What is not installed.
+    /// The program or library that is not installed.
     ///
     /// # Panics
     /// If it does not begin to serve.
@@ -102,7 +102,7 @@ impl ZooKeeper {
         if self.among.len() > 1 {
             text += "standaloneEnabled=false\nquorumListenOnAllIPs=false\n";
         }
-        // One that stands alone names nobody, not even itself.
+        // A single server names no peers, not even itself.
         for (number, (peers, election)) in self.among.iter().enumerate().filter(|_| self.among.len() > 1) {
             text += &format!("server.{}=127.0.0.1:{peers}:{election}\n", number + 1);
         }
@@ -142,7 +142,7 @@ impl ZooKeeper {
         all.join(",")
     }
 
-    /// The one that leads the ensemble.
+    /// The server that leads the ensemble.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.servers.len()).find(|which| {
@@ -164,7 +164,7 @@ impl ZooKeeper {
         self.servers[which] = None;
     }
 
-    /// Starts one that was killed.
+    /// Starts a server that was killed.
     pub fn restart(&mut self, which: usize) {
         self.launch(which);
     }
@@ -205,7 +205,7 @@ fn class_path<'a>(classes: impl IntoIterator<Item = &'a str>) -> Result<String, 
     Ok(path.join(":"))
 }
 
-/// What a server says it is, if it serves: `leader` or `follower`.
+/// The mode of a server by its own word, if it serves: `leader` or `follower`.
 fn mode(port: u16) -> Option<String> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, ASK_PATIENCE).ok()?;

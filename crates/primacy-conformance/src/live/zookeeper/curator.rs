@@ -1,17 +1,17 @@
-//! A stranger in the election: Curator's `LeaderLatch`, from Debian's packages.
+//! A foreign client in the election: Curator's `LeaderLatch`, from Debian's packages.
 
 use std::process::Command;
 
 use super::{CLASSES, class_path, program};
 
-/// What it needs of Java's libraries beside what a server does.
+/// Java's libraries that it needs beside those of a server.
 const CURATOR: [&str; 4] =
     ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar", "guava.jar"];
 
 /// Starts a latch; it takes the servers, the path, its id, the timeout of its session, how often it leads and for how long.
 ///
 /// # Errors
-/// What is not installed.
+/// The program or library that is not installed.
 pub fn latch() -> Result<Command, String> {
     let java = program("java")?;
     let classes = class_path(CURATOR.into_iter().chain(CLASSES))?;

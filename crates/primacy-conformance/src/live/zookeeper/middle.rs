@@ -1,5 +1,5 @@
-//! Somebody between a client and a ZooKeeper server who knows their messages: loses an answer, says nothing for a while,
-//! or makes the server forget whose session it is.
+//! A proxy between a client and a ZooKeeper server that knows their messages: it loses an answer, is silent for a while, or makes the
+//! server forget whose session it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ const CREATE2: i32 = 15;
 /// The longest message that is passed on, in bytes; ZooKeeper's own limit.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// Where the number and the password of a session stand in the message that a connection begins with.
+/// The places of the number and the password of a session in the message that a connection begins with.
 const SESSION_NUMBER: std::ops::Range<usize> = 16..24;
 const SESSION_PASSWORD: std::ops::Range<usize> = 28..44;
 
-/// Stands in the middle until it is dropped.
+/// A proxy, until it is dropped.
 #[derive(Debug)]
 pub struct Middle {
     address: String,
@@ -39,7 +39,7 @@ struct Orders {
 }
 
 impl Middle {
-    /// Stands before `server`.
+    /// Starts one before `server`.
     ///
     /// # Panics
     /// If the loopback interface has no port.
@@ -69,7 +69,7 @@ impl Middle {
         &self.address
     }
 
-    /// Passes nothing on, either way, until it is told to speak again; nothing is thrown away.
+    /// Passes nothing on, either way, until [`speak`](Self::speak); nothing is thrown away.
     pub fn be_silent(&self) {
         self.orders.silent.send_replace(true);
     }
@@ -110,7 +110,7 @@ impl Drop for Middle {
     }
 }
 
-/// Two directions of one connection; both end with the first one that does.
+/// Two directions of one connection; both end with the first that does.
 async fn pass_on(client: TcpStream, orders: Arc<Orders>) {
     let mut cuts = orders.cuts.subscribe();
     let server = orders.server.lock().unwrap_or_else(PoisonError::into_inner).clone();
