@@ -14,7 +14,7 @@ use crate::history::{self, Kind, Operation};
 use crate::register_laws::{read, within};
 use crate::rival;
 
-/// How many processes there are at once, beside the one that is killed.
+/// The number of processes at once, beside the one that is killed.
 const PROCESSES: u64 = 4;
 
 /// Of rivals in several processes, each version is followed by one write, and none of them sees the past.
@@ -29,8 +29,8 @@ pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
     assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
 }
 
-/// Whatever processes are told while requests are delayed, lost, or given up and land late, and replies are lost: one order
-/// of all that was done explains it.
+/// The answers to processes fit one order of all that was done, while requests are delayed, lost, or given up and land late, and replies
+/// are lost.
 pub async fn answers_to_many_processes_fit_one_order(harness: &dyn Harness) {
     const LAST: u64 = 120;
     let election = "answers_to_many_processes_fit_one_order";
@@ -58,7 +58,7 @@ pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     const KILLS: u64 = 12;
     // Among rivals whose connections are warm, those on a slow store may lose every time.
     const KILLS_MAX: u64 = 100;
-    // More than there will be: whoever reads it ends.
+    // More than there will be: a process that reaches it ends.
     const LAST: u64 = 1 << 40;
     let election = "killed_writers_leave_the_old_or_the_new";
     let rivals: Vec<Rival> =
@@ -105,7 +105,7 @@ async fn write_last(register: &dyn Register, last: u64) -> Vec<Operation> {
     }
 }
 
-/// Whoever waits for a change is woken by those that other processes make.
+/// A caller that waits for a change is woken by the changes of other processes.
 pub async fn changed_wakes_across_processes(harness: &dyn Harness) {
     const LAST: u64 = 30;
     let election = "changed_wakes_across_processes";
@@ -142,7 +142,7 @@ impl Rival {
         let mut process = command.spawn().expect("a process can be started");
         let output = process.stdout.take().expect("it was piped");
         let (sender, lines) = mpsc::channel();
-        // A pipe that nobody reads would hold the process up.
+        // A pipe that is not read would hold the process up.
         let printed = std::thread::spawn(move || collect(output, &sender));
         Self { process, lines, printed }
     }
@@ -207,7 +207,7 @@ fn collect(output: ChildStdout, lines: &mpsc::Sender<String>) -> String {
             Ok(_) => {}
         }
         printed.push_str(&line);
-        // Nobody has to listen.
+        // The receiver may be gone.
         let _ = lines.send(line.trim_end().to_owned());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use primacy_core::election::lease::{Holder, Record, ResignRequest, Version};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{Pending, ReadError, Register, SetError};
-// On the simulated arm its time is the one that passes.
+// On the simulated arm, this is the simulated time.
 use tokio::time::Instant;
 
 use crate::harness::{Capabilities, Harness};
@@ -24,7 +24,7 @@ use crate::{history, rival};
 pub struct Law {
     /// Its name, which is the promise.
     pub name: &'static str,
-    /// What a store must claim for it to be asked.
+    /// The claims that a store needs to be held to it.
     pub needs: Capabilities,
     run: for<'a> fn(&'a dyn Harness) -> Pending<'a, ()>,
 }
@@ -109,7 +109,7 @@ pub async fn a_write_with_an_old_version_is_refused(harness: &dyn Harness) {
     assert_eq!(read(&two).await, Some((record(3), third)));
 }
 
-/// Where there is no record, no version is right, and neither is one that the store never gave.
+/// Where there is no record, no version is right, not even a version that the store never gave.
 pub async fn a_version_of_a_record_that_is_absent_is_refused(harness: &dyn Harness) {
     let other = harness.open("a_version_of_another_election").await;
     let foreign = set(&other, None, 1).await.expect("created");
@@ -199,8 +199,8 @@ pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
     assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
 }
 
-/// Whatever callers are told while requests are delayed, lost, or given up and land late, and replies are lost: one order
-/// of all that was done explains it.
+/// The answers to callers fit one order of all that was done, while requests are delayed, lost, or given up and land late, and replies are
+/// lost.
 pub async fn answers_fit_one_order(harness: &dyn Harness) {
     for (round, callers) in (1..).zip([2, 4, 8]) {
         let election = format!("answers_fit_one_order {round}");
@@ -210,7 +210,7 @@ pub async fn answers_fit_one_order(harness: &dyn Harness) {
     }
 }
 
-/// What so many rivals at once do, until the token is `last`.
+/// Lets so many rivals compete until the token is `last`, and returns their operations.
 async fn compete(
     harness: &dyn Harness,
     election: &str,
@@ -263,8 +263,8 @@ pub async fn a_reader_never_sees_the_past(harness: &dyn Harness) {
     }
 }
 
-/// A write whose reply is lost is done, whole and under a new version, or it is not, and everything is as it was. Which,
-/// a read tells; the next write goes by what it finds, and a repetition of one that is done is refused.
+/// A write whose reply is lost is done, whole and under a new version, or it is not, and everything is as it was. A read shows which; the
+/// next write goes by what it finds, and the repetition of a write that is done is refused.
 pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
     const LOST: u64 = 8;
     // On a fast store most replies are there before the kill.
@@ -318,8 +318,8 @@ async fn lose_the_reply(harness: &dyn Harness, expect: &Version, new: &Record, d
     false
 }
 
-/// Whoever stops waiting for a write does not know whether it is done. It may still be, but only as long as nobody has
-/// written anything else: it names its version, however late it comes.
+/// A caller that stops waiting for a write does not know whether it is done. It may still be done, but only until another write: it names
+/// its version, however late it comes.
 pub async fn a_write_that_was_given_up_is_done_before_the_next_or_never(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "a_write_that_was_given_up_is_done_before_the_next_or_never").await;
     let mut version = set(&one, None, 1).await.expect("created");
@@ -355,7 +355,7 @@ pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
             let identity = Identity::new(node, incarnation);
             let whole = Record {
                 holder: Some(Holder { identity, address: text.to_owned() }),
-                // The end of their range: what stands above it is no token.
+                // The end of the range of tokens: a greater number is no token.
                 token: FencingToken(number / 2),
                 duration: primacy_core::Duration::from_nanos(number),
                 renewal: number,
@@ -371,7 +371,7 @@ pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
     }
 }
 
-/// When nobody has a handle any more, the record is still there, with its version.
+/// When no handle is left, the record is still there, with its version.
 pub async fn a_record_outlives_its_handles(harness: &dyn Harness) {
     let election = "a_record_outlives_its_handles";
     let register = harness.open(election).await;
@@ -382,7 +382,7 @@ pub async fn a_record_outlives_its_handles(harness: &dyn Harness) {
     set(&register, Some(&first), 2).await.expect("the version still counts");
 }
 
-/// What is written in one election is not seen in another, however similar their names.
+/// A write in one election is not seen in another, however similar their names.
 pub async fn elections_do_not_touch_each_other(harness: &dyn Harness) {
     let names = ["election", "Election", "election ", "election/a", "élection", "election%", "election'--"];
     for (token, name) in (1..).zip(names) {
@@ -396,8 +396,8 @@ pub async fn elections_do_not_touch_each_other(harness: &dyn Harness) {
     }
 }
 
-/// Whoever waits for a change is woken by one, also by one that came between the read and the waiting; and
-/// may stop waiting and begin again.
+/// A caller that waits for a change is woken by one, also by a change between the read and the waiting; and may stop waiting and begin
+/// again.
 pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
     let [waiter, writer] = open_twice(harness, "changed_wakes_a_waiter").await;
     let mut version = set(&writer, None, 1).await.expect("created");
@@ -434,7 +434,7 @@ pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
     within(harness, "the waiter's end", waiting).await.expect("a waiter that does not panic");
 }
 
-/// A change is told no later than the store's page says: a write, and a record that was deleted by hand.
+/// A waiter is woken no later than the store's page says: by a write, and by a record that was deleted by hand.
 pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
     let election = "changed_wakes_within_its_documented_bound";
     let [waiter, writer] = open_twice(harness, election).await;
@@ -444,7 +444,7 @@ pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
         let _ = read(&waiter).await;
         let waiter = Arc::clone(&waiter);
         let waiting = tokio::spawn(async move {
-            // It may wake without a change; then whoever waits reads, and waits again.
+            // It may wake without a change; then the waiter reads, and waits again.
             while waiter.read().await.ok().flatten().is_none_or(|(record, _)| record.token.0 < token) {
                 waiter.changed().await;
             }
@@ -548,7 +548,7 @@ pub(crate) async fn within<T>(harness: &dyn Harness, what: &str, wait: impl Futu
     }
 }
 
-/// That something was told in time, but for what the machine can be blamed for.
+/// Checks that a waiter was woken in time, but for the machine's own pauses.
 fn assert_within(stalls: &Stalls, bound: Duration, (from, to): (Instant, Instant)) {
     let took = to.saturating_duration_since(from);
     let stalled = stalls.in_the_latest(from.elapsed());

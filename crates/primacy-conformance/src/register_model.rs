@@ -11,14 +11,14 @@ use crate::linearizability::{Answer, Effort, Model, Request, check};
 /// The cell, of values `T` under versions `V`.
 #[derive(Clone, Debug)]
 pub struct RegisterModel<T, V> {
-    /// The values that each version was told with. A version belongs to one write, so a value that is under a version
-    /// which nobody knows is not under one of another value; without this, unknown writes could be strung together in
-    /// any number of ways that nobody could ever tell apart.
+    /// The values that came with each version in any answer. A version belongs to one write, so a value of unknown version is not under the
+    /// version of another value; without this, unknown writes could be strung together in any number of ways that no answer could ever tell
+    /// apart.
     told: BTreeMap<V, Vec<T>>,
 }
 
 impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
-    /// The cell of which this was told.
+    /// The model of the cell that gave these answers.
     #[must_use]
     pub fn of(history: &[Asked<T, V>]) -> Self {
         let mut told: BTreeMap<V, Vec<T>> = BTreeMap::new();
@@ -42,10 +42,10 @@ impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
     }
 }
 
-/// Whether one cell can have answered so, and never gave two writes one version.
+/// Checks that one cell can have answered so, and never gave two writes one version.
 ///
 /// # Errors
-/// What cannot have been, or that it is not known; for people.
+/// The answer that cannot have been, or that it is not known; for people.
 pub fn judge<T, V>(history: &[Asked<T, V>]) -> Result<Effort, String>
 where
     T: Clone + Eq + Hash + Debug,
@@ -85,10 +85,10 @@ impl<T, V> Asked<T, V> {
     }
 }
 
-/// What can be asked of it.
+/// A request to the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T, V> {
-    /// What is there?
+    /// Read the value.
     Read,
     /// Write `value` if the version is `expect`, where `None` means that there must be nothing.
     CompareAndSet {
@@ -99,10 +99,10 @@ pub enum Action<T, V> {
     },
 }
 
-/// What it can answer.
+/// An answer of the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<T, V> {
-    /// To a read: what is there.
+    /// To a read: the value and its version, if there is one.
     Found(Option<(T, V)>),
     /// The write was done, and made this version.
     Done(V),
@@ -113,7 +113,7 @@ pub enum Reply<T, V> {
 /// A request to it.
 pub type Asked<T, V> = Request<Action<T, V>, Reply<T, V>>;
 
-/// What is there.
+/// The state of the cell.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State<T, V> {
     /// Nothing yet.
@@ -127,13 +127,12 @@ pub enum State<T, V> {
 pub enum Label<V> {
     /// It has been told.
     Known(V),
-    /// Nobody who wrote it was answered; all that is known are versions that it is not. The first who is told it makes it
-    /// known.
+    /// None of its writers was answered; all that is known are versions that it is not. The first answer that has it makes it known.
     Not(Vec<V>),
 }
 
 impl<V: Clone + Ord> Label<V> {
-    /// The label once it is told that it is another one than `version`; `None` if it is that.
+    /// The label once it is known to be another one than `version`; `None` if it is that.
     fn without(&self, version: &V) -> Option<Self> {
         match self {
             Self::Known(known) => (known != version).then(|| self.clone()),

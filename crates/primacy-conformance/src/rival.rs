@@ -1,4 +1,4 @@
-//! Rivals for one record: each takes it again and again, and notes what it asked and what it was told.
+//! Rivals for one record: each takes it again and again, and notes its requests and their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use primacy_stores::{ReadError, Register, SetError};
 
 use crate::history::{Kind, Operation};
 
-/// What each line of a rival's process begins with.
+/// The prefix of each line of a rival's process.
 pub(crate) const LINE: &str = "primacy-rival ";
-/// What its last line says.
+/// The last line of a rival's process.
 const END: &str = "primacy-rival has ended";
 
-/// How long a store may say that it is not there, in nanoseconds.
+/// The longest time for which a store may answer that it is not there, in nanoseconds.
 const UNAVAILABLE_MAX: u64 = 60_000_000_000;
 
 /// The environment variable that gives a rival's process faults: the number that they are drawn from.
@@ -32,13 +32,13 @@ struct Rival<F> {
     old: Option<Version>,
 }
 
-/// What befalls its requests.
+/// The faults of its requests.
 struct Faults {
     rng: Rng,
     switch: FaultSwitch,
 }
 
-/// What befalls a request, and what the rival does about it.
+/// The rival's reaction to the fault of a request.
 enum Plan {
     Wait,
     /// It is asked for and not waited for: it may land at any time.
@@ -61,9 +61,9 @@ impl Faults {
     }
 }
 
-/// Raises the token by one whenever nobody else was faster, until it is `last` or higher. Each operation is told to
-/// `note` when it is known, and a write also before it is asked for. With a number for `faults`, requests are delayed,
-/// lost, or given up and land late, replies are lost, and now and then a write names a version of the past.
+/// Raises the token by one whenever no other rival was faster, until it is `last` or higher. Each operation is passed
+/// to `note` when its outcome is known, and a write also before it is sent. With a number for `faults`, requests are
+/// delayed, lost, or given up and land late, replies are lost, and now and then a write names a version of the past.
 ///
 /// # Panics
 /// If the record is malformed, or cannot be read for a minute.
@@ -139,7 +139,7 @@ impl<F: FnMut(Operation)> Rival<F> {
                 Err(SetError::Unknown { .. }) => Kind::Unknown,
             },
             Plan::GiveUp => {
-                // Nobody waits for what comes of it, not even at the end.
+                // Its outcome is not waited for, not even at the end.
                 drop(tokio::spawn(async move { take(&*register, expect.as_ref(), number, token).await }));
                 Kind::Unknown
             }
@@ -164,7 +164,7 @@ pub(crate) async fn take(
     register.compare_and_set(expect, &record).await
 }
 
-/// What a rival's process does: plays, and prints each operation at once, on a line of its own.
+/// Runs a rival's process: plays, and prints each operation at once, on a line of its own.
 pub async fn play_as_process(register: Arc<dyn Register>, number: u64, last: u64) {
     let faults = std::env::var(FAULTS_VARIABLE).ok().and_then(|seed| seed.parse().ok());
     // The line before may be another program's, and not ended.
@@ -184,7 +184,7 @@ pub(crate) fn hexadecimal(version: &Version) -> String {
     version.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Nanoseconds of the clock that all processes of this machine share, and that nobody sets.
+/// Nanoseconds of the clock that all processes of this machine share, and that is never set.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Duration::try_from(now).expect("this clock begins at 0");

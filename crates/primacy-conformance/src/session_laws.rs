@@ -10,7 +10,7 @@ use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{Pending, SessionError, Sessions};
-// On the simulated arm its time is the one that passes.
+// On the simulated arm, this is the simulated time.
 use tokio::time::Instant;
 
 pub use self::news::*;
@@ -23,7 +23,7 @@ use crate::stalls::Stalls;
 pub struct SessionLaw {
     /// Its name, which is the promise.
     pub name: &'static str,
-    /// What a store must claim for it to be asked.
+    /// The claims that a store needs to be held to it.
     pub needs: SessionCapabilities,
     run: for<'a> fn(&'a dyn SessionsHarness) -> Pending<'a, ()>,
 }
@@ -133,7 +133,7 @@ impl Candidate {
         }
     }
 
-    /// Looks as often as it is told to, until it is the first.
+    /// Looks whenever it is woken, until it is the first.
     async fn become_first(&self) -> FencingToken {
         loop {
             if let Place::First { token, .. } = self.stand().await {
@@ -144,7 +144,7 @@ impl Candidate {
     }
 }
 
-/// A life of a node.
+/// The holder of one incarnation of a node.
 fn holder(name: &str, life: u64) -> Holder {
     let node: NodeId = name.parse().expect("a name");
     let identity = Identity::new(node, Incarnation { count: life, nonce: u64::MAX - life });
@@ -155,7 +155,7 @@ async fn first(store: &Arc<dyn Sessions>) -> Option<Entry> {
     store.first().await.expect("the store is there")
 }
 
-/// Who is first, and with which token.
+/// The first in the queue, and its token.
 async fn first_of(store: &Arc<dyn Sessions>) -> Option<(Identity, FencingToken)> {
     first(store).await.map(|entry| (entry.holder.identity, entry.token))
 }
@@ -172,7 +172,7 @@ async fn within<T>(harness: &dyn SessionsHarness, what: &str, wait: impl Future<
     }
 }
 
-/// That something was told in time, but for what the machine can be blamed for.
+/// Checks that a waiter was woken in time, but for the machine's own pauses.
 fn assert_within(stalls: &Stalls, bound: Duration, (from, to): (Instant, Instant)) {
     let took = to.saturating_duration_since(from);
     let stalled = stalls.in_the_latest(from.elapsed());

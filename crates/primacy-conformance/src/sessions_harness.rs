@@ -1,4 +1,4 @@
-//! What the laws need to know of a store that keeps sessions.
+//! The interface that the laws need of a store that keeps sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ pub trait SessionsHarness: Send + Sync {
     /// The store's name, for the report.
     fn name(&self) -> String;
 
-    /// What the store claims beyond what every such store must do.
+    /// The claims of the store beyond what every such store must do.
     fn capabilities(&self) -> SessionCapabilities;
 
-    /// How late the store says that its [`changed`](Sessions::changed) is at most.
+    /// The bound that the store states for the delay of its [`changed`](Sessions::changed).
     fn change_bound(&self) -> Duration;
 
     /// A timeout that is short enough to wait for its end. Asked for only where [`SessionCapabilities::expiry`] is claimed.
@@ -21,7 +21,7 @@ pub trait SessionsHarness: Send + Sync {
         unreachable!("{} claims no expiry", self.name())
     }
 
-    /// How long after its timeout the store says that it has ended a session at the latest. Asked for only where
+    /// The bound that the store states for the time after its timeout until it has ended a session. Asked for only where
     /// [`SessionCapabilities::expiry`] is claimed.
     fn expiry_bound(&self) -> Duration {
         unreachable!("{} claims no expiry", self.name())
@@ -32,7 +32,7 @@ pub trait SessionsHarness: Send + Sync {
         self.patience()
     }
 
-    /// How long a law waits for something that must come, before it is taken not to come.
+    /// The time that a law waits for something that must come, before it is taken not to come.
     fn patience(&self) -> Duration {
         // Far longer than anything takes that works.
         Duration::from_secs(60)
@@ -43,8 +43,8 @@ pub trait SessionsHarness: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// A new handle on an election, as another process would have it. Nobody stands in an election that was not named
-    /// before. Laws name theirs after themselves.
+    /// A new handle on an election, as another process would have it. An election that was not named before has no entries. Laws name
+    /// theirs after themselves.
     fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Sessions>>;
 
     /// Takes the first entry out of the queue, as an operator could by hand. Asked for only where
@@ -61,10 +61,10 @@ pub trait SessionsHarness: Send + Sync {
     }
 }
 
-/// What a store may claim, and what a law may need.
+/// The claims of a store, and the needs of a law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCapabilities {
-    /// Those who wait stand in a queue, and who stood earlier is first earlier.
+    /// Waiting candidates are in a queue, in the order in which they entered it.
     pub ordered: bool,
     /// A session that is not kept alive ends after its timeout.
     pub expiry: bool,

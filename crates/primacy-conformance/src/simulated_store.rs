@@ -20,24 +20,24 @@ use tokio::sync::watch;
 
 use crate::harness::{Capabilities, Harness};
 
-/// How long a packet takes at most.
+/// The longest time that a packet takes.
 const DELAY_MAX: Duration = Duration::from_millis(20);
 /// When a request or its reply is taken to be lost.
 const TIMEOUT: Duration = Duration::from_millis(100);
-/// How late a change is told at most: a packet's way, and the way there and back of the read that follows.
+/// The longest delay of the news of a change: a packet's way, and the way there and back of the read that follows.
 const CHANGE_BOUND: Duration = Duration::from_millis(60);
 
-/// What goes wrong in a simulated store, beside delays.
+/// The faults of a simulated store, beside delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// Nothing.
     Calm,
-    /// The store is down or silent at times, loses replies, says that nobody knows, and is asked the same twice.
+    /// The store is down or silent at times, loses replies, answers that the outcome is unknown, and gets a request twice.
     Rough,
     /// It goes back to an earlier state, as after a restore from a backup: no register.
     GoesBack,
-    /// As [`Rough`](Self::Rough), and whoever carries a request repeats it when no answer comes: no register, for a write
-    /// that was done is refused when it comes again.
+    /// As [`Rough`](Self::Rough), and the carrier of a request repeats it when no answer comes: no register, for a write that was done is
+    /// refused when it comes again.
     AsksTwice,
 }
 
@@ -53,7 +53,7 @@ pub struct SimulatedStore {
 #[derive(Debug)]
 struct Cell {
     store: Mutex<Store>,
-    /// How often the record has changed.
+    /// The number of changes of the record.
     changes: watch::Sender<u64>,
     weather: Weather,
 }

@@ -1,11 +1,12 @@
-//! How long this machine has let a thread wait that wanted to run: what nothing that is judged can be blamed for.
+//! The watch for the machine's own pauses: the time for which it let a thread wait that wanted to run, for which no
+//! judged code can be blamed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the thread that watches wants to run.
+/// The interval at which the thread that watches wants to run.
 const NAP: Duration = Duration::from_millis(5);
-/// What is not worth a note.
+/// The shortest delay that is noted.
 const LATE_MIN: Duration = Duration::from_millis(1);
 
 /// A thread that watches, until this is dropped.

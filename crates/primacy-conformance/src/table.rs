@@ -1,4 +1,4 @@
-//! What is held to laws, and the laws, as a table.
+//! The table of laws, with a column for each store or election.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn render(laws: &[&str], columns: &[(String, Vec<(&'static str, Outcome)>)])
     table
 }
 
-/// Puts a table into the place of a page that is marked for it, if `updates`; else it must be the one that is there.
+/// Puts a table into the place of a page that is marked for it, if `updates`; else checks that it is there.
 ///
 /// # Panics
 /// If the page cannot be read or written, has no such place, or has another table.

@@ -31,8 +31,8 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// A failed request is counted, shown in the status, and stands in the reason of the loss, each in the store's own words; it is no
-    /// trouble any more when the store answers again. A deletion is told as one.
+    /// Checks that a failed request is counted, shown in the status, and part of the reason of the loss, each in the store's own words; and
+    /// that it is no trouble any more when the store answers again. A deletion is reported as one.
     ///
     /// # Panics
     /// If that is not so.

@@ -13,10 +13,10 @@ use primacy_core::election::lease::{Record, Version};
 use primacy_stores::{Pending, ReadError, Register, SetError, record};
 use tokio::sync::watch;
 
-/// How late a sound register says that it tells of a change.
+/// The bound that a sound register states for the delay of its news.
 const CHANGE_BOUND: Duration = Duration::from_millis(200);
 
-/// What is wrong with a register, or with its harness.
+/// The flaw of a register, or of its harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -45,7 +45,7 @@ enum Flaw {
     KilledProcessTearsTheRecord,
     /// A process that was killed has made a version for the old record.
     KilledProcessMakesAVersion,
-    /// A process was told that it had written, and then killed; and nothing is written.
+    /// A process was answered that it had written, and then killed; and nothing is written.
     KilledProcessTakesItsWriteAlong,
 }
 
@@ -403,7 +403,7 @@ fn line(rival: u64, token: u64, rest: &str) -> String {
     format!("echo 'primacy-rival {rival} {0} {1} {token} {rest}.'\n", 10 * token, 10 * token + 1)
 }
 
-/// What a law finds wrong, if it does.
+/// The violation that a law finds, if it does.
 async fn finding(law: &'static str, flaw: Flaw) -> Option<String> {
     let law = LAWS.iter().find(|known| known.name == law).expect("a law of this name");
     let holding = tokio::spawn(async move { law.check(&BrokenHarness::new(flaw)).await });

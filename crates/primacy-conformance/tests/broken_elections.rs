@@ -10,13 +10,13 @@ use primacy_core::{Drift, Duration, FencingToken};
 use primacy_sim::algorithm::lease::Lease;
 use primacy_sim::world::World;
 
-/// What is wrong with an election, or with what it rests on.
+/// The flaw of an election, or of what it rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
     /// A second node believes that it was elected, too.
     ElectsTwo,
-    /// Whoever was elected may not act.
+    /// An elected node may not act.
     ElectsInName,
     /// After a restart, tokens begin anew.
     ForgetsTokens,
@@ -26,15 +26,15 @@ enum Flaw {
     NoFence,
     /// The resource takes no write.
     FenceWithoutGate,
-    /// Nobody is told of a release, and looks a second later.
+    /// No node gets notice of a release, and each looks a second later.
     LooksLate,
-    /// Leases are twice as long as what is said of them.
+    /// Leases are twice as long as stated.
     LongLease,
-    /// Clocks differ by more than what the election was told.
+    /// Clocks differ by more than the bound of the election.
     DriftBeyondTheBound,
     /// A campaign that was given up goes on.
     CampaignsOn,
-    /// An observer is told of a leader twice, and of another one in between.
+    /// An observer learns of a leader twice, and of another one in between.
     ObservesAnew,
     /// An observer misses a leader.
     ObservesNothing,
@@ -114,7 +114,7 @@ impl Broken {
         Self { inner, flaw, seen: VecDeque::new(), highest: 0, restarts: 0, terms: Vec::new() }
     }
 
-    /// What is shown in the place of what was seen.
+    /// Replaces what was seen by what the flaw shows.
     fn distort(&mut self, mut seen: Seen) {
         match (self.flaw, &mut seen.what) {
             (Flaw::ElectsTwo, What::Elected { .. }) => {
@@ -194,7 +194,7 @@ impl ElectionHarness for Broken {
     }
 }
 
-/// What a law finds wrong, if it does.
+/// The violation that a law finds, if it does.
 async fn finding(law: &'static str, flaw: Flaw) -> Option<String> {
     let law = LAWS.iter().find(|known| known.name == law).expect("a law of this name");
     let holding = async move { law.check(&mut Broken::new(flaw)).await };

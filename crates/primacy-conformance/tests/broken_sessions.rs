@@ -12,12 +12,12 @@ use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation};
 use primacy_stores::{Begun, Pending, SessionError, Sessions};
 
-/// How late a sound store says that it tells of a change.
+/// The bound that a sound store states for the delay of its news.
 const CHANGE_BOUND: Duration = Duration::from_millis(300);
-/// How often it looks whether there is one.
+/// The interval at which it looks for a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What is wrong with a store.
+/// The flaw of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -96,7 +96,7 @@ struct Standing {
 struct State {
     sessions: BTreeMap<SessionId, (Duration, Instant)>,
     queues: BTreeMap<String, Vec<Standing>>,
-    /// Who was first before the last change.
+    /// The first before the last change.
     before: BTreeMap<String, Option<Entry>>,
     removed: Vec<Standing>,
     asked: BTreeMap<String, bool>,
@@ -115,7 +115,8 @@ struct Handle {
     server: Arc<Server>,
     election: String,
     own: Mutex<Option<SessionId>>,
-    /// What it was told last: the one before its entry, or its own if that is the first; or the first, if it has none.
+    /// The entry that it saw last: the one before its own, or its own if that is the first; or the first, if it has
+    /// none.
     seen: Mutex<Option<View>>,
 }
 
@@ -433,7 +434,7 @@ impl SessionsHarness for BrokenHarness {
     }
 }
 
-/// What a law finds wrong, if it does.
+/// The violation that a law finds, if it does.
 async fn finding(law: &'static str, flaw: Flaw) -> Option<String> {
     let law = SESSION_LAWS.iter().find(|known| known.name == law).expect("a law of this name");
     let holding = tokio::spawn(async move { law.check(&BrokenHarness::new(flaw)).await });

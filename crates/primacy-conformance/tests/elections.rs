@@ -20,7 +20,7 @@ const TABLE: (&str, &str) = (
     "\n<!-- end -->",
 );
 
-/// What became of the laws on an arm.
+/// The outcomes of the laws on an arm.
 type Column = (String, Vec<(&'static str, Outcome)>);
 
 #[tokio::test]
@@ -71,7 +71,7 @@ impl Drop for Directory {
     }
 }
 
-/// What is not claimed there is exactly this.
+/// Checks that exactly these laws are not claimed, and all others are kept.
 async fn keeps_all_but(arm: &mut dyn ElectionHarness, not_claimed: &[&str]) -> Column {
     let outcomes = check(arm).await;
     let others = outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed);

@@ -31,7 +31,7 @@ impl Server {
         Self { address, heads }
     }
 
-    /// What the requests have shown since this was asked last.
+    /// The heads of the requests since this was called last.
     fn shown(&self) -> String {
         self.heads.try_iter().collect()
     }
@@ -318,7 +318,7 @@ async fn a_program_is_bounded_in_what_it_prints_and_ends_with_who_waits_for_it()
     let url = url_with_program(&server, &file, "command: sh, args: ['-c', 'yes']");
     let why = primacy_stores::open(&url, "e").await.err().unwrap().to_string();
     assert!(why.contains("longer than 1048576 bytes"), "{why}");
-    // One that hangs, with a process of its own.
+    // A program that hangs, with a process of its own.
     let script = format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", started.display());
     let url = url_with_program(&server, &file, &format!("command: sh, args: ['-c', '{script}']"));
     let opening = tokio::spawn(async move { primacy_stores::open(&url, "e").await.map(drop) });

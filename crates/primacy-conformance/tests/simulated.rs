@@ -6,7 +6,7 @@ use primacy_conformance::history::{self, Kind, Operation};
 use primacy_conformance::simulated_store::{SimulatedStore, Weather};
 use primacy_conformance::{Harness, Outcome, check, rival};
 
-/// Laws that are about processes of a machine, or about bytes that somebody else has written.
+/// Laws that are about processes of a machine, or about bytes that another program has written.
 const NOT_CLAIMED: [&str; 5] = [
     "of_many_processes_exactly_one_wins",
     "answers_to_many_processes_fit_one_order",
@@ -25,7 +25,7 @@ async fn the_simulators_store_keeps_the_laws_of_stores() {
     }
 }
 
-/// What rivals see of a store in this weather.
+/// The operations of rivals on a store in this weather.
 async fn play(seed: u64, weather: Weather) -> Vec<Operation> {
     let store = SimulatedStore::new(seed, weather);
     let mut playing = Vec::new();

@@ -13,7 +13,7 @@ use primacy_stores::memory::MemoryRegister;
 use primacy_stores::{OpenError, Pending, Register, file, memory, open, sqlite};
 use rusqlite::{Connection, OptionalExtension};
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_RIVAL";
 
 /// A store in memory, with or without the decorator in front.
@@ -237,7 +237,7 @@ async fn play_as_a_rival() {
     let register = loop {
         match open(url, election).await {
             Ok(register) => break register,
-            // Others are writing, or one that was killed has left it in the middle.
+            // Others are writing, or a writer that was killed has left it in the middle.
             Err(OpenError::Unavailable { .. } | OpenError::Shortage { .. })
                 if std::path::Path::new(&url[url.find(':').unwrap() + 1..]).exists() =>
             {

@@ -1,15 +1,15 @@
-//! Who is told of a change, and how soon.
+//! The laws of waiting: which handles a change wakes, and how soon.
 
 use super::*;
 
-/// How often the news is measured.
+/// The number of measurements.
 const ROUNDS: u32 = 10;
 /// A wait that rests lasts at least this long.
 const REST: Duration = Duration::from_millis(50);
-/// How many wake-ups without a change are allowed.
+/// The number of wake-ups without a change that are allowed.
 const VAIN_MAX: u32 = 20;
 
-/// Whoever stands behind the first is woken when that one goes, within the bound that the store's page states.
+/// The candidate behind the first is woken when the first goes, within the bound that the store's page states.
 pub async fn changed_wakes_the_next_when_the_first_goes(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_the_next_when_the_first_goes";
     let stalls = Stalls::watch();
@@ -38,7 +38,7 @@ pub async fn changed_wakes_the_next_when_the_first_goes(harness: &dyn SessionsHa
     }
 }
 
-/// Whoever only looks is woken when another one is first.
+/// An onlooker is woken when another candidate is first.
 pub async fn changed_wakes_an_onlooker(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_an_onlooker";
     let stalls = Stalls::watch();
@@ -68,7 +68,7 @@ pub async fn changed_wakes_an_onlooker(harness: &dyn SessionsHarness) {
     }
 }
 
-/// Whoever is first learns that its entry was removed, however alone it is.
+/// The first learns that its entry was removed, even where it is alone.
 pub async fn changed_wakes_the_first_whose_entry_is_removed(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_the_first_whose_entry_is_removed";
     let stalls = Stalls::watch();
@@ -91,7 +91,7 @@ pub async fn changed_wakes_the_first_whose_entry_is_removed(harness: &dyn Sessio
     assert!(token > earlier, "{token} after {earlier}");
 }
 
-/// Whoever is first learns that it was asked to resign.
+/// The first learns that it was asked to resign.
 pub async fn changed_wakes_the_first_that_is_asked_to_resign(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_the_first_that_is_asked_to_resign";
     let stalls = Stalls::watch();
@@ -111,8 +111,8 @@ pub async fn changed_wakes_the_first_that_is_asked_to_resign(harness: &dyn Sessi
     assert_within(&stalls, harness.change_bound(), (asked_at, woken_at));
 }
 
-/// After a look waiting rests: whoever looks at every wake-up does not spin. Keep-alives are no news, and neither are those
-/// who come behind.
+/// After a look waiting rests: a caller that looks at every wake-up does not spin. Keep-alives wake no waiter, and neither do candidates
+/// that come behind.
 pub async fn changed_rests_while_nothing_changes(harness: &dyn SessionsHarness) {
     let election = "changed_rests_while_nothing_changes";
     let (one, two) =
@@ -139,7 +139,7 @@ pub async fn changed_rests_while_nothing_changes(harness: &dyn SessionsHarness) 
     assert!(rests(&onlooker, &look).await, "where somebody is first");
 }
 
-/// The same for whoever was first and is an onlooker now, because its entry was taken away and its session has perhaps ended.
+/// The same for a candidate that was first and is an onlooker now, because its entry was taken away and its session has perhaps ended.
 pub async fn changed_rests_for_whoever_has_lost_its_entry(harness: &dyn SessionsHarness) {
     let election = "changed_rests_for_whoever_has_lost_its_entry";
     let one = Candidate::new(harness, election, "a").await;

@@ -1,11 +1,11 @@
-//! Who has an entry, who is first, and with which token.
+//! The laws of the queue: which candidate has an entry, which is first, and with which token.
 
 use super::*;
 
-/// How many rivals stand at once.
+/// The number of rivals that enter at once.
 const RIVALS: u64 = 8;
 
-/// An election in which nobody ever stood has nobody to show.
+/// An election that no candidate ever entered has no first.
 pub async fn where_nobody_stands_nobody_is_first(harness: &dyn SessionsHarness) {
     let store = harness.open("where_nobody_stands_nobody_is_first").await;
     assert_eq!(first(&store).await, None);
@@ -33,7 +33,7 @@ pub async fn a_session_has_one_entry_however_often_it_stands(harness: &dyn Sessi
     assert_eq!(first(&two.store).await, None, "all entries have left");
 }
 
-/// Whoever gave up a request in the middle and campaigns again has one entry all the same.
+/// A candidate that gave up a request in the middle and campaigns again has one entry all the same.
 pub async fn an_entry_whose_answer_was_lost_is_found_again(harness: &dyn SessionsHarness) {
     let election = "an_entry_whose_answer_was_lost_is_found_again";
     let candidate = Candidate::new(harness, election, "a").await;
@@ -47,7 +47,7 @@ pub async fn an_entry_whose_answer_was_lost_is_found_again(harness: &dyn Session
     assert_eq!(first(&candidate.store).await, None, "there was one entry");
 }
 
-/// Who is first stays so, with the same token, however many come.
+/// The first stays first, with the same token, however many come.
 pub async fn the_first_stays_the_first_while_others_stand(harness: &dyn SessionsHarness) {
     let election = "the_first_stays_the_first_while_others_stand";
     let leader = Candidate::new(harness, election, "z").await;
@@ -64,7 +64,7 @@ pub async fn the_first_stays_the_first_while_others_stand(harness: &dyn Sessions
     }
 }
 
-/// Of those who wait, the one that came first is the next.
+/// Of the waiting candidates, the oldest is the next.
 pub async fn the_oldest_is_the_first(harness: &dyn SessionsHarness) {
     let election = "the_oldest_is_the_first";
     let mut queue = Vec::new();
@@ -85,7 +85,7 @@ pub async fn the_oldest_is_the_first(harness: &dyn SessionsHarness) {
     assert_eq!(first(&onlooker).await, None);
 }
 
-/// Others are shown the whole holder: its name, its life, and its address.
+/// Others are shown the whole holder: its name, its incarnation, and its address.
 pub async fn a_holder_is_shown_whole(harness: &dyn SessionsHarness) {
     let election = "a_holder_is_shown_whole";
     let mut one = Candidate::new(harness, election, "a").await;
@@ -100,7 +100,7 @@ pub async fn a_holder_is_shown_whole(harness: &dyn SessionsHarness) {
     assert_eq!(first(&two.store).await, Some(expected));
 }
 
-/// What was answered to one is what the others see from then on.
+/// An answer to one caller is what all others see from then on.
 pub async fn a_reader_never_sees_who_was_first_before(harness: &dyn SessionsHarness) {
     let election = "a_reader_never_sees_who_was_first_before";
     let onlookers = [harness.open(election).await, harness.open(election).await];
@@ -117,7 +117,7 @@ pub async fn a_reader_never_sees_who_was_first_before(harness: &dyn SessionsHarn
     }
 }
 
-/// Of rivals that stand at the same time exactly one is told that it is first, and each of them once.
+/// Of rivals that enter at the same time exactly one is answered that it is first, and each of them once.
 pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) {
     let election = "of_many_rivals_exactly_one_is_first";
     let mut rivals = Vec::new();
@@ -148,9 +148,9 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
         let place = rivals.iter().position(|rival| rival.holder.identity == leader.0);
         let rival = rivals.remove(place.expect("one of the rivals"));
         rival.leave().await;
-        // Where those who wait are in no queue, nobody is the next before all ask again.
+        // Where waiting candidates are in no queue, none is the next before all ask again.
         if let Some(rival) = rivals.first().filter(|_| harness.capabilities().ordered) {
-            // Somebody is the next, before all ask again.
+            // There is a next one, before all ask again.
             let next = async {
                 while first_of(&rival.store).await.is_none_or(|first| first == leader) {
                     tokio::task::yield_now().await;
@@ -161,7 +161,7 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
     }
 }
 
-/// When the first leaves, the next is first, with a higher token; and whoever left may campaign again, behind it.
+/// When the first leaves, the next is first, with a higher token; and the one that left may campaign again, behind it.
 pub async fn leaving_hands_over_to_the_next(harness: &dyn SessionsHarness) {
     let election = "leaving_hands_over_to_the_next";
     let (one, two) =
@@ -177,7 +177,7 @@ pub async fn leaving_hands_over_to_the_next(harness: &dyn SessionsHarness) {
     assert!(within(harness, "the other one to be first", one.become_first()).await > token);
 }
 
-/// To leave without an entry is no error, and takes nobody else's.
+/// To leave without an entry is no error, and takes no other candidate's entry.
 pub async fn leaving_twice_is_leaving_once(harness: &dyn SessionsHarness) {
     let election = "leaving_twice_is_leaving_once";
     let (one, two) =
@@ -204,8 +204,8 @@ pub async fn ending_a_session_takes_its_entry_along(harness: &dyn SessionsHarnes
     assert!(token > earlier, "{token} after {earlier}");
 }
 
-/// The same where the session goes on, because another election of the process uses it; and whoever begins anew does so at the
-/// end of the queue.
+/// The same where the session goes on, because another election of the process uses it; and a candidate that begins anew does so at the end
+/// of the queue.
 pub async fn ending_takes_the_entry_along_also_where_others_share_the_session(harness: &dyn SessionsHarness) {
     let (election, other) = ("ending_takes_the_entry_along_shared", "ending_takes_the_entry_along_other");
     let mut one = Candidate::new(harness, election, "a").await;
@@ -240,7 +240,7 @@ pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
     assert_eq!(first(&one.store).await, None, "nothing has made an entry");
 }
 
-/// What an ended session asks for does nothing to a later session of the same handle.
+/// A request of an ended session does nothing to a later session of the same handle.
 pub async fn an_ended_session_touches_no_later_one(harness: &dyn SessionsHarness) {
     let election = "an_ended_session_touches_no_later_one";
     let mut one = Candidate::new(harness, election, "a").await;
@@ -258,7 +258,7 @@ pub async fn an_ended_session_touches_no_later_one(harness: &dyn SessionsHarness
     one.store.keep_alive(&one.session).await.expect("its session is untouched");
 }
 
-/// Every new place has a higher token, also when nobody was left in between.
+/// Every new entry has a higher token, also when none was left in between.
 pub async fn tokens_grow_across_leaving_and_ending(harness: &dyn SessionsHarness) {
     let election = "tokens_grow_across_leaving_and_ending";
     let mut last = FencingToken(0);
@@ -293,7 +293,7 @@ pub async fn tokens_grow_across_restart_of_everything(harness: &dyn SessionsHarn
     }
 }
 
-/// An entry goes when its session has not been kept alive for its timeout, and no sooner; and that is told.
+/// An entry goes when its session has not been kept alive for its timeout, and no sooner; and its holder learns of it.
 pub async fn a_session_that_is_not_kept_alive_ends_in_time_and_not_before(harness: &dyn SessionsHarness) {
     let election = "a_session_that_is_not_kept_alive_ends_in_time_and_not_before";
     let onlooker = harness.open(election).await;
@@ -350,7 +350,7 @@ pub async fn a_session_that_is_kept_alive_lasts(harness: &dyn SessionsHarness) {
     assert_eq!(one.lead().await, token);
 }
 
-/// A guardian takes away what the dead life has, and nothing of another life of the same node.
+/// A guardian evicts the dead incarnation, and nothing of another incarnation of the same node.
 pub async fn evicting_takes_that_life_and_no_other(harness: &dyn SessionsHarness) {
     let election = "evicting_takes_that_life_and_no_other";
     let (one, two) =
@@ -371,7 +371,7 @@ pub async fn evicting_takes_that_life_and_no_other(harness: &dyn SessionsHarness
     if !harness.capabilities().ordered {
         return; // One that waits has nothing in the store.
     }
-    // One that waits goes as well.
+    // A candidate that waits goes as well.
     let three = Candidate::new(harness, election, "c").await;
     three.wait_behind().await;
     assert!(evict(&three.holder).await);
@@ -392,7 +392,7 @@ pub async fn two_handles_have_two_sessions(harness: &dyn SessionsHarness) {
     one.store.keep_alive(&one.session).await.expect("its session is its own");
 }
 
-/// What happens in one election is not seen in another one, however similar its name.
+/// An event in one election is not seen in another one, however similar its name.
 pub async fn queues_of_elections_do_not_touch_each_other(harness: &dyn SessionsHarness) {
     let names =
         ["Queue", "queue", "queue ", "queue/a", "queue%2Fa", "queue.a", "queue_a", "q", "é", "e\u{301}"];
@@ -410,7 +410,7 @@ pub async fn queues_of_elections_do_not_touch_each_other(harness: &dyn SessionsH
     }
 }
 
-/// The first is told that it was asked to resign; nobody else is, and no later leadership.
+/// The first learns that it was asked to resign; no other candidate does, and no later leadership.
 pub async fn a_request_to_resign_reaches_the_first_and_nobody_else(harness: &dyn SessionsHarness) {
     let election = "a_request_to_resign_reaches_the_first_and_nobody_else";
     let (one, two) =

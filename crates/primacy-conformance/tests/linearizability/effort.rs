@@ -1,4 +1,4 @@
-//! How much work histories are, of those that callers make.
+//! The work that it takes to decide histories as callers make them.
 
 use std::time::Instant;
 
@@ -8,8 +8,8 @@ use primacy_core::rng::Rng;
 
 use crate::story::Asked;
 
-/// What so many callers see of one register, each of them with a request under way at all times, when one write in so
-/// many has an unknown outcome. Half of those are done, at any time until the next write.
+/// The history of so many callers of one register, each of them with a request under way at all times, when one write
+/// in so many has an unknown outcome. Half of those are done, at any time until the next write.
 fn play(callers: usize, requests: usize, unknown: u64) -> Vec<Asked> {
     let mut rng = Rng::new(7);
     let (mut now, mut cell, mut version) = (0, None, 0_u64);
@@ -73,7 +73,7 @@ fn histories_of_many_callers_are_decided_in_proportion_to_their_length() {
     }
 }
 
-/// What the budget is there for: requests that overlap, of which nothing tells the order until later.
+/// The case that the budget is there for: requests that overlap, with nothing that shows their order until later.
 #[test]
 fn the_work_grows_with_what_is_under_way_at_once_and_not_with_the_length() {
     let mut steps_before = 0;

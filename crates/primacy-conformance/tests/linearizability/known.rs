@@ -6,7 +6,7 @@ use primacy_conformance::register_model::RegisterModel;
 use crate::story::story;
 use crate::twin;
 
-/// What there is an order for, and why.
+/// Histories with an order, and why.
 const GOOD: &[(&str, &str)] = &[
     ("nothing was asked", ""),
     (
@@ -78,7 +78,7 @@ const GOOD: &[(&str, &str)] = &[
     ),
 ];
 
-/// What there is no order for, why, and a part of what is not explained.
+/// Histories without an order, why, and a part of what is not explained.
 const BAD: &[(&str, &str, &str)] = &[
     (
         "a stale read: the write was answered before",

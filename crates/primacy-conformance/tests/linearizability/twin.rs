@@ -8,8 +8,8 @@ use primacy_core::rng::Rng;
 
 use crate::story::Asked;
 
-/// Whether some order of all that must and of some that may have been explains every answer. What has an answer and is
-/// not `required` is treated as one that may not have taken effect yet.
+/// True if some order of all requests that must and of some that may have been done explains every answer. A request
+/// with an answer that is not `required` may not have taken effect yet.
 pub(crate) fn has_an_order<M: Model>(
     model: &M,
     history: &[Request<M::Action, M::Reply>],
@@ -66,7 +66,7 @@ fn explains<M: Model>(model: &M, history: &[Request<M::Action, M::Reply>], order
         })
 }
 
-/// What is drawn for a random history.
+/// The parameters of a random history.
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     requests: u64,
@@ -139,7 +139,7 @@ fn made_up(rng: &mut Rng, action: &Action<u64, u64>) -> Reply<u64, u64> {
 fn prefix(history: &[Asked], last: &Asked, with_it: bool) -> (Vec<Asked>, Vec<bool>) {
     let called = history.iter().filter(|asked| asked.start <= last.end).cloned();
     let called: Vec<Asked> = called.collect();
-    // Of those that are answered at the same time, the order is that of the calls.
+    // Requests that are answered at the same time come in the order of their calls.
     let answered = called.iter().map(|asked| {
         let earlier = (asked.end, asked.start, asked.caller) < (last.end, last.start, last.caller);
         earlier || (with_it && asked == last)

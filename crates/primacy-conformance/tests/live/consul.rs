@@ -1,4 +1,4 @@
-//! Consul, by a stand-in for one: the laws, strangers in the same election, and what happens when something of it fails.
+//! Consul, as a fake: the laws, foreign clients in the same election, and its failures.
 
 mod company;
 mod elections;
@@ -20,10 +20,10 @@ use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, consul,
 
 use crate::{Column, ONLY_VARIABLE};
 
-/// How long something is waited for that must come. Far longer than anything takes that works.
+/// The time to wait for something that must come. Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What sessions of these tests have: the shortest that Consul gives.
+/// The timeout of these tests' sessions: the shortest that Consul gives.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Consul waits twice as long; what comes on top is for a machine that has much to do.
@@ -130,7 +130,7 @@ fn holder(name: &str) -> Holder {
     Holder { identity, address: format!("{name}:1") }
 }
 
-/// A handle with a session, and whom it stands for.
+/// A handle with a session, and its holder.
 struct Candidate {
     store: Arc<dyn Sessions>,
     session: SessionId,

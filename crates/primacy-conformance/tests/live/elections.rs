@@ -28,11 +28,11 @@ const TABLE: (&str, &str) = (
     "\n<!-- end -->",
 );
 
-/// How many servers are at work at a time; their elections do little but wait.
+/// The number of servers that are at work at a time; their elections do little but wait.
 const AT_A_TIME: usize = 5;
 
-/// What a server's timers and a busy machine add to a session's time: etcd looks twice a second, and a new leader of its gives every
-/// session its whole time again.
+/// The time that a server's timers and a busy machine add to a session's timeout: etcd looks twice a second, and a new leader of its gives
+/// every session its whole time again.
 const LATE: Duration = Duration::from_secs(5);
 
 /// Consul gives no shorter session, and waits twice as long.
@@ -109,7 +109,7 @@ impl Stores {
     }
 }
 
-/// What all came to, in order.
+/// The results of all tasks, in order.
 async fn all<T>(tasks: Vec<JoinHandle<T>>) -> Vec<T> {
     let mut results = Vec::new();
     for task in tasks {

@@ -1,4 +1,4 @@
-//! Servers whose answers have no end: no more is read of one than is of use, and little of it is told.
+//! Servers whose answers have no end: no more is read of one than is of use, and little of it is reported.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

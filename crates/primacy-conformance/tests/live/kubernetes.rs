@@ -1,4 +1,4 @@
-//! Kubernetes, by a stand-in for its API server: the laws, company, and what happens when something fails.
+//! Kubernetes, with a fake of its API server: the laws, foreign clients, and failures.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +25,7 @@ const NAME: &str = "kubernetes (stand-in)";
 /// Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_KUBERNETES_RIVAL";
 
 /// The annotation that the record is in.

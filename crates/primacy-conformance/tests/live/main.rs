@@ -23,10 +23,10 @@ use std::sync::{Mutex, PoisonError};
 
 use primacy_conformance::{LAWS, Outcome, REQUIRE_LIVE_VARIABLE, SESSION_LAWS, table};
 
-/// What became of the laws in a store: a column of the table.
+/// The outcomes of the laws in a store: a column of the table.
 type Column = (String, Vec<(&'static str, Outcome)>);
 
-/// What holds a store to the laws; it may have several columns.
+/// A check of a store against the laws; it may have several columns.
 type Check = fn() -> Pin<Box<dyn Future<Output = Vec<Column>>>>;
 
 /// The stores that keep a record.
@@ -112,7 +112,7 @@ fn is_wanted(name: &str) -> bool {
     only.split(',').any(|wanted| wanted == name)
 }
 
-/// What a test of one server alone starts with: the server, if it is to be tried and there.
+/// The start of a test of one server alone: the server, if it is to be tried and there.
 async fn to_be_tried<T>(name: &str, start: impl Future<Output = Result<T, String>>) -> Option<T> {
     if !is_wanted(name) {
         return None;

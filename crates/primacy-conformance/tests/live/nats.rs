@@ -17,10 +17,10 @@ use crate::{Column, to_be_tried};
 mod failing;
 mod relay;
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_NATS_RIVAL";
 
-/// How long something is waited for that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct NatsHarness {
@@ -146,7 +146,7 @@ async fn refusal(url: &str) -> OpenError {
     opening.expect("an open does not hang").expect_err("nothing to open there")
 }
 
-/// A record that nobody holds.
+/// A record without a holder.
 fn record(token: u64) -> Record {
     Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
 }

@@ -9,7 +9,7 @@ use primacy_stores::object::object_store::{ObjectStoreExt, PutPayload, path::Pat
 use primacy_stores::object::{self, ObjectStore};
 use primacy_stores::{Pending, Register, open};
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_OBJECT_RIVAL";
 
 /// A bucket.

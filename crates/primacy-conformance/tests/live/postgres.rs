@@ -21,7 +21,7 @@ mod locks;
 mod many;
 mod reached;
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_POSTGRES_RIVAL";
 
 /// A server, or a pooler in front of it.

@@ -17,7 +17,7 @@ mod fence;
 mod many;
 mod notices;
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_REDIS_RIVAL";
 
 struct RedisHarness {
@@ -105,7 +105,7 @@ async fn refusal(url: &str) -> OpenError {
     opening.expect("an open does not hang").expect_err("nothing to open there")
 }
 
-/// A record that nobody holds.
+/// A record without a holder.
 fn record(token: u64) -> Record {
     Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
 }

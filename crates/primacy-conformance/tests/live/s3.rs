@@ -61,7 +61,7 @@ async fn a_lost_reply_is_known_by_its_number() {
         (Fault::LoseReply, false),
         (Fault::AnswerAfter(SLOW_DOWN.0, SLOW_DOWN.1), false),
         (Fault::AnswerAfter("500 Internal Server Error", ""), false),
-        // The second sending meets the first, and is told that the condition does not hold.
+        // The second sending meets the first, and is answered that the condition does not hold.
         (Fault::Repeat, false),
         (Fault::LoseRequest, true),
         (Fault::Answer(SLOW_DOWN.0, SLOW_DOWN.1), true),
@@ -107,7 +107,7 @@ async fn a_write_that_was_put_off_is_sent_again_and_nothing_was_written_if_that_
     let second = register.compare_and_set(Some(&first), &record(2)).await.expect("sent again");
     assert!(proxy.is_done());
     proxy.always(Fault::None);
-    // With an old version it is no use: somebody else was faster.
+    // With an old version it is no use: another writer was faster.
     proxy.next("PUT", BUSY);
     assert_eq!(register.compare_and_set(Some(&first), &record(3)).await, Err(SetError::Conflict));
     proxy.next("PUT", BUSY);
@@ -129,12 +129,12 @@ async fn a_store_that_ignores_conditions_is_refused() {
     let refused = open(&url, "ignored").await.expect_err("two could lead at once");
     assert!(matches!(refused, OpenError::Refused { .. }), "{refused:?}");
     assert!(refused.to_string().contains("If-None-Match"), "{refused}");
-    // Whoever only looks writes nothing, but does not get to write either.
+    // A handle that only looks writes nothing, but does not get to write either.
     let looking = open_existing(&url, "ignored").await.expect("reading does no harm");
     let set = looking.compare_and_set(None, &record(1)).await;
     assert!(matches!(set, Err(SetError::Unavailable { .. })), "{set:?}");
     assert_eq!(looking.read().await, Ok(None));
-    // One that honours the first condition only.
+    // A server that honours the first condition only.
     let half = HttpFaults::start(moto.port());
     half.next("PUT", Fault::None);
     half.always(Fault::Unconditional);
@@ -153,7 +153,7 @@ async fn a_store_that_compares_first_and_then_writes_is_refused() {
     let refused = open(&moto.url(), "two steps").await.expect_err("two could lead at once");
     assert!(matches!(refused, OpenError::Refused { .. }), "{refused:?}");
     assert!(refused.to_string().contains("more than one of several writes at once"), "{refused}");
-    // As with one that ignores conditions, whoever only looks does not get to write either.
+    // As with a server that ignores conditions, a handle that only looks does not get to write either.
     let looking = open_existing(&moto.url(), "two steps").await.expect("reading does no harm");
     let set = looking.compare_and_set(None, &record(1)).await;
     assert!(matches!(set, Err(SetError::Unavailable { .. })), "{set:?}");
@@ -190,12 +190,12 @@ async fn a_server_that_goes_away_is_unavailable_and_used_again_when_it_is_back()
     let Some(mut moto) = server().await else { return };
     let register = open(&moto.url(), "away").await.unwrap();
     let version = register.compare_and_set(None, &record(1)).await.unwrap();
-    // Stopped, it takes the connection and does not answer; nobody knows what it will do with the request.
+    // Stopped, it accepts the connection and does not answer; it is unknown what it will do with the request.
     moto.server().signal(Signal::STOP);
     let set = register.compare_and_set(Some(&version), &record(2)).await;
     assert!(matches!(set, Err(SetError::Unknown { .. })), "{set:?}");
     moto.server().signal(Signal::CONT);
-    // It is done now, or later, or never; whoever reads long enough learns which.
+    // It is done now, or later, or never; a caller that reads long enough learns which.
     let mut found = register.read().await.unwrap().expect("a record");
     if found.0 == record(1) {
         match register.compare_and_set(Some(&found.1), &record(3)).await {
@@ -247,10 +247,10 @@ async fn a_stale_leaders_late_write_to_a_fenced_object_is_refused() {
     assert_eq!((found.token, found.bytes), (FencingToken(8), b"of 7".to_vec()));
 }
 
-/// What the brokers of the next test keep: how often each thing was done.
+/// The data of the next test's brokers: the count of each thing that was done.
 type Counts = BTreeMap<String, u64>;
 
-/// How long its brokers wait for a silent one.
+/// The time that its brokers wait for a silent one.
 const LED_TIMEOUT: Duration = Duration::from_secs(6);
 
 fn broker(moto: &Moto, port: u16, address: &str) -> LedDocument<Counts> {

@@ -1,5 +1,5 @@
-//! ZooKeeper, an ensemble of three real servers: each request of the store, the failures that only such servers have, and
-//! strangers in the same election.
+//! ZooKeeper, an ensemble of three real servers: each request of the store, the failures that only such servers have, and foreign clients
+//! in the same election.
 
 mod company;
 mod failures;
@@ -24,7 +24,7 @@ use zookeeper_client::Client;
 /// Set, to make what is not there a failure.
 const REQUIRE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
-/// How long a session lasts in these tests.
+/// The timeout of a session in these tests.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Between two tries.
@@ -135,7 +135,7 @@ async fn become_first(
 async fn keep(sessions: &dyn Sessions, session: &SessionId) {
     loop {
         tokio::time::sleep(TIMEOUT / 6).await;
-        // Whoever uses the session learns what has become of it.
+        // The user of the session learns what has become of it.
         drop(sessions.keep_alive(session).await);
     }
 }

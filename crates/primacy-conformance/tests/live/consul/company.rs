@@ -1,4 +1,4 @@
-//! Strangers: a client from PyPI, by itself, and in one election with Primacy by the steps of `consul lock`.
+//! Foreign clients: a client from PyPI, by itself, and in one election with Primacy by the steps of `consul lock`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -76,14 +76,14 @@ async fn consul_lock_and_primacy_take_over_from_each_other() {
     let mut last = stranger.leads();
     let one = Candidate::new(&consul.url("company"), "e", "a").await;
     for round in 0..3 {
-        // The stranger leads, and Primacy waits.
+        // The foreign client leads, and Primacy waits.
         let first = one.behind().await;
         assert_eq!((first.holder.identity.node.as_str(), first.token), ("ConsulAPILock", last));
         stranger.let_go();
         let token = one.become_first().await;
         assert!(token > last, "round {round}: {token} after {last}");
         assert_eq!(stranger.says(), "released");
-        // Primacy leads, and another stranger waits.
+        // Primacy leads, and another foreign client waits.
         stranger = Stranger::new(&consul).unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(one.lead().await, token);

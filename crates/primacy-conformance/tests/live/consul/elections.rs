@@ -33,7 +33,7 @@ async fn a_leader_resigns_to_the_next_and_a_session_that_ends_ends_the_lead() {
         let two = two.clone();
         tokio::spawn(async move { campaign(&two).await })
     };
-    // The second is told by the key, and not by the leader.
+    // The second learns of it by the key, and not from the leader.
     tokio::time::timeout(PATIENCE, first.resign()).await.expect("it ends");
     let second = tokio::time::timeout(PATIENCE, waiting).await.expect("it is elected").expect("no panic");
     assert!(second.token() > token);

@@ -78,7 +78,7 @@ async fn without_a_leader_there_is_no_answer_and_nothing_is_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_agents_one_that_answers_is_enough() {
     let Some(consul) = consul().await else { return };
-    // One that nobody has started, and one that takes connections and says nothing.
+    // A server that was never started, and one that accepts connections and does not answer.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let silent_port = silent.local_addr().unwrap().port();
     let gone = primacy_conformance::live::free_port();

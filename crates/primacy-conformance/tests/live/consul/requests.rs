@@ -1,4 +1,4 @@
-//! What each method does in Consul.
+//! The effect of each method in Consul.
 
 use std::time::Instant;
 
@@ -149,7 +149,7 @@ async fn no_lock_delay_follows_for_the_other_elections_of_a_dead_life() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dropped_handle_held_is_freed_also_if_that_fails_at_first() {
-    /// How often it fails.
+    /// The number of failures.
     const FAILURES: u32 = 3;
     let Some(consul) = consul().await else { return };
     let url = consul.url("dropped");

@@ -16,7 +16,7 @@ async fn a_token_grows_over_whatever_becomes_of_the_key() {
         assert!(token > last, "{how}: {token} after {last}");
         last = token;
     };
-    // Deleted under the holder, who is told.
+    // Deleted under the holder, which learns of it.
     assert_eq!(consul.ask("DELETE", KEY, "").0, 200);
     one.changed().await;
     grows(two.become_first().await, "deleted");
@@ -34,7 +34,7 @@ async fn a_token_grows_over_whatever_becomes_of_the_key() {
         assert_eq!(consul.ask("DELETE", KEY, "").0, 200);
         grows(two.lead().await, "deleted and made anew");
     }
-    // A stranger's leadership in between is counted, too.
+    // A foreign client's leadership in between is counted, too.
     two.leave().await;
     let (_, stranger) =
         consul.ask("PUT", "/v1/session/create", r#"{"Name":"some job","LockDelay":"0s","Checks":[]}"#);
@@ -88,7 +88,7 @@ async fn a_lock_that_comes_late_takes_nothing() {
     one.lead().await;
     one.leave().await;
     consul.fault("PUT /v1/txn", 1, json!({"hold": true}));
-    // It is on its way, and nobody waits for it any more.
+    // It is on its way, and not waited for any more.
     assert!(tokio::time::timeout(Duration::from_millis(300), one.stand()).await.is_err());
     one.leave().await;
     let before = consul.key("safe/e/.lock").unwrap();

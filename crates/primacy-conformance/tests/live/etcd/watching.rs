@@ -1,4 +1,4 @@
-//! What is left of watches that are over.
+//! The remains of watches that are over.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -11,13 +11,13 @@ use primacy_stores::open;
 use super::cluster;
 use super::store::{Candidate, PATIENCE, metric, soon};
 
-/// How many changes there are: many more than watches at a time.
+/// The number of changes: many more than watches at a time.
 const CHANGES: u64 = 50;
 
-/// How long is waited before something is looked at again.
+/// The pause before something is looked at again.
 const POLL: Duration = Duration::from_millis(5);
 
-/// For how long nothing is told where nothing changes. Whoever is refused is told after less.
+/// The time without a wake-up where nothing changes. A client that is refused is woken after less.
 const REST: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +63,7 @@ async fn a_watch_that_is_refused_for_an_old_login_is_begun_with_a_new_one() {
     // A future does nothing before it is polled: the stream begins here.
     let mut told = b.store.changed();
     assert!(tokio::time::timeout(REST, &mut told).await.is_err(), "nothing yet");
-    // The same password: whoever has logged in with it must do so again.
+    // The same password: a client that has logged in with it must do so again.
     let mut command =
         etcd.etcdctl(&["--user", "root:secret-of-root", "user", "passwd", "elector", "--interactive=false"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("etcdctl can be run");
@@ -77,7 +77,7 @@ async fn a_watch_that_is_refused_for_an_old_login_is_begun_with_a_new_one() {
     tokio::join!(a.kept_alive(), b.kept_alive());
     b.leave().await;
     a.win().await;
-    // Its stream is as old as before. What is told in vain ends.
+    // Its stream is as old as before. The wake-ups without a change end.
     soon(async {
         loop {
             tokio::join!(a.kept_alive(), b.kept_alive());

@@ -1,5 +1,5 @@
-//! One election with a stranger: the leader election of the Python package `kubernetes`, which reads and writes a Lease as
-//! client-go does, but for `leaseTransitions`, which it does not count.
+//! One election with a foreign client: the leader election of the Python package `kubernetes`, which reads and writes a Lease as client-go
+//! does, but for `leaseTransitions`, which it does not count.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Stranger {
     }
 }
 
-/// Whether the stranger's package is there.
+/// Checks that the foreign client's package is there.
 fn has_package() -> Result<(), String> {
     let mut python = Command::new(program("python3")?);
     let found = python.args(["-c", "import kubernetes.leaderelection"]).stderr(Stdio::null()).status();

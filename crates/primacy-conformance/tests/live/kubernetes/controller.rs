@@ -15,16 +15,16 @@ use super::{PATIENCE, Speaker, server};
 #[path = "../../../../../examples/kubernetes_controller.rs"]
 mod kubernetes_controller;
 
-/// What a pod's process is told: the URL.
+/// The environment variable for a pod's process: the URL.
 const POD_VARIABLE: &str = "PRIMACY_TEST_KUBERNETES_POD";
 
 /// Of the election, the Lease, and the object that is reconciled.
 const NAME: &str = "orders-controller";
 
-/// Who is asked by nobody is asked so often.
+/// The interval at which the fake is asked again.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Not a test of its own: what each pod's process does.
+/// Not a test of its own: the process of each pod.
 #[test]
 fn play_as_a_pod() {
     let Ok(url) = std::env::var(POD_VARIABLE) else { return };
@@ -45,7 +45,7 @@ async fn leads(pod: &mut Speaker) -> u64 {
     line.split_once("leads with token ").and_then(|(_, token)| token.parse().ok()).expect("a token")
 }
 
-/// Waits until the stand-in's answer to an order is as wanted.
+/// Waits until the fake's answer to an order is as wanted.
 async fn until(server: &ApiServer, method: &str, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let asking = async {
         loop {
@@ -63,7 +63,7 @@ fn token_of(object: &Value) -> Option<u64> {
     object["metadata"]["annotations"][format!("fence.primacy-rs.github.io/{NAME}")].as_str()?.parse().ok()
 }
 
-/// A pod is told to end in the middle of a write. It ends that first, then releases the Lease, and goes; the other pod leads at
+/// A pod is terminated in the middle of a write. It finishes the write first, then releases the Lease, and goes; the other pod leads at
 /// once, under a higher token.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_works_and_hands_over_when_it_is_stopped() {

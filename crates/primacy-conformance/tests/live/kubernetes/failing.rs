@@ -1,4 +1,4 @@
-//! What a handle tells when something of Kubernetes fails.
+//! The errors of a handle when something of Kubernetes fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +153,7 @@ async fn a_lease_that_is_deleted_or_written_over_by_hand_ends_the_lead() {
     assert_eq!(code, 200, "{answer}");
     assert_eq!(timeout(PATIENCE, second.lost()).await.unwrap(), Reason::Removed);
     drop(second);
-    // A stranger makes it anew, and counts from 0.
+    // A foreign client makes it anew, and counts from 0.
     let now = "2027-01-15T08:00:00.000000Z";
     let spec =
         json!({"holderIdentity": "go", "leaseDurationSeconds": 1, "leaseTransitions": 0, "renewTime": now});
@@ -279,8 +279,8 @@ async fn what_cannot_be_opened_says_why() {
     assert!(refused.contains("lower-case"), "{refused}");
 }
 
-/// An outage that is shorter than the lease changes no leader. One that is longer ends the lead in time, and the same process
-/// leads again after it.
+/// An outage that is shorter than the lease changes no leader. A longer one ends the lead in time, and the same process leads again after
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_survived_within_the_lease_and_stood_again_after() {
     const LEASE: Duration = Duration::from_secs(20);

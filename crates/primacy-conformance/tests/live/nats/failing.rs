@@ -1,4 +1,4 @@
-//! What befalls servers, and what their elections are told then.
+//! Faults of servers, and the errors that their elections get then.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,7 +110,7 @@ async fn a_wrong_password_is_refused_and_not_shown() {
     assert!(matches!(&error, OpenError::Refused { why } if why.contains("/no/such/file")), "{error:?}");
 }
 
-/// What was logged in this process.
+/// The log of this process.
 #[derive(Clone)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

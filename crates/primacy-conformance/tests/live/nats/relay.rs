@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What Debian's server says of itself, and what the relay makes of it.
+/// The version that Debian's server states, and the one that the relay makes of it.
 const OLD: &str = r#""version":"2.9.10""#;
 const NEW: &str = r#""version":"2.11.0""#;
 
-/// Something before a server that says of it that it is of version 2.11, until it is told to tell the truth.
+/// A relay before a server that states its version as 2.11, until it is ordered to tell the truth.
 pub(super) async fn relay_that_lies(server: SocketAddr, lies: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -29,7 +29,7 @@ pub(super) async fn relay_that_lies(server: SocketAddr, lies: Arc<AtomicBool>) -
                 loop {
                     let length = tokio::select! {
                         read = from_server.read(&mut bytes) => read.unwrap_or(0),
-                        // From the moment on at which it is told to, it keeps no connection on which it has lied.
+                        // From the order on, it keeps no connection on which it has lied.
                         () = until_false(&lies), if lied => 0,
                     };
                     let told = String::from_utf8_lossy(&bytes[..length]);

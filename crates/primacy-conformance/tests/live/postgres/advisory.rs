@@ -19,10 +19,10 @@ use crate::Column;
 
 const NAME: &str = "postgres, recipe=advisory";
 
-/// How long something is waited for that must come. Far longer than anything takes that works.
+/// The time to wait for something that must come. Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What sessions have that a test lets end.
+/// The timeout of sessions that a test lets end.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// The server ends a session when its time has passed; what comes on top is for a machine that has much to do.
@@ -30,11 +30,11 @@ const EXPIRY_BOUND: Duration = Duration::from_secs(2);
 
 const ELECTIONS: usize = 1000;
 
-/// How many of them are opened and taken at a time: all at once wait for each other longer than a request may take, where the machine has
-/// much to do.
+/// The number of them that are opened and taken at a time: all at once wait for each other longer than a request may take, where the
+/// machine has much to do.
 const OPENED_AT_A_TIME: usize = 50;
 
-/// How many connections Primacy has to the server.
+/// The number of connections that Primacy has to the server.
 const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'primacy'";
 
 struct AdvisoryHarness {
@@ -117,7 +117,7 @@ async fn refusal(url: &str) -> OpenError {
     }
 }
 
-/// A handle with a session, and whom it stands for.
+/// A handle with a session, and its holder.
 struct Candidate {
     store: Arc<dyn Sessions>,
     session: SessionId,
@@ -220,7 +220,7 @@ async fn whoever_loses_its_connection_is_told_at_once_and_leads_again_without_wa
     let Some(server) = server(&[]).await else { return };
     let proxy = Proxy::start(server.address());
     let through = format!("{}?recipe=advisory", url(SUPERUSER, proxy.address()));
-    // Whoever had to wait for it would wait in vain.
+    // A candidate that had to wait for it would wait in vain.
     let long = PATIENCE * 10;
     let (mut one, two) =
         (Candidate::new(&through, "a", long).await, Candidate::new(&advisory(&server), "b", long).await);
@@ -235,7 +235,7 @@ async fn whoever_loses_its_connection_is_told_at_once_and_leads_again_without_wa
             two.behind().await;
         }
         one.begin_anew(long).await;
-        // Its own row holds nobody back any more: either is the first at once.
+        // Its own row holds no candidate back any more: either is the first at once.
         let place = one.stand().await.unwrap();
         let token = match place {
             Place::First { token, .. } => token,
@@ -367,7 +367,7 @@ async fn a_thousand_elections_share_one_session() {
     drop(kept);
 }
 
-/// How many transactions the server has done, as far as its counters know; each statement of ours is one.
+/// The number of transactions of the server, as far as its counters know; each statement of ours is one.
 async fn asked(server: &Postgres) -> i64 {
     server.run_sql("SELECT pg_stat_force_next_flush()").await;
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
@@ -375,7 +375,7 @@ async fn asked(server: &Postgres) -> i64 {
     rows[0].as_ref().expect("it is a number").parse().expect("it is a number")
 }
 
-/// How many connections the server has from the application of the test below.
+/// The number of connections that the server has from the application of the test below.
 const THEIRS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'theirs'";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -389,7 +389,7 @@ async fn sessions_of_a_configuration_that_the_application_has_are_those_of_a_url
     let (token, other) = (a.lead().await, b.lead().await);
     assert_eq!(a.session, b.session, "elections of one process share it");
     assert_eq!(server.run_sql(THEIRS).await, [Some("2".to_owned())], "it, and one for what is no session's");
-    // Whoever has a URL stands in the same election.
+    // A handle that was opened by URL is in the same election.
     let stranger = Candidate::new(&advisory(&server), "b", PATIENCE).await;
     assert_eq!(stranger.behind().await, Entry { holder: a.holder.clone(), token });
     a.store.leave(&a.session).await.unwrap();
@@ -465,7 +465,7 @@ async fn the_rights_of_the_page_are_enough() {
         matches!(&refused, Err(SessionError::Refused { why }) if why.contains("permission denied")),
         "{refused:?}"
     );
-    // Whoever may not write keeps the lock from nobody.
+    // A role that may not write keeps the lock from no other.
     let three = Candidate::new(&as_role("app"), "c", PATIENCE).await;
     three.lead().await;
     drop(admin);
@@ -507,13 +507,13 @@ async fn tokens_go_on_above_those_of_a_row_that_was_deleted_and_of_a_table_that_
         drop(one);
         server.run_sql(statement).await;
     }
-    // One that is open makes the table anew.
+    // A handle that is open makes the table anew.
     let one = Candidate::new(&url, "a", PATIENCE).await;
     server.run_sql("DROP TABLE primacy_lock").await;
     assert!(one.become_first().await > last);
 }
 
-/// Where the first server of the URL is silent, a session begins at the second one, also if nobody waits that long at once.
+/// Where the first server of the URL is silent, a session begins at the second one, even if no caller waits that long at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_to_begin_goes_on_when_its_caller_gives_up() {
     let Some(server) = server(&[]).await else { return };
@@ -544,7 +544,7 @@ async fn a_session_in_which_nothing_is_answered_is_given_up() {
     let through = format!("{}?recipe=advisory", url(SUPERUSER, proxy.address()));
     let one = Candidate::new(&through, "a", SHORT).await;
     one.lead().await;
-    // A wait that began before is told as well.
+    // A wait that began before is woken as well.
     let waiting = {
         let store = Arc::clone(&one.store);
         tokio::spawn(async move { store.changed().await })

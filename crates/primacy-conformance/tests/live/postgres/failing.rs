@@ -1,4 +1,4 @@
-//! What a caller is told when the server, the network or a right fails.
+//! The errors of a caller when the server, the network or a right fails.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError, open
 
 use super::{refusal, server};
 
-/// How long something is waited for that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often it is asked for.
+/// The interval between two attempts.
 const POLL: Duration = Duration::from_millis(20);
 
 fn record(token: u64) -> Record {
@@ -53,7 +53,7 @@ async fn a_server_that_was_killed_is_unavailable_and_used_again_when_it_is_back(
     let register = opened(server.address()).await;
     let version = register.compare_and_set(None, &record(1)).await.unwrap();
     server.kill().await;
-    // The first may meet the broken connection; those after it find nobody to connect to.
+    // The first may meet the broken connection; later requests find no server to connect to.
     let _ = register.read().await;
     assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })));
     let refused = register.compare_and_set(Some(&version), &record(2)).await;
@@ -78,7 +78,7 @@ async fn a_write_whose_reply_is_lost_is_unknown_and_may_be_done() {
     let register = opened(proxy.address()).await;
     let mut version = register.compare_and_set(None, &record(1)).await.unwrap();
     for token in 2..6 {
-        // Cut when the server has answered; or never, and nobody tells.
+        // Cut when the server has answered; or never, without notice.
         let is_cut = token % 2 == 0;
         let dropped = proxy.dropped();
         proxy.drop_replies();
@@ -143,7 +143,7 @@ async fn a_write_waits_for_the_standbys_whatever_the_role_says() {
     let register = opened(server.address()).await;
     let written = register.compare_and_set(None, &record(1)).await;
     assert!(matches!(written, Err(SetError::Unknown { .. })), "there is no such standby: {written:?}");
-    // Nobody sees it before a standby has it.
+    // No reader sees it before a standby has it.
     assert_eq!(read_again(&register).await, None);
     server.run_sql("ALTER SYSTEM SET synchronous_standby_names = ''").await;
 }
@@ -234,7 +234,7 @@ async fn a_server_that_hangs_does_not_keep_the_next_one_from_being_used() {
     let both = format!("postgres://{SUPERUSER}@{},{}/postgres", proxy.address(), server.address());
     let register = open(&both, "failing").await.expect("the second one answers");
     register.compare_and_set(None, &record(1)).await.unwrap();
-    // Nobody asks anything but the watcher, which notices the silence, and goes on with the next server.
+    // Only the watcher asks, which notices the silence, and goes on with the next server.
     proxy.pass();
     let register = open(&format!("{both}?application_name=watched"), "failing").await.unwrap();
     let changed = register.changed();
@@ -302,7 +302,7 @@ async fn a_pooler_is_found_out_and_changes_are_looked_for() {
     assert_eq!(register.compare_and_set(Some(&version), &record(2)).await, Err(SetError::Conflict));
     let settings = "SELECT DISTINCT current_setting('lock_timeout') || current_setting('application_name')";
     assert_eq!(server.run_sql(settings).await, [Some("0".to_owned())]);
-    // Nobody listens on a connection that is lent to others, and nothing that was set has stayed there.
+    // No session listens on a connection that is lent to others, and nothing that was set has stayed there.
     let idle = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
     assert_eq!(server.run_sql(idle).await, [Some("0".to_owned())]);
 }

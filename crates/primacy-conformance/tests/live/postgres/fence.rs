@@ -10,14 +10,14 @@ use tokio_postgres::{Client, Error};
 
 use super::server;
 
-/// What the guard says.
+/// The error codes of the guard.
 const NO_TOKEN: &str = "PRM01";
 const STALE: &str = "PRM02";
 const NOT_INSTALLED: &str = "PRM03";
 const KEPT: &str = "PRM04";
 const MALFORMED: &str = "PRM05";
 
-/// How long something is waited for that must come, and how often it is looked for.
+/// The time to wait for something that must come, and the interval between two looks.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -144,7 +144,7 @@ async fn a_higher_token_waits_for_writes_under_way_and_lower_ones_wait_for_it() 
         run(&old, "COMMIT").await.expect("it was there first");
         let (taken, new) = taking_over.await.unwrap();
         taken.unwrap();
-        // Still not committed: whoever is lower does not know yet.
+        // Still not committed: a lower token is not refused yet.
         assert!(!writing.is_finished());
         run(&new, "COMMIT").await.unwrap();
         let refused = code(writing.await.unwrap());
@@ -238,7 +238,7 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
     assert_eq!(code(run(&server.connect().await, "TRUNCATE primacy_fence").await), KEPT);
     let replica = "SET session_replication_role = replica; DELETE FROM ledger";
     assert_eq!(code(run(&server.connect().await, replica).await), NO_TOKEN);
-    // A fence that was lost lets nobody through.
+    // A fence that was lost lets no write through.
     server
         .run_sql("ALTER TABLE primacy_fence DISABLE TRIGGER primacy_keeps; DELETE FROM primacy_fence")
         .await;

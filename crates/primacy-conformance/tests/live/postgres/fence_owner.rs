@@ -1,4 +1,4 @@
-//! A fence in a database, or a schema, that belongs to another role than the one that installs it.
+//! A fence in a database, or a schema, whose owner is not the role that installs it.
 
 use primacy::fence::postgres::{Answer, FenceState, Guard, attempt, install};
 use primacy::stores::{Verdict, open_any};

@@ -147,7 +147,7 @@ fn words(sql: &str) -> Vec<String> {
             rest = &rest[first.len_utf8()..];
             continue;
         } else if first == '$' && !rest[1..].starts_with(|letter: char| letter.is_ascii_digit()) {
-            // What stands between quotes of dollars is the text of a function.
+            // The text between dollar quotes is that of a function.
             rest = rest[1..].split_once('$').map_or("", |(_, rest)| rest);
             continue;
         } else if first == '\'' || rest.starts_with("E'") {
@@ -176,7 +176,7 @@ fn words(sql: &str) -> Vec<String> {
 const NO_CALL: &str = "coalesce greatest least values and or not exists any all as on key check operator from select where filter \
                        with then when into if elsif union join return case rows materialized recursive by in array conflict";
 
-/// Names and operators of a statement that do not say their schema, each with what stands around it.
+/// Names and operators of a statement that do not say their schema, each with its surroundings.
 fn unqualified(sql: &str) -> Vec<String> {
     let words = words(sql);
     let lower: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
@@ -366,7 +366,7 @@ fn shadows(schema: &str, names: &BTreeSet<String>, kind: &str) -> Vec<String> {
     std::iter::once(check).chain(names.iter().map(of_name)).collect()
 }
 
-/// Runs the statements, and says how many were; one that the server does not take plants nothing.
+/// Runs the statements, and returns how many succeeded; a statement that the server refuses plants nothing.
 async fn plant(client: &Client, statements: &[String]) -> usize {
     let mut planted = 0;
     // Some at a time: each object takes a lock until the end of the transaction.
@@ -511,7 +511,7 @@ async fn a_fence_of_version_1_is_told_and_brought_up_to_date() {
     super::fence::until_waiting(&server, 1).await;
     old.batch_execute("COMMIT").await.unwrap();
     installing.await.unwrap().expect("it is brought up to date");
-    // What somebody may have turned off by the fault of version 1 is on again.
+    // A trigger that may have been turned off by the fault of version 1 is on again.
     let lowering =
         server.connect().await.batch_execute("UPDATE primacy_fence SET highest = 0").await.unwrap_err();
     assert_eq!(lowering.code().unwrap().code(), "PRM04");
@@ -709,7 +709,7 @@ async fn a_role_without_rights_on_the_fence_stops_nobody() {
         "ROLLBACK TO a",
         "SELECT * FROM primacy_fence",
     ] {
-        // Those that are refused keep what they have locked before.
+        // Statements that are refused keep what they have locked before.
         let _ = squatter.batch_execute(statement).await;
     }
     let client = app(&server).await;

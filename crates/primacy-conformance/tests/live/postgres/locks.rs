@@ -1,4 +1,5 @@
-//! Locks on tables: what a role without rights reaches by them, and that `install` keeps nobody waiting for nothing.
+//! Locks on tables: what a role without rights reaches by them, and that `install` keeps no session waiting for
+//! nothing.
 
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ async fn a_role_that_may_not_use_the_schema_stops_nobody_by_a_lock() {
         .expect("there is nothing to lock");
     assert_eq!(attempt(&server.url(), "data.ledger").await.unwrap().others, "");
 
-    // As earlier versions have left it; and somebody may call the function by a right that was given by hand.
+    // As earlier versions have left it; and a role may call the function by a right that was given by hand.
     server
         .run_sql(
             "GRANT USAGE ON SCHEMA primacy TO PUBLIC; CREATE ROLE caller LOGIN; \
@@ -167,7 +168,7 @@ async fn an_installation_that_changes_nothing_waits_for_nobody() {
         app.batch_execute("COMMIT").await.unwrap();
     }
     assert_eq!(server.run_sql(triggers).await, before);
-    // One that was turned off is turned on again.
+    // A trigger that was turned off is turned on again.
     server.run_sql("ALTER TABLE data.ledger DISABLE TRIGGER primacy_guard").await;
     again().await.unwrap();
     assert_eq!(

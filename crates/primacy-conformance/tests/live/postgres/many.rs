@@ -17,13 +17,13 @@ use super::server;
 
 const ELECTIONS: u64 = 1000;
 
-/// How often each is renewed.
+/// The number of renewals of each.
 const RENEWALS: u64 = 5;
 
-/// What each has that is led by the library. A leader renews it each sixth, so a round of renewals must take less.
+/// The lease of each election that the library leads. A leader renews it each sixth, so a round of renewals must take less.
 const LEASE: Duration = config::LEASE;
 
-/// How often each of those is renewed until they are counted.
+/// The number of renewals of each of those until they are counted.
 const RENEWALS_SEEN: u32 = 3;
 
 /// Files that the thread of an election needs, with some to spare.
@@ -32,10 +32,10 @@ const FILES_EACH: u64 = 6;
 /// Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many connections Primacy has to the server.
+/// The number of connections that Primacy has to the server.
 const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'primacy'";
 
-/// How often a leader renews.
+/// The interval between a leader's renewals.
 fn renewal_interval() -> Duration {
     Timers::new(Venue::Store, Some(LEASE)).renewal
 }

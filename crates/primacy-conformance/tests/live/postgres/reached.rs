@@ -196,7 +196,7 @@ async fn nothing_is_made_where_an_event_trigger_runs_a_function_of_another_role(
     let made = "SELECT is_called::text FROM own.seen UNION ALL SELECT relname FROM pg_class WHERE relname ~ '^primacy_'";
     assert_eq!(server.run_sql(made).await, [Some("false".to_owned())], "it has run, or something is made");
 
-    // One that is turned off runs nothing, and one that belongs to a superuser runs nothing of a stranger's.
+    // A trigger that is turned off runs nothing, and a superuser's trigger runs nothing of another role's.
     let off = "CREATE EVENT TRIGGER evil ON ddl_command_end EXECUTE FUNCTION own.evil(); ALTER EVENT TRIGGER evil DISABLE";
     server.run_sql(off).await;
     install(&server.url(), &guard()).await.expect("it is turned off");

@@ -1,4 +1,4 @@
-//! What befalls a server, and what its elections are told then.
+//! Faults of a server, and the errors that its elections get then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use super::{record, record_key, refusal, server};
 
-/// How long something is waited for that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reads again and again, until the store is there again.
@@ -48,7 +48,7 @@ async fn a_server_that_was_killed_has_what_it_acknowledged_and_is_found_again() 
     server.kill();
     let failed = set(&register, Some(&first), 2).await;
     assert!(matches!(failed, Err(SetError::Unavailable { .. } | SetError::Unknown { .. })), "{failed:?}");
-    // Now it is known that nobody listens.
+    // Now it is known that no server listens.
     let failed = set(&register, Some(&first), 2).await;
     assert!(matches!(failed, Err(SetError::Unavailable { .. })), "{failed:?}");
     assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })));
@@ -57,7 +57,7 @@ async fn a_server_that_was_killed_has_what_it_acknowledged_and_is_found_again() 
     let found = read_in_the_end(&register).await;
     assert_eq!(found, Some((record(1), first.clone())));
     let second = set(&register, Some(&first), 2).await.unwrap();
-    // Whoever waits for a change is told again.
+    // A caller that waits for a change is woken again.
     let other = open(&server.url(), "killed").await.unwrap();
     assert_eq!(other.read().await.unwrap().unwrap().1, second);
     let third = set(&register, Some(&second), 3).await.unwrap();
@@ -73,7 +73,7 @@ async fn of_a_server_that_stands_still_a_write_is_unknown_and_lands_once_or_neve
     server.server().signal(Signal::STOP);
     let failed = set(&register, Some(&first), 2).await;
     assert!(matches!(failed, Err(SetError::Unknown { .. })), "it was sent: {failed:?}");
-    // The kernel takes the connection; nobody answers on it.
+    // The kernel accepts the connection; no server answers on it.
     let failed = set(&register, Some(&first), 3).await;
     assert!(matches!(failed, Err(SetError::Unavailable { .. })), "nothing was sent: {failed:?}");
     assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })));
@@ -165,12 +165,12 @@ async fn what_the_server_refuses_has_not_been_written() {
         config(name, before);
         assert_eq!(register.read().await, Ok(Some((record(1), first.clone()))));
     }
-    // The server forgets its scripts, and is told them again.
+    // The server forgets its scripts, and gets them again.
     let _: () = server.ask(redis::cmd("SCRIPT").arg("FLUSH"));
     assert_eq!(register.read().await, Ok(Some((record(1), first.clone()))));
     let _: () = server.ask(redis::cmd("SCRIPT").arg("FLUSH"));
     set(&register, Some(&first), 2).await.unwrap();
-    // What somebody else keeps under the key stays.
+    // Another program's value under the key stays.
     let _: () = server.ask(redis::cmd("SET").arg(record_key("refused")).arg("theirs"));
     let failed = set(&register, None, 3).await;
     assert!(matches!(&failed, Err(SetError::Unavailable { why }) if why.contains("prefix")), "{failed:?}");
@@ -185,7 +185,7 @@ async fn what_the_server_refuses_has_not_been_written() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_is_refused() {
-    // Else it takes the port that is 10,000 above, which may be that of somebody's connection.
+    // Else it takes the port that is 10,000 above, which may be that of another process's connection.
     let port = free_port().to_string();
     let settings = ["--cluster-enabled", "yes", "--cluster-port", &port];
     let Some(server) = server(&settings).await else { return };

@@ -9,10 +9,10 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::{record, refusal, server};
 
-/// How many elections there are at once.
+/// The number of elections at once.
 const ELECTIONS: u64 = 200;
 
-/// How many connections there are, but for the one that asks.
+/// The number of connections, but for the one that asks.
 fn connections(server: &Redis) -> usize {
     let list: String = server.ask(redis::cmd("CLIENT").arg("LIST"));
     list.lines().count() - 1
@@ -96,7 +96,7 @@ async fn the_rights_that_the_page_names_are_enough_and_needed() {
     let silent: Vec<&str> = RIGHTS.iter().copied().filter(|right| !right.starts_with('&')).collect();
     let error = refusal(&make("deaf", &silent)).await;
     assert!(matches!(&error, OpenError::Refused { why } if why.contains("lacks a right")), "{error:?}");
-    // Without these two it is used, and what could not be learned is said in the log.
+    // Without these two it is used, and what could not be learned is written to the log.
     let blind: Vec<&str> =
         RIGHTS.iter().copied().filter(|right| !["+info", "+config|get"].contains(right)).collect();
     open(&make("blind", &blind), "rights").await.unwrap();

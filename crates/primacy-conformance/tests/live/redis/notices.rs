@@ -86,7 +86,7 @@ async fn forged_notices_keep_no_leader_from_renewing_and_no_follower_from_notici
     let follower = open(&server.url(), "flooded").await.unwrap();
     let flood = Flood::start(&server, "flooded");
     for token in 2..=RENEWALS {
-        // As a node does: it waits for changes meanwhile, and looks when it is told of one.
+        // As a node does: it waits for changes meanwhile, and looks when it is woken.
         let _ = tokio::time::timeout(RENEWAL_PAUSE, register.changed()).await;
         register.read().await.expect("it is answered in time");
         let written = register.compare_and_set(Some(&version), &record(token)).await;

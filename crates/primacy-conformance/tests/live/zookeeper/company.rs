@@ -1,4 +1,4 @@
-//! Strangers in the same election: kazoo's `Election`, from PyPI, and Curator's `LeaderLatch`, from Debian.
+//! Foreign clients in the same election: kazoo's `Election`, from PyPI, and Curator's `LeaderLatch`, from Debian.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,16 +14,16 @@ use zookeeper_client::Client;
 
 use super::{HANG, Kept, POLL, become_first, begin, holder, not_run, open_url, soon};
 
-/// How long the strangers' sessions last, in seconds.
+/// The timeout of the foreign clients' sessions, in seconds.
 const TIMEOUT: &str = "2";
-/// How often each side leads.
+/// The number of times that each side leads.
 const TIMES: usize = 12;
-/// How long it leads each time, so that there is something to overlap, in seconds.
+/// The time for which it leads each time, so that there is something to overlap, in seconds.
 const HOLD: &str = "0.02";
-/// Until it is told to go.
+/// Until it is stopped.
 const FOR_LONG: &str = "1000";
 
-/// Whose client it is.
+/// The kind of client.
 #[derive(Clone, Copy)]
 enum Kind {
     Kazoo,
@@ -31,7 +31,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What Primacy calls its layout.
+    /// Primacy's name of its layout.
     const fn layout(self) -> &'static str {
         match self {
             Self::Kazoo => "kazoo",
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// What starts it; it takes the same arguments and says the same, whichever it is.
+    /// The command that starts it; both kinds take the same arguments and print the same.
     fn command(self) -> Result<Command, String> {
         match self {
             Self::Kazoo => {
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// A process of a stranger's.
+/// A process of a foreign client.
 struct Stranger {
     server: Server,
     log: PathBuf,
@@ -83,7 +83,7 @@ impl Stranger {
         Some(Self { server, log: ground.at(&format!("{name}.log")) })
     }
 
-    /// What it said of this.
+    /// The rest of each of its lines that begins with this word.
     fn said(&self, what: &str) -> Vec<String> {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let said = text.lines().filter_map(|line| line.split_once(' '));
@@ -122,7 +122,7 @@ fn now() -> u128 {
     Duration::new(seconds, rest).as_nanos()
 }
 
-/// The handle of Primacy's on an election in which a stranger stands.
+/// Primacy's handle on an election in which a foreign client campaigns.
 async fn open(kind: Kind, ensemble: &ZooKeeper, election: &str) -> Arc<dyn Sessions> {
     let url = format!("zookeeper://{}/company?layout={}", ensemble.addresses(), kind.layout());
     open_url(&url, &format!("{election}-{}", kind.layout())).await
@@ -146,7 +146,7 @@ pub(crate) async fn latches_of_curator_and_primacy_never_lead_at_once(ensemble: 
 
 async fn take_over_from_each_other(kind: Kind, ensemble: &ZooKeeper) {
     let start = |name| Stranger::start(kind, ensemble, "turns", name, (1, FOR_LONG));
-    // They lead until they are told to go.
+    // They lead until they are stopped.
     let Some(mut first) = start("stranger-1") else { return };
     first.has_said("leads").await;
     let ours = open(kind, ensemble, "turns").await;
@@ -227,7 +227,7 @@ async fn never_lead_at_once(kind: Kind, ensemble: &ZooKeeper) {
     assert!(handovers > 2, "they did not take turns: {terms:?}");
 }
 
-/// A latch that waits is told that the entry before it goes; but it asks once only, and what it is told first must be that.
+/// A waiting latch is woken when the entry before it goes; but it asks once only, and the first event that it gets must be that.
 pub(crate) async fn a_request_to_resign_costs_no_latch_of_curator_its_turn(ensemble: &ZooKeeper) {
     let ours = open(Kind::Curator, ensemble, "asked").await;
     let session = begin(&*ours).await;
@@ -250,7 +250,7 @@ pub(crate) async fn a_request_to_resign_costs_no_latch_of_curator_its_turn(ensem
     latch.server.stop().await;
 }
 
-/// What a latch makes above its entry are containers, which the servers remove when nobody stands there.
+/// The znodes that a latch makes above its entry are containers, which the servers remove when they are empty.
 pub(crate) async fn an_election_that_curator_has_made_goes_and_comes_again(ensemble: &ZooKeeper) {
     let ours = open(Kind::Curator, ensemble, "made").await;
     let latch = Stranger::start(Kind::Curator, ensemble, "made", "stranger", (1, FOR_LONG));

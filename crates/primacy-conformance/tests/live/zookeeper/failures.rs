@@ -1,4 +1,4 @@
-//! What can go wrong between a candidate and three servers.
+//! The failures between a candidate and three servers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub(crate) async fn a_lost_answer_leaves_one_entry(ensemble: &ZooKeeper) {
     let stat =
         client.check_stat(&format!("/live/lost/{name}")).await.expect("an answer").expect("it is there");
     assert_eq!(stat.czxid.cast_unsigned(), token.0);
-    // And one that is not wanted any more, though nobody knows whether it is there.
+    // And an entry that is not wanted any more, though it is unknown whether it is there.
     a.leave(&of_a).await.expect("it leaves");
     middle.lose_next_create();
     assert!(a.stand(&of_a, &holder("a")).await.is_err());

@@ -12,7 +12,7 @@ use zookeeper_client::Client;
 use super::{catch_up, open_url};
 use crate::Column;
 
-/// How late a change is told at most, and a session ended, on a machine that lets its processes run.
+/// The longest delay of the news of a change, and of the end of a session, on a machine that lets its processes run.
 const BOUND: Duration = Duration::from_secs(5);
 
 struct Harness {

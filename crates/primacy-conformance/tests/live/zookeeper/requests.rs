@@ -92,7 +92,7 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
     assert_eq!(b.ask_to_resign(FencingToken(token.0 - 1), "somebody").await, Ok(false), "another token");
     assert_eq!(b.ask_to_resign(token, "somebody").await, Ok(true));
     soon(a.changed()).await;
-    // Who only looks who is first, has the servers tell of the entry alone; who stands, again of requests too.
+    // A handle that only looks for the first, is woken for the entry alone; a candidate, again for requests too.
     assert_eq!(a.first().await.expect("an answer").map(|entry| entry.token), Some(token));
     drop(a.stand(&of_a, &holder("a")).await.expect("a place"));
     assert_eq!(b.ask_to_resign(token, "somebody else").await, Ok(true));
@@ -103,7 +103,7 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
     let again = a.stand(&of_a, &holder("a")).await.expect("a place");
     let Place::First { token: later, asked_to_resign: false } = again else { panic!("{again:?}") };
     assert!(later > token);
-    // What somebody else keeps there stays.
+    // Another program's data there stays.
     let client = Client::connect(&ensemble.addresses()).await.expect("a server");
     client.set_data("/live/asked", b"not ours", None).await.expect("it is there");
     let refused = b.ask_to_resign(later, "somebody").await;
@@ -180,7 +180,7 @@ pub(crate) async fn different_layouts_refuse_each_other(ensemble: &ZooKeeper) {
     assert_eq!(queue(ensemble, "layouts").await.len(), 1);
 }
 
-/// Strangers do not ask who is there: each of these makes an entry as its own client does, after ours.
+/// Foreign clients do not look for entries of another layout: each of these makes an entry as its own client does, after ours.
 pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemble: &ZooKeeper) {
     let url = format!("zookeeper://{}/live", ensemble.addresses());
     let client = Client::connect(&ensemble.addresses()).await.expect("the ensemble is there");

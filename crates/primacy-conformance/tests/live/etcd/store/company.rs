@@ -8,10 +8,10 @@ use rustix::process::Signal;
 
 use super::{Candidate, cluster, sessions, soon};
 
-/// How often the lead goes to and fro.
+/// The number of times that the lead goes to and fro.
 const ROUNDS: u32 = 4;
 
-/// How often it is looked whether a stranger has said something.
+/// The interval between two looks at the foreign client's output.
 const POLL: Duration = Duration::from_millis(10);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,7 +19,7 @@ async fn etcdctl_elect_and_primacy_take_over_from_each_other_and_never_both_lead
     let Some(etcd) = cluster(None).await else { return };
     let ground = Ground::new("company");
     let url = etcd.url("", "/app");
-    // What `etcdctl elect app/jobs` stands in.
+    // The election of `etcdctl elect app/jobs`.
     let ours = Candidate::new(&url, "jobs", "ours").await;
     let observer = sessions(&url, "jobs").await;
     let mut last = ours.win().await;
@@ -27,7 +27,7 @@ async fn etcdctl_elect_and_primacy_take_over_from_each_other_and_never_both_lead
         let proposal = format!("host-{round}");
         let command = etcd.etcdctl(&["elect", "app/jobs", &proposal]);
         let mut stranger = Server::start(&format!("elect-{round}"), command, &ground);
-        // It stands: two in the queue, and we lead.
+        // It waits: two in the queue, and we lead.
         soon(async {
             while super::entries(&etcd, "app/jobs/").len() < 2 {
                 tokio::time::sleep(POLL).await;
@@ -44,7 +44,7 @@ async fn etcdctl_elect_and_primacy_take_over_from_each_other_and_never_both_lead
             }
         })
         .await;
-        // The other way round: it leads, and so we do not, whoever asks.
+        // The other way round: it leads, and so we do not, for every observer.
         ours.is_behind(&proposal).await;
         let first = soon(observer.first()).await.unwrap().expect("it leads");
         assert_eq!(first.holder.identity.node.as_str(), proposal);

@@ -23,7 +23,7 @@ async fn a_member_that_is_killed_or_hangs_costs_no_session() {
     let (a, b) = (Candidate::new(&url, "e", "a").await, Candidate::new(&url, "e", "b").await);
     let token = a.win().await;
     b.is_behind("a").await;
-    // One of them is the one that we are connected to, and one is the leader of the cluster.
+    // Among them are the member that we are connected to, and the leader of the cluster.
     for member in 0..MEMBERS {
         for is_killed in [false, true] {
             let leader = etcd.leader().await;
@@ -78,7 +78,7 @@ async fn while_all_members_are_down_nothing_is_said_to_have_ended() {
     // By itself; a leader of etcd that is new gives all sessions their whole time again.
     assert_eq!(a.kept_alive().await, timeout);
     assert_eq!(a.win().await, token);
-    // Nobody keeps it alive now.
+    // It is not kept alive any more.
     let ended = async {
         while entries(&etcd, "app/e/").len() == 1 {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -15,17 +15,17 @@ use tokio::sync::Mutex;
 pub(crate) const RECORDS: &str = "etcd, recipe=lease";
 pub(crate) const SESSIONS: &str = "etcd";
 
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_ETCD_RIVAL";
 
 /// The shortest that three members with their default timers give: one and a half election timeouts, in whole seconds.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// How much later than its timeout a session is gone: etcd looks twice a second, and a new leader gives every session its
-/// whole time again.
+/// The time after its timeout within which a session is gone: etcd looks twice a second, and a new leader gives every session its whole
+/// time again.
 const EXPIRY_BOUND: Duration = Duration::from_secs(5);
 
-/// What became of each law.
+/// The outcome of each law.
 type Outcomes = Vec<(&'static str, Outcome)>;
 
 /// The laws of records.

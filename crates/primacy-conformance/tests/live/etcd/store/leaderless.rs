@@ -1,4 +1,4 @@
-//! A member that has lost the others: it refuses at once what it cannot answer (`require leader`), and lets nobody hang.
+//! A member that has lost the others: it refuses at once what it cannot answer (`require leader`), and lets no client hang.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ const AT_ONCE: Duration = Duration::from_millis(2500);
 /// For how long nothing comes of what is refused: several of the client's tries, each 200 ms.
 const REST: Duration = Duration::from_secs(1);
 
-/// How long is waited before something is looked at again.
+/// The pause before something is looked at again.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The member that is left.
 const LEFT: usize = 2;
 
-/// How many watchers the member that is left has. Our doors do not say it.
+/// The number of watchers of the member that is left. Our etcd API does not report it.
 fn watchers(etcd: &Etcd) -> Option<u64> {
     (!etcd.is_ours()).then(|| metric_of(etcd, LEFT, "etcd_debugging_mvcc_watcher_total", ""))
 }
@@ -58,7 +58,7 @@ fn watch(register: &Arc<dyn Register>) -> JoinHandle<()> {
     tokio::spawn(async move { register.changed().await })
 }
 
-/// Writes the first record, as soon as there is somebody who takes it.
+/// Writes the first record, as soon as a server takes it.
 async fn write(register: &dyn Register) {
     let record = Record::released(FencingToken(1), primacy_core::Duration::ZERO);
     soon(async { while register.compare_and_set(None, &record).await.is_err() {} }).await;
@@ -78,7 +78,7 @@ async fn a_member_without_a_leader_refuses_requests_and_watches_at_once() {
     for member in (0..MEMBERS).filter(|member| *member != LEFT) {
         etcd.kill(member);
     }
-    // It takes its time to notice it; whoever has asked before waits.
+    // The member takes its time to notice the loss; earlier requests wait.
     soon(async { while !is_leaderless(&refused(&client).await) {} }).await;
 
     let began = Instant::now();

@@ -10,14 +10,13 @@ use super::{Candidate, TIMEOUT, cluster, metric};
 
 const ELECTIONS: u32 = 1_000;
 
-/// How often each keeps its session alive: as a holder does.
+/// The interval at which each keeps its session alive: that of a holder.
 const RENEWAL: Duration = Duration::from_secs(3);
 
-/// How long it is measured.
+/// The duration of the measurement.
 const MEASURED: Duration = Duration::from_secs(9);
 
-/// How many keep-alives a second are sent at most where all share a session, whatever their number; and some more, for a
-/// machine that is busy.
+/// The most keep-alives a second where all share a session, whatever their number; and some more, for a machine that is busy.
 const PER_SECOND_MAX: f64 = 25.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,14 +71,14 @@ async fn a_thousand_elections_share_a_session() {
     }
 }
 
-/// What this process has in memory.
+/// The memory of this process.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().trim_end_matches("kB").trim().parse().expect("a number")
 }
 
-/// How many streams for keep-alives the members have been asked for; each of ours is for one keep-alive.
+/// The number of streams for keep-alives that the members have been asked for; each of ours is for one keep-alive.
 fn keep_alives(etcd: &Etcd) -> u64 {
     metric(etcd, "grpc_server_started_total", "\"LeaseKeepAlive\"")
 }

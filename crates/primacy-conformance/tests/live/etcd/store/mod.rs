@@ -1,6 +1,6 @@
-//! The store `etcd`: what goes on over it, and what happens when something of its server fails.
+//! The store `etcd`: its requests, and what happens when something of its server fails.
 //!
-//! The same is told where etcd answers, and where our nodes do behind their doors: whoever includes this brings a `cluster`.
+//! The tests are the same for etcd and for the etcd API of our nodes: the including module brings a `cluster`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,10 +25,10 @@ mod login;
 mod many;
 mod relay;
 
-/// How long something is waited for that must come. Far longer than anything takes that works.
+/// The time to wait for something that must come. Far longer than anything takes that works.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What most sessions of these tests have.
+/// The timeout of most sessions of these tests.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits for what must come.
@@ -50,7 +50,7 @@ async fn refusal(url: &str) -> OpenError {
     error
 }
 
-/// One who stands: a handle, a session and a name.
+/// A candidate: a handle, a session and a name.
 pub(super) struct Candidate {
     pub(super) store: Arc<dyn Sessions>,
     session: SessionId,
@@ -75,7 +75,7 @@ impl Candidate {
     pub(super) async fn win(&self) -> FencingToken {
         soon(async {
             loop {
-                // Nobody who stands behind is told of a change that does not come: it looks again.
+                // A waiting candidate is not woken for a change that does not come: it looks again.
                 match self.stand().await {
                     Ok(Place::First { token, .. }) => return token,
                     Ok(Place::Behind { .. }) => self.store.changed().await,
@@ -129,7 +129,7 @@ fn entries(etcd: &Etcd, queue: &str) -> Vec<String> {
     told.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// What the members count under this name, where the line has `label` in it: the sum of all. Our doors count nothing.
+/// The members' metric of this name, where the line has `label` in it: the sum of all. Our etcd API has no metrics.
 pub(super) fn metric(etcd: &Etcd, name: &str, label: &str) -> u64 {
     (0..MEMBERS).map(|member| metric_of(etcd, member, name, label)).sum()
 }
@@ -167,13 +167,13 @@ async fn an_election_is_told_from_its_first_candidate_to_its_last() {
     assert!(a.session != b.session && b.session != c.session, "each process life has its own");
     b.is_behind("a").await;
     c.is_behind("a").await;
-    // A request to resign reaches the first one, and nobody else.
+    // A request to resign reaches the first one only.
     assert_eq!(soon(watcher.ask_to_resign(token.next(), "test")).await, Ok(false));
     assert_eq!(soon(watcher.ask_to_resign(token, "test")).await, Ok(true));
     soon(a.store.changed()).await;
     assert_eq!(a.stand().await, Ok(Place::First { token, asked_to_resign: true }));
     assert_eq!(soon(watcher.ask_to_resign(token, "again")).await, Ok(true));
-    // The one behind is told when the one before it goes, and not before.
+    // The next candidate is woken when the one before it goes, and not before.
     let mut told = b.store.changed();
     assert!(tokio::time::timeout(Duration::from_millis(200), &mut told).await.is_err(), "nothing of it");
     a.leave().await;
@@ -245,7 +245,7 @@ async fn a_session_is_shared_and_what_one_election_leaves_undone_is_not_inherite
     assert!(b.keep_alive().await.is_ok());
 }
 
-/// How often two candidates look at a queue in which they stand: far more often than etcd itself writes meanwhile.
+/// The number of looks of two candidates at their queue: far more than etcd itself writes meanwhile.
 const LOOKS: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,7 +272,7 @@ async fn a_look_at_where_one_stands_is_no_write() {
     assert_eq!(entries(&etcd, "app/e/"), [""; 0]);
 }
 
-/// How many entries the cluster's log has.
+/// The number of entries of the cluster's log.
 async fn log_length(etcd: &Etcd) -> u64 {
     let client = EtcdClient::new(&etcd.url("", "")).expect("this is a URL");
     let known = client.status().await.into_iter().filter_map(|(_, status)| status.ok());

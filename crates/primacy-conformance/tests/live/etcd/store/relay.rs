@@ -1,4 +1,4 @@
-//! Something between a client and a member that loses what it is told to lose.
+//! A relay between a client and a member that on order loses messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
