@@ -2,7 +2,7 @@
 //!
 //! Promises  linearizable, and durable when a write returns, as the server is configured (`synchronous_commit` is
 //!           raised to `on`); [`changed`](Register::changed) within [`CHANGE_BOUND`], of a new holder at once.
-//! Assumes   one server that writes are sent to. Where it is replaced, what it had answered must have reached its
+//! Assumes   one server that writes are sent to. Where it is replaced, all that it had acknowledged must have reached its
 //!           successor (`synchronous_standby_names`), and it must not go on by itself.
 //! Leaves    everything else in the database as it is. No clock of the server takes part.
 //!
@@ -11,13 +11,13 @@
 //! own**, 63 random bits: none comes back, be it that a row was deleted, a backup restored, or that a standby took over
 //! which had not heard of the latest ones.
 //!
-//! All elections of a process that were opened with one URL share one connection, which is made anew when it breaks: the
-//! link. What they ask for at the same moment is one statement: the batch. Statements are sent without a name, and what they set holds for
-//! their own transaction, so that a pooler which lends its connections for one transaction each may stand in between;
-//! it is found out, and then changes are looked for instead of listened to.
+//! All elections of a process that were opened with one URL share one connection, which is made anew when it breaks: the link. Their
+//! simultaneous requests are one statement: the batch. Statements are sent without a name, and their settings hold for their own
+//! transaction, so that a pooler which lends its connections for one transaction each may be in between; it is detected, and then changes
+//! are polled for instead of listened to.
 //!
-//! With `?recipe=advisory` the election is held by a lock that goes with its session instead, which no pooler may stand before:
-//! see `postgres/advisory.rs`.
+//! With `?recipe=advisory` the election is held by a lock that goes with its session instead, and no pooler may be in between: see
+//! `postgres/advisory.rs`.
 
 mod advisory;
 mod batch;
@@ -60,8 +60,8 @@ use crate::sessions::Sessions;
 use crate::shared::{Share, Shared};
 use crate::tls;
 
-/// How late [`changed`](Register::changed) is at most, while the server answers and the machine lets its threads run. A
-/// new holder, a release and a request to resign are told at once, unless a pooler is in between.
+/// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads run. A new
+/// holder, a release and a request to resign are notified at once, unless a pooler is in between.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
 /// The tries of [`run`], and the time between them.
@@ -76,13 +76,13 @@ static LINKS: Shared<Link> = Shared::new();
 #[derive(Debug)]
 pub struct Postgres {
     settings: Settings,
-    /// What tells it from other servers of this process.
+    /// The key that distinguishes it from other servers of this process.
     key: String,
 }
 
 impl Postgres {
-    /// The server of `config`, which may name several hosts: the first that takes writes is used. `ca` is the file of who
-    /// signs its certificate, or none for whom the system trusts; it counts unless the configuration turns TLS off.
+    /// The server of `config`, which may name several hosts: the first that takes writes is used. `ca` is the file of the authorities that
+    /// sign its certificate, or none for those that the system trusts; it counts unless the configuration turns TLS off.
     ///
     /// A certificate that is shown is always verified, whatever `sslmode` says. Timeouts and `target_session_attrs` are this
     /// store's own.
@@ -113,8 +113,7 @@ impl Postgres {
     /// connections of their own.
     ///
     /// # Errors
-    /// As of [`open`](Self::open); also [`OpenError::Refused`] where a pooler stands in between, or the server is older than
-    /// PostgreSQL 14.
+    /// As of [`open`](Self::open); also [`OpenError::Refused`] where a pooler is in between, or the server is older than PostgreSQL 14.
     pub async fn open_sessions(&self, election: &str) -> Result<Arc<dyn Sessions>, OpenError> {
         crate::open::check_election(election)?;
         let sessions = advisory::start(&self.key, &self.settings, election, true).await?;
@@ -122,13 +121,13 @@ impl Postgres {
     }
 }
 
-/// Runs statements over a connection of its own to the server of a URL `postgres:…`: what is no part of an election, as the
-/// making of a fence. They are one transaction. One that is undone because others keep a table locked, or were making the same, is tried again,
-/// some times, with pauses in which those who have queued behind it go on.
+/// Runs statements that are no part of an election, such as those that make a fence, over a connection of its own to the server of a URL
+/// `postgres:…`. They are one transaction. One that is undone because others keep a table locked, or were making the same, is tried again,
+/// some times, with pauses in which the sessions that have queued behind it go on.
 ///
 /// # Errors
 /// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached, none answered
-/// in time, or a table stays locked, [`OpenError::Refused`] for what else the server says to the statements.
+/// in time, or a table stays locked, [`OpenError::Refused`] for all other errors of the server.
 pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
     let is_passing = |why: &str| {
         why.starts_with(refusal::COLLISION)
@@ -204,14 +203,14 @@ impl Drop for PostgresRegister {
 }
 
 impl PostgresRegister {
-    /// Notes what was seen, where `count` had been heard before it was asked for.
+    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: i64, record: Option<&Record>) {
         self.hearing.look(count, version);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             record.map(|record| (version, record.clone()));
     }
 
-    /// Whether others must be told of the write at once. A renewal is found by those who look, which is soon enough: a
+    /// Returns whether other processes must be notified of the write at once. A renewal is found by polling, which is soon enough: a
     /// notification takes a lock of the whole server while it is committed.
     fn is_news(&self, expect: i64, record: &Record) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +265,7 @@ impl Register for PostgresRegister {
                 self.look(count, 0, None);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because one that cannot be is not a change either.
+            // Noted before the record is decoded, because a record that is invalid is not a change either.
             self.look(count, version, None);
             if version <= 0 {
                 let error = RecordError::Version { found: version.to_string(), allowed: "a number above 0" };
@@ -291,7 +290,7 @@ impl Register for PostgresRegister {
             };
             let count = self.hearing.count();
             if expect.is_none() && self.create {
-                // Somebody may have dropped it since it was opened.
+                // The table may have been dropped since it was opened.
                 self.link.make_table().await?;
             }
             let version = self.write(expect, record).await?;

@@ -1,23 +1,23 @@
-//! `?recipe=advisory`: a session advisory lock, and a row that says who has it and counts the leaderships.
+//! `?recipe=advisory`: a session advisory lock, and a row that names its holder and counts the leaderships.
 //!
-//! Promises  whoever is first has the lock, and a token that is higher than all before it; a session that is not kept alive ends
+//! Promises  the first has the lock, and a token that is higher than all before it; a session that is not kept alive ends
 //!           in time, and one whose process dies at once; [`changed`](Sessions::changed) within
-//!           [`CHANGE_BOUND`](super::CHANGE_BOUND), of one that leaves at once.
-//! Assumes   what the lease over PostgreSQL assumes; a server of version 14 or later, and nothing between it and us that lends one of
-//!           its connections to several of ours.
+//!           [`CHANGE_BOUND`](super::CHANGE_BOUND), when a leader leaves at once.
+//! Assumes   the same as the lease over PostgreSQL; a server of version 14 or later, and nothing between it and us that lends
+//!           one of its connections to several of ours.
 //! Leaves    everything else in the database as it is, other advisory locks too.
 //!
-//! A session is a connection ([`line`]), and the server frees what it has locked when it ends: because the process has died, or
-//! said nothing for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. Of
-//! these, only the first two are ends that its owner knows of. So **the lock alone makes nobody the first.** The row of whoever
-//! had it before says whether that one has given it back, as it does when it has stopped, or its guardian when it is gone. Where it
-//! has not, the next one keeps the lock and waits for as long as the other may have believed: from when it got the lock, for
-//! the timeout that stands in the row.
+//! A session is a connection ([`line`]), and the server frees its locks when it ends: because the process has died, or sent nothing
+//! for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. Of these, only the first two
+//! are ends that its owner knows of. So **the lock alone makes no candidate the first.** The row of the previous holder states
+//! whether that holder has given the lock back, as it does when it has stopped, or its guardian when it is gone. Where it has not,
+//! the next one keeps the lock and waits for as long as the previous holder may believe that it leads: from when the next one got the
+//! lock, for the timeout in the row.
 //!
 //! Requests of a session are done one after the other, so none of them comes late. A write names the version of the row that it
 //! replaces, as with the lease, and so no token is given twice, whatever becomes of locks.
 //!
-//! There is no queue: who waits has nothing in the store, and whoever asks first when the lock is free is next.
+//! There is no queue: a waiting candidate has nothing in the store, and the first one to ask when the lock is free is next.
 
 mod line;
 mod statements;
@@ -49,13 +49,13 @@ use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared::{Share, Shared};
 
-/// How often something is tried again that somebody else's write to the row has foiled. Each time, another one has won.
+/// The number of attempts of an operation that other clients' writes to the row have foiled. Each time, another one has won.
 const ROUNDS_MAX: usize = 8;
 
-/// Between the lock and the row of whoever takes it there are a round trip and a commit, of which the server tells.
+/// The time between taking the lock and writing the row: a round trip and a commit, of which the server notifies.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// How many sessions are remembered by which a handle may have written itself into the row.
+/// The number of remembered sessions by which a handle may have written itself into the row.
 const WROTE_BY_MAX: usize = 16;
 
 /// The pause before what a dropped handle has left is tried again to be given back.
@@ -69,7 +69,7 @@ const TOO_OLD: &str = "the server is older than PostgreSQL 14, and keeps a sessi
 
 static CONNECTIONS: Shared<Connected> = Shared::new();
 
-/// What elections of one process share.
+/// The state that elections of one process share.
 #[derive(Clone, Debug)]
 struct Connected {
     /// For what is no session's: looking on, and what guardians and operators ask.
@@ -93,18 +93,18 @@ struct Task {
     create: bool,
     hearing: Arc<Hearing>,
     own: Arc<Mutex<Own>>,
-    /// Told when what [`Sessions::changed`] waits for may be something else.
+    /// Notified when [`Sessions::changed`] may have to wait for something else.
     moved: Arc<watch::Sender<()>>,
 }
 
-/// What a handle knows.
+/// The state of a handle.
 #[derive(Debug, Default)]
 struct Own {
-    /// The session by which it has asked for the lock.
+    /// The session by which it has requested the lock.
     line: Option<Arc<Line>>,
     /// Since when that session certainly has it.
     locked_at: Option<Instant>,
-    /// Until when whoever had it before may believe.
+    /// The time until which the previous holder may believe that it leads.
     wait_until: Option<Instant>,
     /// The version of the row that this handle has written as the first, and its record.
     first: Option<(i64, Record)>,
@@ -129,7 +129,7 @@ impl Own {
     }
 }
 
-/// What was found when the lock was asked for.
+/// The answer to a request for the lock.
 struct Taken {
     is_own: bool,
     /// It had it before.
@@ -284,7 +284,7 @@ impl Drop for AdvisorySessions {
         for line in pool.used_by(&self.task.user) {
             pool.leave(&line, &self.task.user);
             let task = self.task.clone();
-            // Without the thread nothing can be asked, and the server ends what nobody keeps alive.
+            // Without the thread no request can be sent, and the server ends sessions that are not kept alive.
             drop(background::detach(async move {
                 tokio::time::sleep(line.timeout).await;
                 while !line.has_ended() && task.leave(&line).await.is_err() {
@@ -298,7 +298,7 @@ impl Drop for AdvisorySessions {
 impl Task {
     async fn stand(&self, line: &Arc<Line>, holder: &Holder) -> Result<Place, SessionError> {
         if self.create {
-            // Somebody may have dropped it.
+            // The table may have been dropped.
             self.connected.link.make_table().await.map_err(|error| no_answer(error.to_string()))?;
         }
         let mut process = None;
@@ -310,7 +310,7 @@ impl Task {
             let before = row
                 .as_ref()
                 .and_then(|(_, record)| Some(Entry { holder: record.holder.clone()?, token: record.token }));
-            // By a session of this handle that is over, for it stands by another one now.
+            // Written by a session of this handle that is over, because it uses another one now.
             let is_left_over = row.as_ref().is_some_and(|(_, record)| self.wrote_earlier(record, line));
             if !is_own {
                 match (before, row) {
@@ -318,7 +318,7 @@ impl Task {
                         self.bury(line, version, record).await?;
                     }
                     (Some(first), _) => return Ok(Place::Behind { first }),
-                    // Whoever has it is about to say so.
+                    // The holder of the lock is about to write its row.
                     (None, _) => {
                         let news = self.hearing.news(&self.connected.link);
                         drop(tokio::time::timeout(BETWEEN, news).await);
@@ -415,8 +415,8 @@ impl Task {
         record.nonce != line.number.unsigned_abs() && self.own().wrote_by.contains(&record.nonce)
     }
 
-    /// Whether whoever had the lock before may still believe: it has not given it back, and its time has not passed since this
-    /// session got the lock.
+    /// Returns whether the previous holder may still believe that it leads: it has not given the lock back, and its time has not
+    /// passed since this session got the lock.
     fn must_wait_for(&self, record: &Record) -> bool {
         let mut own = self.own();
         let until = own.locked_at.unwrap_or_else(clock::now).after(record.duration);
@@ -425,7 +425,7 @@ impl Task {
         must_wait
     }
 
-    /// Writes this node into the row; its token, or none if somebody has changed the row.
+    /// Writes this node into the row; returns its token, or none if another client has changed the row.
     async fn write_first(
         &self,
         line: &Line,
@@ -485,7 +485,7 @@ impl Task {
             let count = self.hearing.count();
             let (version, record) = match known.take() {
                 Some(known) => known,
-                // By the session itself: what it has asked for before is done by then.
+                // By the session itself: its earlier requests are done by then.
                 None => match self.find_by(line).await?.1 {
                     Some((version, record)) if is_of(&record, line) => (version, record),
                     Some(_) | None => return self.unlock(line).await,
@@ -544,7 +544,7 @@ impl Task {
         Err(no_answer("others changed the row each time that the dead one was to be taken out"))
     }
 
-    /// Neither the lock nor the row of an earlier session of this handle shall hold anybody back.
+    /// Removes the lock and the row of an earlier session of this handle, so that neither holds other candidates back.
     async fn bury(&self, line: &Line, version: i64, record: Record) -> Result<(), SessionError> {
         if let Some(earlier) = number_of(&record) {
             // It may go on with other elections.
@@ -606,13 +606,13 @@ impl Task {
                 () = self.hearing.news(&self.connected.link) => return,
                 () = closed => return,
                 () = waited => return,
-                // Something else is to be waited for; the one who tells lives as long as this does.
+                // Something else is to be waited for; the sender exists as long as this does.
                 _ = moved.changed() => {}
             }
         }
     }
 
-    /// Gives back the lock without a word in the row.
+    /// Releases the lock without a write to the row.
     async fn unlock(&self, line: &Line) -> Result<(), SessionError> {
         self.unlock_by(line).await?;
         self.own().locked_at = None;
@@ -624,13 +624,13 @@ impl Task {
         line.ask(&self.connected.link.statements().lock.unlock, &[election]).await.map(drop)
     }
 
-    /// What [`find`](Self::find) finds, by a session: what it has asked for before is done by then.
+    /// The same as [`find`](Self::find), by a session: its earlier requests are done by then.
     async fn find_by(&self, line: &Line) -> Result<(bool, Option<(i64, Record)>), SessionError> {
         let elections = (Box::new(vec![self.user.election.clone()]) as _, Type::TEXT_ARRAY);
         self.found(&line.ask(&self.connected.link.statements().read, &[elections]).await?)
     }
 
-    /// Whether anybody has the lock, and the row.
+    /// Returns whether a session has the lock, and the row.
     async fn find(&self) -> Result<(bool, Option<(i64, Record)>), SessionError> {
         let elections: Vec<Parameter> = vec![(Box::new(vec![self.user.election.clone()]), Type::TEXT_ARRAY)];
         let rows = match self.connected.link.query(&self.connected.link.statements().read, elections).await {
@@ -664,7 +664,7 @@ impl Task {
         }
     }
 
-    /// What writes this record, in place of the version `expect`.
+    /// Returns the write of this record, in place of the version `expect`.
     fn write(&self, record: &Record, expect: Option<i64>) -> Result<Write, SessionError> {
         let version = draw()?;
         let mut parameters: Vec<Parameter> = vec![
@@ -710,7 +710,7 @@ struct Write {
     version: i64,
 }
 
-/// The session by which it was written; none where somebody else has put it there.
+/// The session by which it was written; none where another program has put it there.
 fn number_of(record: &Record) -> Option<i64> {
     i64::try_from(record.nonce).ok().filter(|number| *number > 0)
 }
@@ -725,12 +725,12 @@ fn is_of(record: &Record, line: &Line) -> bool {
     record.nonce == line.number.unsigned_abs() && record.holder.is_some()
 }
 
-/// Nobody has the lock by it any more, nor believes to.
+/// Returns the record as it is after the lock was given back: without a holder.
 fn given_back(record: Record) -> Record {
     Record { holder: None, resign_request: None, ..record }
 }
 
-/// Somebody who has the lock, and has not said who it is.
+/// Describes a holder of the lock that has not written the row.
 fn stranger(process: i32) -> Holder {
     let node = NodeId::new(&format!("process-{process}"))
         .unwrap_or_else(|_| NodeId::new("stranger").expect("it is a name"));

@@ -1,11 +1,11 @@
-//! Requests that are made together: what many elections ask for at the same moment is one statement, one round trip, and
-//! for writes one flush of the server's disk.
+//! Batches of requests: the simultaneous requests of many elections are one statement, one round trip, and for writes one
+//! flush of the server's disk.
 //!
-//! Nobody waits for others to join. A statement takes along what has come while the one before was under way.
+//! No request waits for others to join. A statement takes along the requests that came while the one before was under way.
 //!
-//! A batch waits for nobody's lock: rows that somebody else keeps locked are left out, and each is then asked for in a
-//! statement of its own, which waits for a moment. And a batch that was undone as a whole is asked for one by one. So no
-//! election suffers from what befalls another.
+//! A batch waits for no lock: rows that other sessions keep locked are left out, and each is then asked for in a statement
+//! of its own, which waits for a moment. And the requests of a batch that was undone as a whole are repeated one by one. So
+//! no election suffers from the failure of another.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::background::{self, Aborted};
 /// The most that one statement asks for. Records have some hundred bytes, and 64 KiB at most.
 const BATCH_MAX: usize = 256;
 
-/// For how long a statement is waited for before the next one is sent behind it: longer than a flush takes, and shorter than
-/// a wait for somebody's lock.
+/// The time for which a statement is waited for before the next one is sent behind it: longer than a flush takes, and
+/// shorter than a wait for another session's lock.
 const COALESCE_MAX: Duration = Duration::from_millis(50);
 
 /// A compare-and-set.
@@ -34,7 +34,7 @@ pub(super) struct Write {
     pub(super) version: i64,
     pub(super) token: String,
     pub(super) bytes: Vec<u8>,
-    /// Others are told at once.
+    /// True if other processes are notified at once.
     pub(super) is_news: bool,
 }
 
@@ -136,14 +136,14 @@ async fn write_batch(inner: Arc<Inner>, batch: Vec<Asked<Write, bool>>) {
             let result = match &outcome {
                 Ok((written, _)) if written.contains(&write.version) => Ok(true),
                 Ok((_, seen)) if write.expect.is_none() || seen.contains(&write.election) => Ok(false),
-                // Somebody has locked it, or it is not there.
+                // Another session has locked it, or it is not there.
                 Ok(_) | Err(Failure::NotDone(_)) => {
                     one_by_one.push((write, reply));
                     continue;
                 }
                 Err(failure) => Err(failure.clone()),
             };
-            // Whoever has stopped waiting for an answer does not miss it.
+            // A failure to reply is ignored: the caller has stopped waiting.
             drop(reply.send(result));
         }
         rest = one_by_one;
@@ -177,7 +177,7 @@ async fn write_alone(inner: &Arc<Inner>, write: Write) -> Result<bool, Failure> 
     Ok(is_written)
 }
 
-/// Which versions were written, and which elections have a row that nobody keeps locked.
+/// Returns the versions that were written, and the elections with a row that no other session keeps locked.
 async fn write_together(
     inner: &Arc<Inner>,
     writes: impl Iterator<Item = &Write> + Clone,
@@ -196,7 +196,7 @@ async fn write_together(
     ];
     let (mut written, mut seen) = (HashSet::new(), HashSet::new());
     for row in inner.query(&inner.statements().write_many, &parameters).await? {
-        // What was done cannot be told from such a row.
+        // Such a row does not show what was done.
         let strange = |error: tokio_postgres::Error| Failure::Unknown(super::refusal::told(&error));
         match row.try_get::<_, Option<i64>>(1).map_err(strange)? {
             Some(version) => written.insert(version),

@@ -1,9 +1,9 @@
 //! The notification channel: `LISTEN` on a connection of its own, and `NOTIFY` after each write.
 //!
-//! The queue of notifications belongs to the whole server, and every role that may connect can fill it. `NOTIFY` then fails when
-//! its transaction commits, and `LISTEN` reads the whole queue before it returns. So the `NOTIFY` of a write has a transaction of its
-//! own, no request waits behind a `LISTEN`, and a process has at most one connection that listens or waits to. What is not told is
-//! found by looking in intervals.
+//! The queue of notifications belongs to the whole server, and every role that may connect can fill it. `NOTIFY` then fails when its
+//! transaction commits, and `LISTEN` reads the whole queue before it returns. So the `NOTIFY` of a write has a transaction of its
+//! own, no request waits behind a `LISTEN`, and a process has at most one connection that listens or waits to. Changes that are not
+//! notified are found by polling.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,10 +17,11 @@ use super::{pooler, refusal};
 use crate::background;
 use crate::open::OpenError;
 
-/// How long a `NOTIFY` waits for the lock of the whole server under which notifications are committed. Requests wait behind it.
+/// The time for which a `NOTIFY` waits for the lock of the whole server under which notifications are committed. Requests wait behind
+/// it.
 const LOCK_PATIENCE: &str = "100ms";
 
-/// How long a writer waits for the answer to its `NOTIFY`.
+/// The time that a writer waits for the answer to its `NOTIFY`.
 const NOTIFY_PATIENCE: Duration = Duration::from_millis(250);
 
 /// The pause before the second attempt to listen. It doubles with each.
@@ -65,7 +66,7 @@ impl Inner {
         let mut pause = PAUSE_MIN;
         loop {
             let began_at = Instant::now();
-            // An error was said to those who wanted something.
+            // The error is ignored: requests report their own.
             let _ = self.listen_once().await;
             self.is_listening.store(false, Ordering::SeqCst);
             if began_at.elapsed() > PAUSE_MAX {

@@ -1,4 +1,4 @@
-//! What a server tells of how it keeps what it has acknowledged.
+//! Checks of a server: whether it keeps what it has acknowledged.
 
 use tokio_postgres::types::Type;
 
@@ -10,22 +10,22 @@ use super::table::{LOCKS, NUMBER, Table};
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
 
-/// Everybody may ask this. Who may not see the standbys of others sees only how many there are.
+/// Every role may ask this. A role that may not see the standbys of others sees only their number.
 const QUESTION: &str = "SELECT pg_catalog.current_setting('fsync'), pg_catalog.current_setting('full_page_writes'), \
      pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('synchronous_standby_names'), \
      pg_catalog.count(pid), pg_catalog.count(pid) FILTER (WHERE sync_state OPERATOR(pg_catalog.=) ANY (ARRAY['sync', 'quorum'])), \
      pg_catalog.count(pid) FILTER (WHERE state IS NULL) FROM pg_catalog.pg_stat_replication";
 
-/// What a server has told.
+/// The answers of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     fsync: String,
     full_page_writes: String,
     synchronous_commit: String,
     standby_names: String,
-    /// How many standbys are connected.
+    /// The number of connected standbys.
     standbys: u64,
-    /// How many of them writes wait for; `None` if that may not be seen.
+    /// The number of standbys that writes wait for; `None` if that may not be seen.
     synchronous: Option<u64>,
     is_pooled: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) fn examine(address: Address) -> Examination {
             Recipe::Advisory => Table::Lock,
         };
         let link = Link::new(&settings, table);
-        // A table that somebody else could change is refused.
+        // A table that another user could change is refused.
         link.open(false).await?;
         let answer = link.ask(QUESTION).await?;
         let seen = answer.rows.first().and_then(|row| Seen::of(row, answer.is_pooled));
@@ -112,7 +112,8 @@ async fn judge_others(link: &Link) -> Result<[Check; 3], OpenError> {
     Ok([others, free, writers])
 }
 
-/// The elections whose lock a session of another role has: each its name, the server's process, the role and the application.
+/// Returns the elections whose lock a session of another role has: of each the name, the server's process, the role and the
+/// application.
 async fn holders(link: &Link) -> Result<Vec<String>, OpenError> {
     let question = format!(
         "SELECT pg_catalog.format('%s by the process %s of the role %s (%s)', election, activity.pid, usename, application_name) \
@@ -173,7 +174,7 @@ impl Seen {
         ]
     }
 
-    /// Whether there is somebody who could go on.
+    /// Checks that a standby could take over.
     fn survives(&self) -> Check {
         let add =
             "add a standby (pg_basebackup --write-recovery-conf), and name it in synchronous_standby_names";
@@ -204,7 +205,7 @@ impl Seen {
         }
     }
 
-    /// Whether whoever takes over has the latest token.
+    /// Checks that a standby that takes over has the latest token.
     fn keeps_tokens(&self) -> Check {
         const NAME: &str = "a failover keeps the latest token";
         let names = &self.standby_names;
@@ -264,7 +265,7 @@ impl Seen {
         )
     }
 
-    /// The store sees to that itself; who reads the server's settings should not be left wondering.
+    /// Reports the setting, which the store itself raises, to readers of the server's settings.
     fn commits(&self) -> Check {
         const NAME: &str = "a write is flushed before it is answered";
         let found = match self.synchronous_commit.as_str() {
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn a_server_with_two_synchronous_standbys_passes() {
         assert_eq!(verdicts(&seen()), [Verdict::Pass; 6]);
-        // Whoever may not see which of them are synchronous sees that writes wait.
+        // A role that may not see which of them are synchronous sees that writes wait.
         assert_eq!(verdicts(&Seen { synchronous: None, ..seen() }), [Verdict::Pass; 6]);
         let off = Seen { synchronous_commit: "off".to_owned(), ..seen() };
         assert!(off.commits().verdict == Verdict::Pass && off.commits().found.contains("raise it"));

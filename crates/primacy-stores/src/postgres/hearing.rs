@@ -1,4 +1,4 @@
-//! What a handle has heard of its election, and what it has seen since.
+//! The changes that a handle has heard of its election, and those that it has seen.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -6,11 +6,11 @@ use tokio::sync::watch;
 
 use super::link::{Heard, Link};
 
-/// One handle's view of what is told of its election.
+/// One handle's view of the notifications of its election.
 #[derive(Debug)]
 pub(super) struct Hearing {
     heard: watch::Receiver<Heard>,
-    /// How much had been heard when the last request that was answered began.
+    /// The count of heard changes when the last answered request began.
     looked_at: AtomicU64,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: AtomicI64,
@@ -21,12 +21,14 @@ impl Hearing {
         Self { heard: link.listen_for(election), looked_at: AtomicU64::new(0), seen: AtomicI64::new(0) }
     }
 
-    /// How much has been heard; to be asked before a request is sent, for [`look`](Self::look).
+    /// Returns the count of heard changes; to be called before a request is sent, for
+    /// [`look`](Self::look).
     pub(super) fn count(&self) -> u64 {
         self.heard.borrow().count
     }
 
-    /// Notes what was seen, where `count` had been heard before it was asked for.
+    /// Notes the version that was seen, by a request that began when `count` changes had been
+    /// heard.
     pub(super) fn look(&self, count: u64, version: i64) {
         self.seen.store(version, Ordering::SeqCst);
         self.looked_at.store(count, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Connections of which no more is read than is of use: the library keeps what it has read of an answer, and what comes without
-//! having been asked for, and has no limit of its own.
+//! Connections with a limit on the bytes that are read: the library keeps the part of an answer that it has read, and all unsolicited
+//! messages, and has no limit of its own.
 //!
 //! It wants to make the connection itself, and hands it on to be protected with TLS. There the stream is replaced; also
 //! where there is no TLS, as if there were ([`Plain`]), but not over a Unix socket.

@@ -1,8 +1,8 @@
 //! The [`Link`]: one connection for all elections of a process that were opened with one URL.
 //!
-//! It is made when somebody needs it, by a task of its own, so that whoever gives up waiting does not end the attempt. It
-//! is looked after by the watcher, which asks for all versions now and then: that notices what was not told, and also a
-//! server that has fallen silent.
+//! It is made when a request needs it, by a task of its own, so that a caller that gives up waiting does not end the
+//! attempt. The watcher looks after it, and asks for all versions now and then: that notices changes without a
+//! notification, and also a server that has fallen silent.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,35 +30,34 @@ use crate::background::{self, Aborted};
 use crate::open::OpenError;
 use crate::register::SetError;
 
-/// How long a server may take until it can be used, before the next one is tried: a dozen round trips.
+/// The time for a server to become usable, before the next one is tried: a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long an open waits for the connection, and then for the table.
+/// The time that an open waits for the connection, and then for the table.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long statements may take that are no request of an election: they wait for the locks of tables.
+/// The time limit of statements that are no request of an election: they wait for the locks of tables.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a request may take, the connecting included. It is a fraction of a lease
-/// of usual length.
+/// The time limit of a request, the connecting included. It is a fraction of a lease of usual length.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often all versions are asked for, in one statement: what is not told is noticed so.
+/// The interval at which all versions are read, in one statement: it finds changes without a notification.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same where nothing is told, because a pooler is in between or the server does not come to it.
+/// The same where there are no notifications, because a pooler is in between or the server does not come to it.
 const UNTOLD_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A value of a statement, and its type: so the server need not be asked for it.
 pub(super) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
 
-/// What has been heard of an election.
+/// The changes heard of an election.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
-    /// How often something was.
+    /// The number of changes.
     pub(super) count: u64,
     /// The version that was named last; 0 is absence.
     pub(super) version: i64,
@@ -70,17 +69,18 @@ type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
 /// A connection that is made anew when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
-    /// Started by the first who asks something.
+    /// Started by the first request.
     queue: OnceLock<Result<Queue, String>>,
-    /// Started by the first who waits for a change, or not at all if the stores' thread could not be.
+    /// Started by the first wait for a change, or not at all if the stores' thread could not be.
     watcher: OnceLock<Option<Aborted<()>>>,
 }
 
-/// What the tasks on the stores' thread have in common.
+/// The state that the tasks on the stores' thread share.
 pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) table: Table,
-    /// For the table by the name that was given; once it was found, for that one, whatever the path leads to later.
+    /// For the table by the name that was given; once it was found, for the table that was found, even if the path leads
+    /// to another one later.
     statements: Mutex<Arc<Statements>>,
     elections: Elections,
     state: Mutex<State>,
@@ -101,12 +101,12 @@ struct State {
     next_at: Option<Instant>,
 }
 
-/// What statements have answered.
+/// The answers to statements.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     /// The values of each row, as text.
     pub(super) rows: Vec<Vec<Option<String>>>,
-    /// A pooler stands in between.
+    /// True if a pooler is in between.
     pub(super) is_pooled: bool,
 }
 
@@ -134,7 +134,7 @@ impl Live {
         self.end.get().cloned()
     }
 
-    /// Closes it, whatever is on the way.
+    /// Closes it, even with requests under way.
     pub(super) fn close(&self) {
         self.driver.abort();
     }
@@ -160,14 +160,14 @@ impl Link {
         self.inner.statements()
     }
 
-    /// What will be heard of an election.
+    /// Returns a receiver of the changes of an election.
     pub(super) fn listen_for(&self, election: &str) -> watch::Receiver<Heard> {
         let (sender, receiver) = watch::channel(Heard::default());
         lock(&self.inner.elections).insert(election.to_owned(), sender);
         receiver
     }
 
-    /// Nobody wants to hear of it any more.
+    /// Removes the receiver of an election's changes.
     pub(super) fn forget(&self, election: &str) {
         lock(&self.inner.elections).remove(election);
     }
@@ -220,7 +220,7 @@ impl Link {
         self.open(true).await.map_err(|error| SetError::Unavailable { why: error.to_string() })
     }
 
-    /// What to say where there is none.
+    /// Returns the error for a missing table.
     pub(super) fn no_table(&self) -> String {
         format!("there is no table {}; make it with: {}", self.statements().table, self.statements().create())
     }
@@ -231,7 +231,7 @@ impl Link {
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
     }
 
-    /// Waits for a request, and notes with it for whom it waits where its answer does not come soon.
+    /// Waits for a request; where its answer does not come soon, notes with it the sessions that block it.
     pub(super) async fn noting_blockers<T>(&self, request: impl Future<Output = T>) -> T {
         let (mut request, mut is_looking) = (pin!(request), true);
         let mut looking = pin!(background::run(locks::note_blockers(Arc::clone(&self.inner))));
@@ -245,8 +245,8 @@ impl Link {
         .await
     }
 
-    /// Sends a statement for which no batch is waited for, and waits for what it returns. On the stores' thread, where it
-    /// goes on when nobody waits any more: else nobody would notice that the server is silent.
+    /// Sends a statement without waiting for a batch, and waits for its rows. It runs on the stores' thread, where it
+    /// goes on when its caller stops waiting: otherwise a silent server would not be noticed.
     pub(super) async fn query(
         &self,
         statement: &str,
@@ -275,7 +275,7 @@ impl Inner {
         Arc::clone(&lock(&self.statements))
     }
 
-    /// The connection: the one that is there, or that which is being made, or a new one.
+    /// Returns the connection: the present one, or the one being made, or a new one.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
         let mut outcome = {
             let mut state = lock(&self.state);
@@ -298,7 +298,7 @@ impl Inner {
                         state.live = result.as_ref().ok().map(Arc::clone);
                         state.next_at = Some(Instant::now() + RETRY_PAUSE);
                         sender.send_replace(Some(result));
-                        // Whoever waits for it has the outcome; this task is at its end.
+                        // The waiting callers have the outcome; this task is at its end.
                         state.attempt = None;
                     };
                     let task = background::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
@@ -372,7 +372,7 @@ impl Inner {
             let failure = Failure::of(&error);
             match &failure {
                 Failure::NoTable => self.has_table.store(false, Ordering::SeqCst),
-                // One that has become a standby, or is ending: there may be another server.
+                // A server that has become a standby, or is ending: there may be another server.
                 Failure::NotDone(_) if refusal::is_elsewhere(&error) => self.give_up(&live),
                 Failure::NotDone(_) => {}
                 Failure::Unknown(_) => self.give_up(&live),
@@ -395,7 +395,7 @@ impl Inner {
                     self.look(&found.collect(), &counts);
                 }
                 Err(Failure::NoTable) => self.look(&HashMap::new(), &counts),
-                // It was said to those who wanted something.
+                // The error is ignored: requests report their own.
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
             }
             let is_told = self.is_listening.load(Ordering::SeqCst);
@@ -407,7 +407,7 @@ impl Inner {
         lock(&self.elections).iter().map(|(name, heard)| (name.clone(), heard.borrow().count)).collect()
     }
 
-    /// Takes in the versions that are there. Where something was told meanwhile, that may be newer.
+    /// Takes in the versions that were read. A change heard meanwhile may be newer, and stays.
     fn look(&self, found: &HashMap<String, i64>, counts: &HashMap<String, u64>) {
         for (name, heard) in lock(&self.elections).iter() {
             let version = found.get(name).copied().unwrap_or(0);
@@ -422,7 +422,7 @@ impl Inner {
     }
 }
 
-/// What is told of changes, and whom.
+/// The channel of notifications, and the elections that they are for.
 #[derive(Clone)]
 pub(super) struct News {
     channel: &'static str,
@@ -477,7 +477,7 @@ fn row(message: &SimpleQueryMessage) -> Option<Vec<Option<String>>> {
     Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
 }
 
-/// Moves bytes until the connection ends, and passes on what is told on the way.
+/// Moves bytes until the connection ends, and passes on notifications.
 async fn drive<S, T>(
     mut connection: Connection<S, T>,
     news: Option<News>,

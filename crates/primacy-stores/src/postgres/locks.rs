@@ -87,7 +87,7 @@ pub(super) fn question() -> String {
     format!("SELECT {}, {}, {}", others_in(&schema, table), blockers(table), writers(table))
 }
 
-/// Looks once, over another connection, for whom a request waits that has no answer yet, and notes it with the request.
+/// Looks once, over another connection, for the sessions that block a request which has no answer yet, and notes them with the request.
 pub(super) async fn note_blockers(inner: Arc<Inner>) {
     static LOOKS: AtomicBool = AtomicBool::new(false);
     sleep(LOOK_AFTER).await;

@@ -7,7 +7,7 @@ use crate::ownership;
 /// The longest file of passwords that is read, in bytes.
 const FILE_LENGTH_MAX: u64 = 1024 * 1024;
 
-/// Who logs in where.
+/// A user, and the server and database to log in to.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
     pub(super) host: String,
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(search("db:1:app:u:p", &login("db", Some("u"))), None);
     }
 
-    /// It is looked up at each connection, so there is nothing else that would have to be told of a new one.
+    /// It is looked up at each connection, so a new one takes effect by itself.
     #[test]
     fn the_password_is_what_the_file_has_then_and_others_may_not_read_it() {
         use std::os::unix::fs::PermissionsExt as _;

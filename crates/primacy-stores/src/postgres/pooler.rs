@@ -1,7 +1,7 @@
-//! Finding out whether a pooler stands between this connection and the server.
+//! Detecting a pooler between this connection and the server.
 //!
-//! A server tells at the beginning of a connection which of its processes serves it, for those who want to cancel a
-//! statement. A pooler, which has no process yet for it, tells a number of its own.
+//! At the beginning of a connection, a server announces which of its processes serves it, for the cancellation of
+//! statements. A pooler, which has no process yet for it, announces a number of its own.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Error};
 /// More than a cancellation has: a request for TLS, and 16 bytes.
 const CANCELLATION_MAX: usize = 64;
 
-/// Whether the process that serves this connection is another one than was told.
+/// Returns whether the process that serves this connection differs from the announced one.
 ///
 /// # Errors
 /// That of the connection.
@@ -28,7 +28,8 @@ pub(super) async fn is_between(client: &Client) -> Result<bool, Error> {
     Ok(announced(client).await != Some(serving))
 }
 
-/// The process that the server has announced. The library keeps it for cancellations only; so one is written, to nobody.
+/// Returns the process that the server has announced. The library keeps it for cancellations only; so one is written,
+/// and not sent.
 async fn announced(client: &Client) -> Option<i32> {
     let (near, mut far) = tokio::io::duplex(CANCELLATION_MAX);
     // The answer to a request for TLS, if there will be one.

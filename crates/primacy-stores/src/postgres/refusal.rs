@@ -1,4 +1,4 @@
-//! What an error means: for somebody who opens the store, and for somebody who has asked it something.
+//! The meaning of errors: for an open of the store, and for a request.
 
 use std::error::Error as _;
 use std::io;
@@ -77,7 +77,7 @@ pub(super) fn is_elsewhere(error: &Error) -> bool {
     error.code().is_some_and(|code| codes.contains(code))
 }
 
-/// What an error while connecting means: whether trying again helps.
+/// Interprets an error while connecting: whether trying again helps.
 pub(super) fn of_opening(error: &Error) -> OpenError {
     let why = told(error);
     if is_final(error) { OpenError::Refused { why } } else { OpenError::Unavailable { why } }
@@ -102,9 +102,9 @@ pub(super) fn is_final(error: &Error) -> bool {
     }
 }
 
-/// Returns whether an error of the server lasts until somebody acts, by the class of its SQLSTATE: invalid authorization; no such
-/// database; no such schema; a right that is missing, or something unknown. Whatever else it says may pass: too many connections, a
-/// disk that is full, a server that starts, ends, or has lost its primary.
+/// Returns whether an error of the server lasts until an operator acts, by the class of its SQLSTATE: invalid authorization; no such
+/// database; no such schema; a missing right, or an unknown name. All other errors may pass: too many connections, a disk that is full, a
+/// server that starts, ends, or has lost its primary.
 fn is_final_code(code: &str) -> bool {
     ["28", "3D", "3F", "42"].contains(&code.get(..2).unwrap_or_default())
 }

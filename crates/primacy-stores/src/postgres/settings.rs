@@ -13,19 +13,19 @@ use crate::location::Location;
 use crate::open::OpenError;
 use crate::tls::Files;
 
-/// How a URL is written.
+/// The form of a URL.
 const FORM: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
 
 const DEFAULT_PORT: u16 = 5432;
 
-/// What the server is told of who it is that connects; `pg_stat_activity` shows it.
+/// The name of the application, for the server; `pg_stat_activity` shows it.
 const APPLICATION: &str = "primacy";
 
-/// How long bytes may stay unacknowledged before the connection counts as broken: many times a round trip, and a fraction
-/// of a lease.
+/// The time for which bytes may stay unacknowledged before the connection counts as broken: many times a round trip, and a
+/// fraction of a lease.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
 
-/// How an election is held.
+/// The recipe of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipe {
     /// By a record that is renewed.
@@ -39,10 +39,10 @@ pub(super) enum Recipe {
 pub(super) struct Settings {
     pub(super) servers: Vec<Server>,
     pub(super) schema: Option<String>,
-    /// The role that is trusted with the table, beside those that are anyway.
+    /// The role that is trusted with the table, beside those that always are.
     pub(super) owner: Option<String>,
     pub(super) recipe: Recipe,
-    /// What connections are protected with, where one wants to be.
+    /// The TLS of connections, if any of them may use it.
     pub(super) tls: Option<MakeRustlsConnect>,
 }
 
@@ -52,7 +52,8 @@ pub(super) struct Server {
     /// Its host and port, for people.
     pub(super) name: String,
     config: Config,
-    /// Whose password is looked up with each connection, where the URL has none: files of passwords may be replaced.
+    /// The login whose password is looked up with each connection, where the URL has none: files of passwords may be
+    /// replaced.
     login: Option<Login>,
 }
 
@@ -191,7 +192,7 @@ impl Server {
         Self { name, config, login: None }
     }
 
-    /// What to connect with now.
+    /// Returns the configuration to connect with now.
     pub(super) fn config(&self) -> Config {
         let mut config = self.config.clone();
         if let Some(password) = self.login.as_ref().and_then(password::find) {
@@ -205,7 +206,7 @@ impl Server {
     }
 }
 
-/// Who logs in at a host, for which a password is looked up.
+/// Returns the login at a host, for which a password is looked up.
 fn login(location: &Location, host: &Host, port: u16, user: Option<&str>) -> Login {
     let host = match host {
         Host::Tcp(name) => name.clone(),

@@ -10,17 +10,17 @@ use super::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, is_trusted, reached};
 use crate::open::OpenError;
 use crate::record;
 
-/// What elections are kept in.
+/// The table that elections are kept in.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Table {
     /// Records that are renewed.
     Record,
-    /// Records of who holds a lock.
+    /// Records of the holders of locks.
     Lock,
 }
 
 impl Table {
-    /// The name of the table, and of the channel on which changes are told.
+    /// The name of the table, and of the channel on which changes are notified.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Record => "primacy_record",
@@ -28,8 +28,8 @@ impl Table {
         }
     }
 
-    /// The version that is told of a row. That of an election whose lock nobody holds is below 0: so it is a change when a lock
-    /// goes with its session.
+    /// The version that is reported of a row. It is below 0 for an election whose lock no session holds: so it is a change when a
+    /// lock goes with its session.
     fn version(self) -> String {
         match self {
             Self::Record => "version".to_owned(),
@@ -46,20 +46,20 @@ pub(super) const LOCKS: &str = "pg_catalog.pg_locks WHERE locktype OPERATOR(pg_c
      AND objsubid OPERATOR(pg_catalog.=) 1 AND granted AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database \
      WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 
-/// The number of one of them, as it was asked for.
+/// The number of such a lock, as it was requested.
 pub(super) const NUMBER: &str = "((classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) \
                                   OPERATOR(pg_catalog.|) objid::pg_catalog.int8)";
 
-/// What the columns are, in their order.
+/// The columns and their types, in order.
 const COLUMNS: [(&str, &str); 4] =
     [("election", "text"), ("version", "bigint"), ("token", "numeric"), ("record", "bytea")];
 
-/// How long a statement waits for somebody's lock. A write waits for another one's commit, which takes as long as a flush;
-/// and while one waits, the others of this connection wait behind it.
+/// The time for which a statement waits for another session's lock. A write waits for another one's commit, which takes as long as
+/// a flush; and while one waits, the others of this connection wait behind it.
 pub(super) const LOCK_PATIENCE: &str = "500ms";
 
-/// What holds for one statement, which is also its transaction: it does not wait for long, and is as durable as the server
-/// can make it. (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)
+/// The settings of one statement, which is also its transaction: it does not wait for long, and is as durable as the server can
+/// make it. (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)
 pub(super) fn limits() -> String {
     format!(
         "limits AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', '{LOCK_PATIENCE}', true), \
@@ -75,7 +75,7 @@ const REVOKE_DEFAULTS: &str = include_str!("default_privileges.sql");
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
-    /// The table, as it stands in them.
+    /// The name of the table, as it is in them.
     pub(super) table: String,
     /// Elections → each that is there, its version and its record.
     pub(super) read: String,
@@ -83,12 +83,12 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The same, and the version that is replaced.
     pub(super) update: String,
-    /// Many of both: arrays of the same, where no version stands for absence → each election that has a row which nobody else
-    /// keeps locked; and each once more, with its new version, if it was written.
+    /// Many of both: arrays of the same, where a missing version means absence → each election that has a row which no other
+    /// session keeps locked; and each once more, with its new version, if it was written.
     pub(super) write_many: String,
     /// Elections → each that is there, and its version.
     pub(super) versions: String,
-    /// What is asked about the lock of an election.
+    /// The statements about the lock of an election.
     pub(super) lock: LockStatements,
 }
 
@@ -102,12 +102,12 @@ impl Statements {
         Self::of(table, kind)
     }
 
-    /// For the table as it stands in a statement.
+    /// For the table by its name in a statement.
     pub(super) fn of(table: String, kind: Table) -> Self {
         let (limits, version) = (limits(), kind.version());
         let lock = LockStatements::new(&table);
         Self {
-            // Of one that is too long, as much as tells that it is.
+            // Of a record that is too long, as much as shows that it is.
             read: format!(
                 "SELECT election, {version}, pg_catalog.substr(record, 1, {}) FROM {table} \
                  WHERE election OPERATOR(pg_catalog.=) ANY ($1)",
@@ -146,7 +146,8 @@ impl Statements {
         }
     }
 
-    /// What makes the table. Rows are written over and over: with room in each page, no index has to be written.
+    /// Returns the statement that makes the table. Rows are written over and over: with room in each page, no index has to be
+    /// written.
     pub(super) fn create(&self) -> String {
         format!(
             "CREATE TABLE IF NOT EXISTS {} (election pg_catalog.text COLLATE pg_catalog.\"C\" PRIMARY KEY, \
@@ -156,8 +157,8 @@ impl Statements {
     }
 }
 
-/// The table as it stands in a statement with its schema, if it is there; it is made if `create` says so. `owner` is a role that
-/// is trusted with it.
+/// Returns the name of the table with its schema, if it is there; it is made if `create` is set. `owner` is a role that is trusted
+/// with it.
 ///
 /// # Errors
 /// [`OpenError::Refused`] if it is not ours, or must not be made.
@@ -272,7 +273,7 @@ async fn check(
     statements: &Statements,
     trusted: Option<&str>,
 ) -> Result<Option<String>, OpenError> {
-    // Cheaply first: many may look for a table that nobody has made yet.
+    // Cheaply first: many clients may look for a table that is not made yet.
     let is_there = client
         .query_typed_one(
             "SELECT pg_catalog.to_regclass($1) IS NOT NULL",

@@ -1,15 +1,16 @@
 //! Whether the owner of an object may be trusted with it: an owner can change it at any time.
 
-/// A condition of SQL: whether the login of the session is a superuser, or may become one by `SET ROLE`. What runs in such a session may
-/// too, whatever role the session acts as meanwhile: `ALTER DATABASE … SET role`, which the owner of the database may say, changes that.
+/// A condition of SQL: whether the login of the session is a superuser, or may become one by `SET ROLE`. Code that runs in such a session
+/// may become one too, whichever role the session acts as meanwhile: `ALTER DATABASE … SET role`, which the owner of the database may run,
+/// changes that.
 pub const MAY_BE_SUPERUSER: &str = "(EXISTS (SELECT FROM pg_catalog.pg_roles AS may_be WHERE may_be.rolsuper \
      AND pg_catalog.pg_has_role(session_user, may_be.oid, 'MEMBER')))";
 
-/// A condition of SQL: whether the role whose oid is the expression `role` is a superuser or the login of the session, or, unless that login
-/// may be a superuser, the role that the session acts as, the owner of the database, or a role that this one is a member of.
+/// A condition of SQL: whether the role whose oid is the expression `role` is a superuser or the login of the session, or, unless that
+/// login may be a superuser, the role that the session acts as, the owner of the database, or a role that this one is a member of.
 ///
-/// A trigger, a check or a default that an owner puts on a table runs in the session that writes to it, and may act as its login. A superuser, who
-/// is a member of every role, must not trust each of them for that, nor the owner of each database.
+/// A trigger, a check or a default that an owner puts on a table runs in the session that writes to it, and may act as its login. A
+/// superuser, who is a member of every role, must not trust each of them for that, nor the owner of each database.
 #[must_use]
 pub fn is_trusted(role: &str) -> String {
     let owner_of_database = "(SELECT datdba FROM pg_catalog.pg_database \

@@ -23,7 +23,7 @@ use crate::open::OpenError;
 use crate::sessions::{Begun, SessionError};
 use crate::users::Users;
 
-/// How long a request may take. What is on its way then is not taken back, and what is asked next waits behind it.
+/// The time limit of a request. A request that is on its way then is not taken back, and the next one waits behind it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 const SILENT: &str = "the server did not answer in time";
@@ -36,8 +36,8 @@ const TIMEOUT_MAX_MS: u64 = i32::MAX.unsigned_abs() as u64;
 pub(super) struct Pool {
     settings: Settings,
     lines: Mutex<Vec<Arc<Line>>>,
-    /// A session that is being begun, and for how long it is to be kept. It goes on when whoever asked gives up, so that of
-    /// several servers the next is tried also where each attempt takes longer than they wait.
+    /// A session that is being begun, and its timeout. It goes on when its callers give up, so that of several servers the next
+    /// is tried also where each attempt takes longer than they wait.
     beginning: tokio::sync::Mutex<Option<(Duration, Beginning)>>,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
         let wanted = granted(wanted);
         loop {
             let Some(line) = self.join_or_connect(user, wanted).await? else { continue };
-            // It may have begun long ago, so what it has from now on is to be asked.
+            // It may have begun long ago, so its remaining time is asked for.
             match line.keep_alive().await {
                 Ok(timeout) => return Ok(Begun { session: line.id(), timeout }),
                 Err(SessionError::Ended { .. }) => {}
@@ -104,7 +104,7 @@ impl Pool {
         Ok(None)
     }
 
-    /// The session of this name, if it lives as far as is known.
+    /// Returns the session of this name, unless it has ended as far as is known.
     pub(super) fn find(&self, session: &SessionId) -> Result<Arc<Line>, SessionError> {
         let closed = self.lock().iter().find(|line| line.id() == *session).and_then(|line| line.live.end());
         let why = closed.map_or_else(String::new, |why| format!(": {why}"));
@@ -118,14 +118,14 @@ impl Pool {
 
     /// This election uses it no more. Where no other one does, it ends with its last use.
     pub(super) fn leave(&self, line: &Line, user: &User) {
-        // Nobody joins it meanwhile.
+        // No election joins it meanwhile.
         let mut lines = self.lock();
         if !line.users.leave(&user.election, user.handle) {
             lines.retain(|other| other.number != line.number);
         }
     }
 
-    /// Those that this handle uses.
+    /// Returns the sessions that this handle uses.
     pub(super) fn used_by(&self, user: &User) -> Vec<Arc<Line>> {
         let is_used = |line: &&Arc<Line>| line.users.has(&user.election, user.handle);
         self.lock().iter().filter(is_used).map(Arc::clone).collect()
@@ -164,7 +164,7 @@ impl Line {
             keep_alives: Joint::default(),
             kept_at: Mutex::new(clock::now()),
         };
-        // What one election asks for must not hold up the keep-alives of all behind somebody's lock.
+        // One election's request must not hold up the keep-alives of all while it waits for a lock.
         let (milliseconds, patience) = (timeout.as_millis(), LOCK_PATIENCE);
         let limits = format!(
             "SELECT pg_catalog.set_config('idle_session_timeout', '{milliseconds}ms', false), \
@@ -179,8 +179,8 @@ impl Line {
         SessionId::new(&format!("{:016x}", self.number))
     }
 
-    /// Whether it is closed; it is now, if nothing was answered for as long as it was to last. The server may be gone, and
-    /// nobody may believe by it any more.
+    /// Returns whether it is closed. It is closed now if no request was answered for its whole timeout: the server may be gone,
+    /// and no leader may rely on the session any more.
     pub(super) fn has_ended(&self) -> bool {
         let until = self.kept_at().after(self.timeout.into());
         if clock::now() > until {
@@ -195,8 +195,8 @@ impl Line {
         self.live.lives.clone()
     }
 
-    /// Any request makes the server wait anew. Where writes wait for standbys, so does this: a server that has been replaced, and
-    /// does not know it, keeps nobody alive.
+    /// Keeps it alive; any request restarts the server's timeout. Where writes wait for standbys, so does this: a server that has
+    /// been replaced, and does not know it, keeps no session alive.
     pub(super) async fn keep_alive(&self) -> Result<Duration, SessionError> {
         let statement = format!(
             "WITH {} SELECT CASE WHEN pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '' \
@@ -248,7 +248,7 @@ fn granted(timeout: Duration) -> Duration {
     Duration::from_millis(milliseconds.clamp(1, TIMEOUT_MAX_MS))
 }
 
-/// What the server says in a session. One that it ends, or whose connection breaks, is over.
+/// Interprets an error in a session. A session that the server ends, or whose connection breaks, is over.
 fn of(error: &Error) -> SessionError {
     let why = refusal::told(error);
     match error.as_db_error() {

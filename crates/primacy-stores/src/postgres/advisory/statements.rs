@@ -1,12 +1,12 @@
-//! What is asked about the lock of an election, beside the [statements](super::super::table) for the table.
+//! Statements about the lock of an election, beside the [statements](super::super::table) for the table.
 
 use super::super::table::{self, LOCKS, NUMBER};
 
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
 pub(in crate::postgres) struct LockStatements {
-    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; who has it; its
-    /// row's version and record.
+    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; the process
+    /// that has it; its row's version and record.
     pub(super) take: String,
     /// Election, its new version and record, the version that is replaced → a row if it was written and the lock given back.
     pub(super) give_back: String,
@@ -19,7 +19,7 @@ pub(in crate::postgres) struct LockStatements {
 /// → How long the server keeps a session in which nothing comes; none where it knows no such setting.
 pub(super) const IDLE_TIMEOUT: &str = "SELECT pg_catalog.current_setting('idle_session_timeout', true)";
 
-/// How long the server waits for a session that it was told to end, in milliseconds.
+/// The time that the server waits for a session to end that it was told to end, in milliseconds.
 const END_PATIENCE_MS: u64 = 1000;
 
 impl LockStatements {
