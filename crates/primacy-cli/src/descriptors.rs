@@ -1,5 +1,5 @@
-//! The file descriptors that every command needs at once. Where there are too few of them, a runtime cannot be made, and says so with a
-//! panic; so they are counted before anything is begun.
+//! The file descriptors that every command needs at once. Where there are too few of them, a runtime cannot
+//! be made, and panics; so they are counted before anything is begun.
 
 use std::os::unix::net::UnixStream;
 

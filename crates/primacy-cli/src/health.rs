@@ -1,4 +1,4 @@
-//! The health check: a command that says whether this node is fit to lead.
+//! The health check: a command that succeeds if this node is fit to lead.
 //!
 //! A node is unfit until the check has succeeded once, so that a node that starts broken never leads. It becomes
 //! unfit again when the check has failed several times in a row, and fit with the first success: an operator who
@@ -41,7 +41,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// Takes a result in, and says whether the verdict has changed.
+    /// Takes a result in, and returns whether the verdict has changed.
     fn take(&mut self, success: bool, misses_max: u32) -> bool {
         let before = self.healthy;
         if success {

@@ -47,8 +47,8 @@ enum Entry {
 }
 
 impl LineWriter {
-    /// Starts a thread of this name, which hands each line to `write`. Where lines were dropped, it hands on what `dropped`
-    /// says of their number.
+    /// Starts a thread of this name, which hands each line to `write`. Where lines were dropped, it hands on
+    /// the text of `dropped` for their number.
     ///
     /// # Errors
     /// If the system has no thread.
@@ -113,8 +113,8 @@ impl Queue {
     }
 }
 
-/// Writes bytes to standard error and waits for its reader, which is what the thread is for. Errors are passed over: there is
-/// nowhere to tell of them.
+/// Writes bytes to standard error and waits for its reader, which is what the thread is for. Errors are
+/// passed over: there is nowhere to report them.
 pub(crate) fn write_to_stderr(mut bytes: &[u8]) {
     // Without the lock of `io::Stderr`, on which a thread that prints meanwhile would wait.
     let stderr = io::stderr();
@@ -131,7 +131,7 @@ pub(crate) fn write_to_stderr(mut bytes: &[u8]) {
     }
 }
 
-/// Tells the last thing that this process has to tell on standard error, and waits for its reader for a moment only.
+/// Writes the last line of this process to standard error, and waits for its reader for a moment only.
 pub(crate) fn write_last_words(text: &str) {
     let line = format!("{text}\n");
     match LineWriter::start("last words", write_to_stderr, |_| String::new()) {

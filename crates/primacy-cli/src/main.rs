@@ -124,7 +124,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(Failure { exit, message }) if message.is_empty() => exit.into(),
         Err(Failure { exit, message }) => {
-            // Standard error may be full or closed; the exit code says it all the same.
+            // Standard error may be full or closed; the exit code is right all the same.
             line_writer::write_last_words(&last_words(&args, exit, &message));
             exit.into()
         }
@@ -140,7 +140,7 @@ fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
     format!("primacy: {}", printable::indented(&without_logins(message)))
 }
 
-/// Returns whether the verb was to speak JSON, as far as a command line tells that may be wrong.
+/// Returns whether the verb was to write JSON, as far as a command line shows that may be wrong.
 fn wants_json(args: &[OsString]) -> bool {
     let own = args.iter().take_while(|argument| *argument != "--");
     let last = own.filter_map(|argument| argument.to_str()?.strip_prefix("--json")).last();

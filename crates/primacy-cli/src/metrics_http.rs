@@ -1,12 +1,12 @@
-//! `--metrics ADDR`: figures over HTTP, for Prometheus and for load balancers.
+//! `--metrics ADDR`: metrics over HTTP, for Prometheus and for load balancers.
 //!
 //! Everything here is read only and contains no secret, but anyone who reaches the address can read it; so a port
 //! alone means the loopback interface.
 //!
-//! There is no login, so no client may cost the lead anything: the server has a thread of its own, renders the figures a few times
-//! a second at the most, and answers and accepts at a bounded rate. A connection has one request at a time, and requests that wait
-//! get their turns in the order in which they came, so that a client that asks without a pause delays others by one turn for each
-//! of its connections.
+//! There is no login, so no client may cost the lead anything: the server has a thread of its own, renders
+//! the metrics a few times a second at the most, and answers and accepts at a bounded rate. A connection has
+//! one request at a time, and requests that wait get their turns in the order in which they came, so that a
+//! client that asks without a pause delays others by one turn for each of its connections.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -45,7 +45,7 @@ const CONNECTION_TIME: Duration = Duration::from_secs(300);
 const HEADER_LENGTH_MAX: usize = 8192;
 /// The time that the election may take to answer before it counts as hanging.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// The renderings of the figures at once, and each second beyond that. More requests are answered with the last text.
+/// The renderings of the metrics at once, and each second beyond that. More requests are answered with the last text.
 const RENDERINGS: (u32, u32) = (20, 4);
 /// Requests that are answered, and connections that are accepted, likewise. More wait. While all places are taken, a connection that
 /// waits for its turn is closed after as many others were accepted; all that wait are answered before that.

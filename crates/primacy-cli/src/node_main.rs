@@ -65,7 +65,7 @@ pub(crate) fn run_node(
         told.tell_of_panic(panic);
         std::process::abort();
     }));
-    // All that can be known to be wrong is said before anything is begun.
+    // All errors that can be known are reported before anything is begun.
     let checked = work().and_then(|work| Ok((work, entry.check(sources)?)));
     let result =
         checked.and_then(|(work, entrance)| take_part_until_the_end(entry, entrance, work, &reporter));
@@ -146,7 +146,7 @@ async fn take_part(
         tokio::spawn(health::watch(check, elector.clone(), reporter.clone(), starting));
     }
     watch_this_process(&elector, reporter);
-    // A node that was closed from its control socket says why.
+    // A node that was closed from its control socket reports the reason.
     let reason = |end| control.as_ref().and_then(Server::lost).unwrap_or(end);
     if entry.is_witness() {
         return bear_witness(elector, reporter).await.map_err(reason);
@@ -192,7 +192,7 @@ fn watch_this_process(elector: &Elector, reporter: &Reporter) {
     });
 }
 
-/// Serves the figures until what is returned is dropped.
+/// Serves the metrics until the returned value is dropped.
 fn serve_figures(
     server: metrics_http::Server,
     registry: Registry,

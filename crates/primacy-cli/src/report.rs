@@ -145,7 +145,8 @@ pub(crate) enum Event {
         lead: Lead,
         reason: String,
     },
-    /// Nothing is run before this time has passed, because the job ended too soon or could not be started, the hook before it failed, or there is no guardian.
+    /// Nothing is run before this time has passed, because the job ended too soon or could not be started,
+    /// the hook before it failed, or there is no guardian.
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
@@ -160,7 +161,7 @@ pub(crate) enum Event {
     },
     /// Something that must never be was seen.
     Violation { violation: String },
-    /// Figures are served.
+    /// Metrics are served.
     Serving { metrics: String },
     /// Clients are answered here.
     #[cfg(feature = "etcd")]

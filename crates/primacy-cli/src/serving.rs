@@ -1,4 +1,4 @@
-//! The door of a node: clients of etcd are answered on threads of their own.
+//! The etcd API of a node: clients of etcd are answered on threads of their own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,26 @@ use crate::exit::{Exit, Failure};
 use crate::report::{Event, Reporter};
 use crate::serve::{Backend, Door, DoorFigures, GRPC, Replicated, Users, Whereabouts, open_users};
 
-/// How many threads answer clients at the most.
+/// The most threads that answer clients.
 const THREADS_MAX: usize = 4;
 
-/// How long a node waits before it tries again to know what the others know.
+/// The pause before a node tries again to catch up with the others.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the files of TLS are looked at beside each handshake, as between nodes.
+/// The interval at which the files of TLS are checked beside each handshake, as between nodes.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 
-/// How many descriptors a node keeps for itself: its log, its peers, its job, and whoever asks how it is.
+/// The descriptors that a node keeps for itself: its log, its peers, its job, and its control socket.
 const DESCRIPTORS_KEPT: u64 = 256;
 
-/// How many connections clients may have, so that they leave the node what it needs for itself.
+/// Returns the most connections of clients, so that they leave the node the descriptors that it needs for
+/// itself.
 fn connections() -> usize {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(most.saturating_sub(DESCRIPTORS_KEPT).max(most / 2)).unwrap_or(usize::MAX)
 }
 
-/// What is known to be right before the node takes part.
+/// The parts of an etcd API that are checked before the node takes part.
 pub(crate) struct Checked {
     listener: std::net::TcpListener,
     users: Option<Users>,
@@ -39,7 +40,7 @@ pub(crate) struct Checked {
     whereabouts: Whereabouts,
 }
 
-/// The threads of a door. Dropping it closes it.
+/// The threads of an etcd API. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Serves {
     runtime: Option<tokio::runtime::Runtime>,
@@ -47,7 +48,7 @@ pub(crate) struct Serves {
 }
 
 impl Serves {
-    /// Its figures, for a registry.
+    /// Its metrics, for a registry.
     pub(crate) fn figures(&self) -> Box<DoorFigures> {
         Box::new(self.figures.clone())
     }
@@ -94,7 +95,7 @@ pub(crate) fn check(entry: &Entry) -> Result<Option<Checked>, Failure> {
 }
 
 impl Checked {
-    /// Opens the door of a node.
+    /// Opens the etcd API of a node.
     pub(crate) fn serve(
         self,
         elector: &Elector,
@@ -122,7 +123,8 @@ impl Checked {
         };
         let figures = door.figures(elector.election(), node.as_str());
         runtime.spawn(async move {
-            // A node that has just started knows nothing new. Nobody is to watch or read what has long been different.
+            // A node that has just started knows nothing new. No client is to watch or read what has long been
+            // different.
             while let Err(error) = map.catch_up().await {
                 match error {
                     MapError::Closed => return,
@@ -139,7 +141,8 @@ impl Checked {
     }
 }
 
-/// Has the files read when they have changed, also where no client comes for long: what is wrong with them is told early.
+/// Has the files read when they have changed, also where no client comes for long: errors in them are
+/// reported early.
 async fn look_at_files(tls: Arc<ServerTls>) {
     loop {
         tokio::time::sleep(CERTIFICATE_LOOK).await;

@@ -35,7 +35,7 @@ impl SlowHook {
         Self { began: now, time_max: time_max(lease), told_after: lease }
     }
 
-    /// When there is something to tell if it has not ended before.
+    /// Returns the time of the next report if it has not ended before.
     pub(crate) fn due(&self) -> Instant {
         self.began.after(self.told_after.min(self.time_max))
     }

@@ -60,7 +60,7 @@ pub(crate) struct Settings {
     pub(crate) owed: Option<StopRecord>,
     /// The bound of the wait for the first election.
     pub(crate) wait: Wait,
-    /// Stand again after the job's own end.
+    /// Campaign again after the job's own end.
     pub(crate) restart: bool,
     /// Whether others elect when this node does not lead any more.
     pub(crate) has_peers: bool,
@@ -149,7 +149,7 @@ enum JobEnd {
 /// A leadership while it runs.
 struct LeadershipRun {
     lead: Lead,
-    /// The end of the leadership as far as the guardian has said that it knows it.
+    /// The end of the leadership, as the guardian has last confirmed it.
     confirmed_until: Instant,
     /// The time for which it lasts without renewal.
     granted: Duration,
@@ -585,8 +585,8 @@ impl Supervisor {
         self.ender.kill_all(self.cgroup.clone()).await;
     }
 
-    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed. If something of it
-    /// cannot be killed, tells what, and again when that has changed.
+    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.
+    /// If some of it cannot be killed, reports it, and again when that has changed.
     async fn end_what_is_left(&self, tell: impl Fn(String)) {
         let _nobody_starts = self.starting.lock().await;
         let ending = self.ender.end_all(self.cgroup.clone());
@@ -917,7 +917,7 @@ fn milliseconds_to(instant: Instant) -> f64 {
 
 impl From<CampaignError> for Failure {
     fn from(error: CampaignError) -> Self {
-        // The others cannot come from one campaign at a time on an elector that stands.
+        // The other errors cannot come from one campaign at a time on an open elector.
         let exit = match error {
             CampaignError::Halted { .. } => Exit::State,
             CampaignError::AtOdds { .. }

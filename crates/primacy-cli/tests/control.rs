@@ -434,7 +434,7 @@ fn one_node_that_does_not_answer_hides_no_other() {
     verb(&["resign", "--json"], 0, &[r#""result":"resigned""#]);
     let lost = another(&nodes, &paused.name);
     verb(&["member", "readmit", &lost], 69, &[&silent, "nothing to readmit"]);
-    // Where none of the others leads, it is said which may.
+    // Where none of the others leads, the message names the ones that may.
     for node in nodes.iter().filter(|node| node.name != paused.name) {
         verb(&["cordon", "--node", &node.name], 0, &[]);
     }

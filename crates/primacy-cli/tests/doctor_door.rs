@@ -57,7 +57,7 @@ fn command(fix: &str, values: &[(&str, &str)]) -> Vec<String> {
     words.take_while(|word| word != "--election").collect()
 }
 
-/// Says to a node what the fix says.
+/// Gives a node the command of the fix.
 fn mend(keepers: &Keepers, asked: &str, fix: &str, values: &[(&str, &str)]) {
     let command = command(fix, values);
     let words: Vec<&str> = command.iter().map(String::as_str).collect();

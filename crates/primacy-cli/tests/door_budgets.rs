@@ -63,7 +63,7 @@ impl Attacker {
         Self(attacker)
     }
 
-    /// Begins a request that does not end; what comes of it.
+    /// Begins a request that does not end, and returns its outcome.
     fn begin(
         &self,
         path: &str,

@@ -168,7 +168,7 @@ fn supervisor_and_guardian_together_cost_the_promise_and_never_make_two_jobs() {
     let mut times = Vec::new();
     for _ in 0..3 {
         times.push(nodes.fail_over(|node| {
-            // The guardian first, or it would have the time to tell of the death.
+            // The guardian first, or it would have the time to report the death.
             let guardian = node.guardian().unwrap();
             table::signal(guardian, Signal::STOP);
             node.signal(Signal::KILL);

@@ -586,7 +586,7 @@ fn what_goes_wrong_with_the_service_is_told_to_the_client() {
         let (status, body) = Client::connect(proxy.address).await.put("/coded", 7).await;
         assert_eq!((status, body.contains("transfer coding")), (502, true), "{body}");
 
-        // It says that more follows than comes.
+        // It announces a longer body than it sends.
         let mut cut: Client = Client::connect(proxy.address).await;
         let answer = cut.send("/cut", Some(7), Full::from("")).await.unwrap();
         assert_eq!(answer.headers()["content-length"], "1000");
@@ -656,7 +656,7 @@ fn clients_beyond_the_limit_wait_and_silent_ones_are_closed() {
     run(async {
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&place, &upstream.url(), &["--max-connections", "2"]);
-        // One says nothing, and one never ends its head.
+        // One sends nothing, and one never ends its head.
         let silent = TcpStream::connect(proxy.address).unwrap();
         let mut slow = TcpStream::connect(proxy.address).unwrap();
         slow.write_all(b"PUT / HTTP/1.1\r\nFenc").unwrap();

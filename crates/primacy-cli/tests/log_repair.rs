@@ -294,7 +294,7 @@ async fn the_only_voter_keeps_its_damaged_log_and_is_told_that_nobody_else_has_i
         .is(74, &[FIRST, alone, "`primacy log repair --accept-loss`"]);
     assert!(fs::read(&segment).unwrap() == bytes, "it was left as it is");
 
-    // As it says: what only that log had is given up.
+    // As its help says: what only that log had is given up.
     fs::rename(&log, log.with_extension("away")).unwrap();
     keepers.restart("a");
     wait_until("that it says so", || {

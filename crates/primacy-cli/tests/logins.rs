@@ -103,7 +103,7 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
     }
 }
 
-/// Where a key stands in the URL of a service is for that service to say.
+/// The position of a key in the URL of a service is for that service to decide.
 #[test]
 fn a_services_key_and_login_are_taken_from_the_environment_only_and_not_printed() {
     let place = Place::new("logins-service");

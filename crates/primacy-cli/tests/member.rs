@@ -235,7 +235,7 @@ async fn a_first_node_that_has_lost_its_disk_does_not_lead_beside_those_that_it_
         let why = who["why_no_leader"].to_string();
         assert!(why.contains("a has lost its disk") && why.contains("primacy member readmit a"), "{why}");
     };
-    // It hears of it before it stands. That is on its disk.
+    // It hears of it before it campaigns. That is on its disk.
     wipe(&mut keepers);
     waits(&keepers);
     assert_ne!(keepers.leader(), "a");

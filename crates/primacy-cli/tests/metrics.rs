@@ -85,7 +85,7 @@ fn a_confirmed_leader_outside_a_cluster_is_to_be_asked() {
     }
 }
 
-/// One family of figures, as the specification wants it.
+/// One family of metrics, as the specification wants it.
 #[derive(Debug)]
 struct Family {
     kind: String,

@@ -1,6 +1,7 @@
 //! An operator's story, on real processes: three nodes under mutual TLS, and everything that an operator asks of them.
 //!
-//! A watch runs from the beginning to the end, and is judged by what the other commands have said meanwhile.
+//! A watch runs from the beginning to the end, and is compared with the output of the other commands
+//! meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -87,7 +88,7 @@ impl Story {
         who
     }
 
-    /// Waits until `name` stands so.
+    /// Waits until the status of `name` is so.
     fn wait_for(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         wait_until(what, || {

@@ -148,7 +148,7 @@ async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
 
     write_secretly(&users, "berta:secret-of-berta\n");
     let berta = logged_in("berta").await;
-    // Without a word of the client's.
+    // Without a message of the client's.
     for ended in [watches.answer().await.map(drop), kept_alive.answer().await.map(drop)] {
         let ended = ended.unwrap_err();
         assert_eq!((ended.code(), ended.message()), (Code::Unavailable, "etcdserver: invalid auth token"));
@@ -225,7 +225,7 @@ async fn members_are_the_voters_and_one_of_them_leads() {
     assert!(status.db_size >= status.db_size_in_use && status.db_size_in_use > 0, "{status:?}");
 }
 
-/// The page that says what is served.
+/// The page that lists the served methods.
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/door.md"));
 
 /// etcd's services, in the packages where they are, and how many methods each has in 3.4 and 3.5.
@@ -240,7 +240,7 @@ fn listed(heading: &str) -> Vec<(&'static str, &'static str)> {
     let (_, below) = PAGE.split_once(&format!("\n## {heading}\n")).expect("the page has this heading");
     let below = below.split("\n## ").next().unwrap();
     let rows = below.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    // What does not begin like the name of a method is said of one.
+    // Other words in backquotes are remarks on a method.
     let is_name =
         |word: &&str| word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
     rows.flat_map(|(service, said)| said.split('`').filter(is_name).map(move |method| (service, method)))

@@ -50,7 +50,7 @@ fn too_few_descriptors_cost_the_lead_and_not_the_node() {
     });
 }
 
-/// A runtime that cannot have them says so with a panic.
+/// A runtime that cannot have them panics.
 #[test]
 fn a_command_that_can_have_too_few_descriptors_says_so() {
     let place = Place::new("shortage-limit");

@@ -117,7 +117,7 @@ fn start(keepers: &mut Keepers) -> Outcome {
     outcome.unwrap()
 }
 
-/// Notes the tokens of all leaderships so far; those of `c` are of its present life.
+/// Notes the tokens of all leaderships so far; those of `c` are of its present incarnation.
 fn note_tokens(keepers: &mut Keepers, life: u64, tokens: &mut BTreeMap<u64, (&'static str, u64)>) {
     for name in ALL {
         let of = (name, if name == "c" { life } else { 0 });

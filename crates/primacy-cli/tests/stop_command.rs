@@ -11,7 +11,8 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 const LEASE: Duration = Duration::from_secs(4);
-/// After so long a silence the first one stands, at the earliest: the promise to the dead node was renewed within a heartbeat.
+/// After so long a silence the first node campaigns, at the earliest: the promise to the dead node was
+/// renewed within a heartbeat.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Each start and each stop is a line of this file.

@@ -19,10 +19,10 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A job that says in files when it runs and when it has been asked to end. Its own output is not what is tried here.
+/// A job that records in files when it runs and when it has been asked to end. Its own output is not tested here.
 const JOB: &str = "exec >/dev/null 2>&1; trap 'echo drained >drained; exit 0' TERM; echo $PRIMACY_TOKEN >started; while :; do sleep 0.05; done";
 
-/// A guardian that may not lock its memory has a warning to tell before it starts anything.
+/// A guardian that may not lock its memory has a warning to report before it starts anything.
 fn with_a_warning() -> Vec<String> {
     let mut within = Vec::new();
     if rustix::process::geteuid().is_root() {
@@ -82,7 +82,7 @@ impl Pipe {
         }
     }
 
-    /// Starts a node that tells everything here.
+    /// Starts a node that writes all its events here.
     fn start(&self, place: &Place, args: &[String]) -> Child {
         let mut command = Command::new("env");
         command.args(with_a_warning()).arg(primacy()).args(args);

@@ -71,7 +71,7 @@ impl Keeper {
         self.place.path("a").join("e@a.log").join(file)
     }
 
-    /// With these bytes in this file it does not start, says all of this, and leaves them as they are.
+    /// With these bytes in this file it does not start, reports all of this, and leaves them as they are.
     fn refuses(&self, file: &Path, bytes: &[u8], says: &[&str]) {
         fs::write(file, bytes).unwrap();
         let mut node = Node::start(&self.place, "a", &self.args);

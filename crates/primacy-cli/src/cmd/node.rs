@@ -15,7 +15,7 @@ use crate::supervisor::Wait;
 /// --on-deposed are run at both ends. With --witness it votes and never
 /// leads, so that two machines and a small third one make a majority.
 ///
-/// A guardian process beside it tells the others at once when this process
+/// A guardian process beside it notifies the others at once when this process
 /// dies, so that they need not wait for its silence. A witness has none:
 /// nothing hangs on its death.
 ///

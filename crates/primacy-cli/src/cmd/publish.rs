@@ -10,7 +10,7 @@ use super::target::{Target, tell, unexpected};
 use crate::control::{Answer, State, What};
 use crate::exit::{self, Exit, Failure};
 
-/// Let the leader tell all nodes a small state of the application.
+/// Let the leader announce a small state of the application to all nodes.
 ///
 /// For elections by `ranked`, whose leader repeats the state to the others
 /// with every message. They show it in `primacy status`, each with the number of

@@ -125,7 +125,7 @@ pub(super) struct GivingUp {
 impl GivingUp {
     /// Tells it.
     pub(super) fn ask(node: &Node, what: What, patience: &Patience, json: bool) -> Result<Self, Failure> {
-        // Watched first, so that nothing that comes of it is missed.
+        // Watched first, so that none of its effects is missed.
         let mut changes = node.watch()?;
         let answer = changes.first()?;
         if matches!(answer, Answer::Refused(_)) {

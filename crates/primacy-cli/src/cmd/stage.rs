@@ -161,7 +161,7 @@ impl Stage {
         }
     }
 
-    /// Looks again and again until there is what is looked for, and learns meanwhile what the actors tell.
+    /// Looks again and again until there is what is looked for, and reads the lines of the actors meanwhile.
     ///
     /// # Errors
     /// If it does not come in time, or the demo is interrupted.

@@ -22,8 +22,8 @@ pub(crate) struct Status {
     #[command(flatten)]
     target: Target,
 
-    /// Over a store: wait until the record is renewed or released, or has stood unchanged for so long that another may
-    /// take it; one look cannot tell whether its holder is alive
+    /// Over a store: wait until the record is renewed or released, or has been unchanged for so long that another node
+    /// may take it; one look cannot tell whether its holder is alive
     #[arg(long, requires = "store")]
     verify: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) fn status(args: &Status) -> Result<Exit, Failure> {
     let target = &args.target;
     if let Some(url) = target.url()? {
         let look = || store::who(&url, &target.election, args.verify, target.json);
-        // To verify takes as long as the record says.
+        // To verify takes as long as the record's duration.
         return if args.verify { look() } else { store::look_apart(&url, look) };
     }
     let nodes = target.nodes()?;

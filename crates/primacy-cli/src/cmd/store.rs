@@ -1,4 +1,4 @@
-//! The operator's verbs over a store: what the record says, and what may be written into it.
+//! The operator's verbs over a store: they read the record, and write a request to resign into it.
 
 mod apart;
 mod queue;
@@ -44,7 +44,7 @@ enum Verdict {
     Young,
     /// The holder has renewed while it was watched.
     Renewed,
-    /// The record stood unchanged for so long that another may take it.
+    /// The record was unchanged for so long that another node may take it.
     RanOut,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
     let known = block_on(async {
         match answered(open_existing_any(url, election)).await?? {
             Opened::Register(register) => look(register, verify).await.map(Ok),
-            // What the store says of sessions needs no watching.
+            // A store's answer about sessions needs no watching.
             Opened::Sessions(store) => answered(queue::who(store.as_ref(), election, json)).await?.map(Err),
         }
     })?;

@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// The named node; or any that runs here.
+    /// Returns the named node; or any that runs here.
     pub(super) fn any_node(&self) -> Result<Node, Failure> {
         Ok(self.nodes()?.swap_remove(0))
     }
@@ -164,13 +164,13 @@ pub(super) fn told_state_dir() -> Result<PathBuf, Failure> {
 /// Whether a node leads itself.
 enum Leads {
     Yes,
-    /// Still, and it is giving up what has no end of its own.
+    /// Still, and it is giving up a leadership that has no end of its own.
     Ending,
     No,
 }
 
 fn leads(who: &NodeStatus) -> Leads {
-    // What an advisory leader has does not expire; so it has no validity to tell of.
+    // An advisory leadership does not expire; so it has no validity to report.
     let is_itself = |leader: &Leader| leader.node == who.node && leader.incarnation == who.incarnation;
     match (&who.valid_for_ms, &who.ending) {
         (Some(_), _) => Leads::Yes,
@@ -185,7 +185,7 @@ fn leads(who: &NodeStatus) -> Leads {
     }
 }
 
-/// Asks a node how it stands.
+/// Asks a node for its status.
 pub(super) fn who(node: &Node) -> Result<NodeStatus, Failure> {
     let answer = node.ask(What::Status)?;
     let Answer::Status(who) = &answer else { return Err(unexpected(node, answer)) };

@@ -10,11 +10,11 @@ use crate::exit::{self, Exit, Failure};
 /// Have the leader give its lead to another node, in order.
 ///
 /// Asks the node of the election that leads on this machine. It drains its
-/// work, gives up the lead, and tells NODE to stand at once. Giving up is
+/// work, gives up the lead, and tells NODE to campaign at once. Giving up is
 /// final: if NODE fails just then, another node is elected, and the exit
 /// code is 2. The same happens if NODE is cordoned or unfit, which only NODE
-/// knows: ask it before, with `primacy status`. Over a store the candidates do not know each other; see
-/// `primacy resign --store`.
+/// knows: ask it before, with `primacy status`. Over a store the candidates do
+/// not know each other; see `primacy resign --store`.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Transfer {

@@ -29,7 +29,7 @@ pub(crate) struct Watch {
     #[command(flatten)]
     target: Target,
 
-    /// When the node ends, wait until it runs again; what happens in between is not shown, and a line says so
+    /// When the node ends, wait until it runs again; changes in between are not shown, and a line says so
     #[arg(long, conflicts_with = "store")]
     follow: bool,
 }

@@ -73,7 +73,7 @@ pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure>
         match opened.connect(&file) {
             Err(ConnectProblem::Nobody(_)) => {} // It was killed, and could not remove its socket.
             Err(problem @ ConnectProblem::Unsafe(_)) => return Err(problem.into()),
-            // Whatever is wrong with it is said when it is asked.
+            // Its faults are reported when it is asked.
             Ok(_) | Err(ConnectProblem::Busy(_) | ConnectProblem::System { .. }) => {
                 found.push(Node { node: node.to_owned(), dir: dir.to_owned(), file: file.clone() });
             }
@@ -222,7 +222,7 @@ impl Answers {
         self.owed("it was asked nothing yet")
     }
 
-    /// An answer that must come; `done` says what is known of what was asked if it does not.
+    /// Returns an answer that must come; if it does not, `done` is what is known of the request.
     fn owed(&mut self, done: &str) -> Result<Answer, Failure> {
         match self.next()? {
             Next::Answer(answer) => Ok(answer),

@@ -10,7 +10,7 @@ use super::node_status::{Leader, Members, NodeStatus};
 use super::partitions::{Change, Shown};
 use super::state::State;
 
-/// The version of this conversation. A node refuses every other one, and says which it speaks.
+/// The version of this protocol. A node refuses every other one, and answers with its own.
 pub(crate) const VERSION: u32 = 1;
 
 /// A request to a node.
@@ -23,7 +23,7 @@ pub(crate) struct Request {
     pub(crate) what: What,
 }
 
-/// The questions.
+/// The requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub(crate) enum What {
@@ -41,21 +41,21 @@ pub(crate) enum What {
     Cordon,
     /// To take this node back, which has lost its disk.
     Readmit { node: String },
-    /// To wait for this member no more.
+    /// To remove this member, which is dead.
     Down { node: String },
-    /// To tell the others this state.
+    /// To announce this state to the others.
     Publish { state: State },
     /// Its knowledge of the partitions of all groups, or of this one.
     Partitions { group: Option<String> },
-    /// To have this changed of partitions.
+    /// To change the partitions.
     Rearrange {
         #[serde(flatten)]
         change: Change,
     },
     /// The list of voters, where metadata is kept.
     Voters,
-    /// To have this node vote, or vote no more if it has no address, as far as that can be done now; `again` if the same operator has asked
-    /// this node before and waits for it.
+    /// To have this node vote, or vote no more if it has no address, as far as that can be done now; `again`
+    /// if the same operator has asked this node before and waits for it.
     Revise {
         node: String,
         address: Option<String>,
@@ -106,11 +106,11 @@ pub(crate) enum Answer {
     Announced { term: u64, number: u64 },
     /// To `partitions`.
     Partitions(Box<Shown>),
-    /// To `rearrange`: it will be so.
+    /// To `rearrange`: the change is accepted.
     Rearranged,
     /// To `voters`: each with its address, and the record that states them.
     Voters { term: u64, number: u64, voters: BTreeMap<String, String> },
-    /// To `revise`: how it stands.
+    /// To `revise`: its progress.
     Revising { progress: Progress },
     /// To `accept_loss`: whether it was lost.
     LossAccepted { was_lost: bool },
@@ -231,12 +231,12 @@ pub(crate) enum Kind {
     NoMetadata,
     /// The map has not answered in time.
     NoAnswer,
-    /// It cannot be as things stand now.
+    /// It cannot be done now.
     NotNow,
     /// See [`AskError::Closed`].
     Closed,
 
-    /// A kind that only a later version knows; its text says more.
+    /// A kind that only a later version knows; its text explains it.
     #[serde(other)]
     Unknown,
 }
@@ -284,7 +284,7 @@ impl From<PublishError> for Refused {
     }
 }
 
-/// Reads a request. Whatever the bytes are, the worst that comes of them is a refusal.
+/// Reads a request. For any bytes, the worst outcome is a refusal.
 pub(crate) fn parse(line: &[u8]) -> Result<What, Refused> {
     #[derive(Deserialize)]
     struct Header {

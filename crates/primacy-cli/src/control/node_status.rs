@@ -57,7 +57,7 @@ pub(crate) struct NodeStatus {
     pub(crate) role: String,
     /// Whether its application wants to lead.
     pub(crate) campaigning: bool,
-    /// Why it does not, where it has said so.
+    /// The reason why it does not, where it has given one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) not_campaigning: Option<String>,
     /// The result of its health check.
@@ -191,7 +191,8 @@ pub(crate) struct RecordNumber {
 pub(crate) struct Metadata {
     /// The durability of records: `fsync` or `memory`.
     pub(crate) durability: String,
-    /// The record that states the voters; term and counter are 0 as long as they are those of the configuration.
+    /// The record that states the voters; term and counter are 0 as long as the voters are those of the
+    /// configuration.
     pub(crate) voters_number: RecordNumber,
     /// The last record that it has.
     pub(crate) last: RecordNumber,

@@ -86,8 +86,8 @@ impl Server {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Answers by this from now on and until this is dropped, and tells the reporter what operators ask for. To be called inside a
-    /// runtime.
+    /// Answers requests by this from now on and until this is dropped, and reports the requests of operators.
+    /// To be called inside a runtime.
     ///
     /// # Errors
     /// `Exit::System` if the runtime cannot have the socket.

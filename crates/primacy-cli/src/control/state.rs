@@ -17,7 +17,7 @@ pub(crate) enum State {
 /// A leader's announcement, as one node has heard it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Announced {
-    /// The term of the leader that has said so.
+    /// The term of the leader that has announced it.
     pub(crate) term: u64,
     /// The number of its message. The pair never goes back.
     pub(crate) number: u64,

@@ -43,7 +43,7 @@ impl Effective {
             .map_err(|error| Failure::new(crate::exit::Exit::Config, error.to_string()))?;
         let command = Entry::augment_args(clap::Command::new("entry"));
         let setting = |key: &super::layers::Key<'_>| {
-            // On the command line, `--json` says how to print.
+            // On the command line, `--json` chooses the form of the output.
             let given = sources.of(key.name);
             let given = given.filter(|given| key.name != "json" || given.source != Source::CommandLine);
             let (value, source) = match given {
@@ -55,7 +55,7 @@ impl Effective {
             };
             Setting { key: key.name.to_owned(), kind: Kind::of(key), value, source }
         };
-        // Where the settings come from is no setting, and what is printed stands by itself.
+        // The source of the settings is no setting, and the output is complete by itself.
         let settings = keys(&command).iter().filter(|key| key.name != "config").map(setting).collect();
         Ok(Self { settings })
     }

@@ -1,7 +1,7 @@
 //! Where a setting comes from: the command line, before the environment, before the file, before the default.
 //!
-//! The command line's own definition says which settings there are and what they may be. What the environment and the
-//! file say is checked by it, piece by piece, and then put into the command line where that says nothing.
+//! The command line's own definition lists the settings and their values. Values from the environment and the file
+//! are checked by it, piece by piece, and then put into the command line where that has none.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -71,7 +71,7 @@ impl Sources {
         }
     }
 
-    /// Where those among `keys` were given that were not given on the command line.
+    /// Describes the sources of those `keys` that were not given on the command line.
     pub(crate) fn told_of(&self, keys: &[&str]) -> String {
         let elsewhere = keys.iter().filter_map(|key| {
             let given = self.given.get(*key)?;

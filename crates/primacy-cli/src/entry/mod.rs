@@ -44,8 +44,7 @@ pub(crate) const HEALTH_MISSES: u32 = 3;
 /// The settings of a node.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Entry {
-    /// Read settings from this TOML file. What the command line says goes before the environment, and that before
-    /// the file
+    /// Read settings from this TOML file. The command line goes before the environment, and that before the file
     #[arg(long, value_name = "FILE", env = "PRIMACY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -92,7 +91,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "KIND", env = "PRIMACY_SAFETY", value_parser = ["lease", "fenced"])]
     pub(crate) safety: Option<String>,
 
-    /// Among peers, nodes of higher priority stand first [default: 0]
+    /// Among peers, nodes of higher priority campaign first [default: 0]
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_PRIORITY")]
     pub(crate) priority: Option<u32>,
 
@@ -135,7 +134,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "RATE", env = "PRIMACY_DRIFT_MAX", value_parser = parse_drift)]
     pub(crate) drift_max: Option<Drift>,
 
-    /// Among peers, the longest random wait before standing [default: three tenths of the lease]
+    /// Among peers, the longest random wait before campaigning [default: three tenths of the lease]
     #[arg(long, value_name = "TIME", env = "PRIMACY_RANDOM_WAIT_MAX", value_parser = duration::parse)]
     pub(crate) random_wait_max: Option<Duration>,
 
@@ -161,8 +160,8 @@ pub(crate) struct Entry {
           default_missing_value = "true")]
     pub(crate) insecure_cleartext: Option<bool>,
 
-    /// A shell command that says with exit code 0 that this node is fit to lead. Until it has said so, the node does
-    /// not stand; when it has failed --health-misses times in a row, the node gives up the lead in order
+    /// A shell command whose exit code 0 means that this node is fit to lead. Until it has succeeded once, the node
+    /// does not campaign; when it has failed --health-misses times in a row, the node gives up the lead in order
     #[arg(long, value_name = "CMD", env = "PRIMACY_HEALTH")]
     pub(crate) health: Option<String>,
 
@@ -175,14 +174,16 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_HEALTH_MISSES")]
     pub(crate) health_misses: Option<u32>,
 
-    /// Serve figures over HTTP here: an IP address with a port, or a port of 127.0.0.1. GET /metrics is in OpenMetrics form, /leader
-    /// answers 200 where this node leads and 503 elsewhere, /healthz whether this process works
+    /// Serve metrics over HTTP here: an IP address with a port, or a port of 127.0.0.1. GET /metrics is in
+    /// OpenMetrics form, /leader answers 200 where this node leads and 503 elsewhere, /healthz whether this
+    /// process works
     #[arg(long, value_name = "ADDR", env = "PRIMACY_METRICS", value_parser = parse_listen)]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// A shell command that ends what others do for COMMAND, such as a container of the Docker daemon or a unit of systemd. It
-    /// runs at the end of each lead, when COMMAND is gone and before another node may lead, also when this node's process was
-    /// killed; half of the drain is left for it. It must fail unless all has ended: then others wait for the lease
+    /// A shell command that ends the work of other processes for COMMAND, such as a container of the Docker daemon
+    /// or a unit of systemd. It runs at the end of each lead, when COMMAND is gone and before another node may
+    /// lead, also when this node's process was killed; half of the drain is left for it. It must fail unless all
+    /// has ended: then others wait for the lease
     #[arg(long, value_name = "CMD", env = "PRIMACY_STOP_COMMAND")]
     pub(crate) stop_command: Option<String>,
 

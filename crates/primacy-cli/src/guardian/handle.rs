@@ -36,7 +36,7 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// A notice from a guardian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It tells something.
+    /// It reports something.
     Report(Report),
     /// It is dead.
     Died,

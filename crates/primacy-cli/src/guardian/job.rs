@@ -73,7 +73,7 @@ pub(crate) fn start(
             // Outside of it, this process is found in the process table, as where there is no group.
             let _ = rustix::io::write(entrance, cgroup::ENTER);
         }
-        // The machine may have stood still since the guardian looked at its clock.
+        // The machine may have been suspended since the guardian looked at its clock.
         if clock::now() >= too_late {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::TIME.raw_os_error()));
         }

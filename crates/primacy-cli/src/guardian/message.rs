@@ -94,7 +94,7 @@ pub(crate) enum Order {
         /// The [`WitnessSpec`] for that, as JSON; the receiver has no time to take it apart.
         witness: String,
     },
-    /// The supervisor is about to end in order; there is nothing left to guard, and no death to tell of.
+    /// The supervisor is about to end in order; there is nothing left to guard, and no death to report.
     Leave,
 }
 

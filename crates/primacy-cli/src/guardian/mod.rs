@@ -7,7 +7,7 @@
 //! job dies with the guardian (parent-death signal), and then its descendants are handed to the supervisor,
 //! which is a subreaper too.
 //!
-//! When the supervisor is dead, and *after that* nothing of the job is left, the guardian tells the others so;
+//! When the supervisor is dead, and *after that* nothing of the job is left, the guardian notifies the others;
 //! in that order, for a process that is alive may still start something.
 //!
 //! One thread does all this, since the parent-death signal follows the thread; the threads that keep the connections to
@@ -278,7 +278,7 @@ impl Guardian {
         }
     }
 
-    /// Waits for anything to happen, and says whether the supervisor is found dead.
+    /// Waits for anything to happen, and returns whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
         let deadline = self.job_run.as_ref().and_then(|job_run| self.deadline(job_run));
         let others = [self.settled_at, self.measure_at(), self.feed_at].into_iter().flatten();
@@ -378,7 +378,7 @@ impl Guardian {
         }
     }
 
-    /// Arms the watchdog before anything is started, and says whether it may be.
+    /// Arms the watchdog before anything is started, and returns whether anything may be.
     fn arm(&mut self) -> Result<(), String> {
         let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return Ok(()) };
         // Of a lead whose order comes late less is left.
@@ -835,7 +835,7 @@ impl Guardian {
         }
     }
 
-    /// Starts a command that follows the job, and says whether it runs.
+    /// Starts a command that follows the job, and returns whether it runs.
     fn follow_up(&mut self, script: &str, stage: JobState) -> bool {
         let held = self.job_run.as_ref().is_some_and(|job_run| clock::now() < job_run.kill_at(&self.config));
         let lead = if held { "held" } else { "lost" };

@@ -6,9 +6,9 @@ use rustix::process::getpriority_process;
 /// The lowest of the real-time priorities.
 const PRIORITY: libc::c_int = 1;
 
-/// Lets this thread go before others, and returns the niceness that it had, which what it starts is to have.
-/// What it starts is not real-time. Nothing changes where it is not allowed (`CAP_SYS_NICE`, `ulimit -r`), or
-/// where an operator has chosen a policy.
+/// Lets this thread go before others, and returns the niceness that it had, which the processes that it
+/// starts are to have. They are not real-time. Nothing changes where it is not allowed (`CAP_SYS_NICE`,
+/// `ulimit -r`), or where an operator has chosen a policy.
 pub(super) fn take() -> Option<i32> {
     let niceness = getpriority_process(None).ok()?;
     let parameter = libc::sched_param { sched_priority: PRIORITY };

@@ -57,7 +57,7 @@ impl Testifier {
 
     /// Replaces the nodes to be notified by those of this specification. Waits for nothing.
     pub(super) fn reach(&self, spec: String) {
-        // Without the thread it stays as it was, which was said.
+        // Without the thread it stays as it was, which was reported.
         let _ = self.orders.send(spec);
     }
 

@@ -143,7 +143,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Feeds it, if it then still resets the machine before `end`, and says when to feed it next.
+    /// Feeds it, if it then still resets the machine before `end`, and returns the time to feed it next.
     pub(crate) fn feed_until(&self, end: Instant, now: Instant) -> Option<Instant> {
         let latest = end.before(self.timeout);
         if now > latest {
@@ -197,7 +197,7 @@ fn set_timeout(device: &File, seconds: i32) -> io::Result<Duration> {
     // A device whose timeout is fixed refuses this, and reports it all the same.
     let _ = request::<SET_TIMEOUT>(device, seconds);
     let has = match request::<GET_TIMEOUT>(device, 0) {
-        // In tests a pipe stands in for a device; the program that is released takes none.
+        // In tests a pipe replaces the device; a release build takes none.
         Err(_) if cfg!(debug_assertions) && std::env::var_os("PRIMACY_TEST_WATCHDOG").is_some() => seconds,
         told => told?,
     };

@@ -14,7 +14,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Waits for the first line, which says what to guard.
+    /// Waits for the first line, which has the guardian's settings.
     pub(crate) fn open(stream: UnixStream) -> io::Result<(Self, GuardianConfig)> {
         let mut reader = io::BufReader::new(&stream);
         let mut line = String::new();

@@ -77,7 +77,7 @@ impl Run {
         })
     }
 
-    /// Waits for the command's end; `Err` says why that is no success.
+    /// Waits for the command's end; `Err` is the reason why that is no success.
     pub(super) async fn succeeds(&mut self) -> Result<(), String> {
         let (mut said, mut printed, mut bytes) = (Vec::new(), Vec::new(), [0; 1024]);
         let mut keep = |bytes: &[u8]| {

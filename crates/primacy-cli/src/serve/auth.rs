@@ -1,9 +1,10 @@
 //! etcd's service `Auth`, as far as a password becomes a token. There are no roles: each user may do everything.
 //!
-//! A token is not remembered: it says until when it is accepted, and is signed with a key that is made of the file of users and of a secret
-//! that the nodes of one cluster share in their replicated state. So it is accepted by all of them that have the same file, as clients
-//! expect who ask now one node and now another one, by none once the file is another one, and by no other cluster; and who sees one
-//! cannot find out by it whether a guess of the file is right.
+//! A token is not remembered: it contains the time until which it is accepted, and is signed with a key that
+//! is derived from the file of users and from a secret that the nodes of one cluster share in their
+//! replicated state. So it is accepted by all of them that have the same file, as clients expect that ask now
+//! one node and now another, by none once the file is another one, and by no other cluster; and a client that
+//! sees one cannot find out by it whether a guess of the file is right.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,30 +29,31 @@ use super::errors::Known;
 use super::throttle::Login;
 use super::{Services, kv};
 
-/// How long a token is accepted.
+/// The time for which a token is accepted.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// What of the rights on a file are those of others than its owner.
+/// The permissions on a file of users other than its owner.
 const OTHERS: u32 = 0o077;
 
 /// Sets what is signed here apart from all else that may be signed with the same file.
 const PURPOSE: &[u8] = b"primacy door token";
 
-/// How long a user's name and password may be each, in bytes.
+/// The most bytes of a user's name, and of a password.
 const LOGIN_MAX: usize = 1024;
 
-/// What the password of a user that does not exist is compared with.
+/// The password that a login of an unknown user is compared with.
 const NO_PASSWORD: &str = "no user has this name";
 
-/// What may be asked without a token: how the node is, and where the others are, and the token itself.
+/// Returns whether a request needs no token: the status of the node, the addresses of the others, and the
+/// token itself.
 pub(super) fn is_open(path: &str) -> bool {
     [method::AUTHENTICATE, method::STATUS, method::MEMBER_LIST].contains(&path)
 }
 
-/// The interval of looks at the file of users beside those of requests, for streams on which nothing is asked.
+/// The interval of looks at the file of users beside the looks of requests, for streams without requests.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// After how many looks at an unchanged file tokens are looked at whose time may be over.
+/// The number of looks at an unchanged file after which tokens are checked whose time may be over.
 const LOOKS_FOR_EXPIRED: u64 = 60;
 
 /// The users that may ask, as their file has them at each request.
@@ -77,7 +79,7 @@ fn hmac() -> &'static dyn Hkdf {
 /// Opens a file of users that others may not read: one `NAME:PASSWORD` a line. It is read again when it has changed.
 ///
 /// # Errors
-/// What is wrong with it, for who has written it. No password is in it.
+/// The fault of the file, for its author. No password is in it.
 pub(crate) fn open_users(path: &Path) -> Result<Users, String> {
     let path = path.to_owned();
     let looks = watch::Sender::new(());
@@ -126,7 +128,7 @@ impl Users {
         self.looks.subscribe()
     }
 
-    /// Looks at the file and at the time, for ever.
+    /// Looks at the file and at the time, without end.
     pub(super) async fn look_again(self: Arc<Self>) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -154,7 +156,7 @@ impl UserList {
         if !is_same(self.sign(secret, said).as_bytes(), signature.as_bytes()) {
             return Err(Known::INVALID_TOKEN);
         }
-        // It is ours, and so is what it says.
+        // It is ours, and so is its content.
         let until = said.split('.').next().and_then(|until| until.parse().ok());
         until.filter(|&until| now() < until).ok_or(Known::INVALID_TOKEN)
     }
@@ -164,7 +166,7 @@ impl UserList {
         is_same(self.key.as_ref(), those.key.as_ref())
     }
 
-    /// A token for a user. Of a name that is none, as much is compared as of one that is.
+    /// Returns a token for a user. For an unknown name, as much is compared as for a known one.
     fn log_in(&self, secret: &Secret, name: &str, password: &str) -> Result<String, Known> {
         let user = self.passwords.get(name);
         let known = user.map_or(NO_PASSWORD, String::as_str);
@@ -193,7 +195,7 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether both are the same; how long it takes does not tell where they differ.
+/// Returns whether both are the same; the time that it takes does not show where they differ.
 fn is_same(known: &[u8], shown: &[u8]) -> bool {
     let mut differ = u8::from(known.len() != shown.len());
     for (index, byte) in known.iter().enumerate() {
@@ -202,7 +204,7 @@ fn is_same(known: &[u8], shown: &[u8]) -> bool {
     std::hint::black_box(differ) == 0
 }
 
-/// A number that nobody can guess.
+/// Returns a number that cannot be guessed.
 pub(super) fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
@@ -273,7 +275,7 @@ pub(super) mod tests {
         check_in(&SECRET, users, token)
     }
 
-    /// The file alone, which may be guessed, makes no token and tells none from another one.
+    /// The file alone, which may be guessed, makes no token, and does not show whether one is right.
     #[test]
     fn a_token_is_of_one_cluster() {
         let users = list("a:1\n");

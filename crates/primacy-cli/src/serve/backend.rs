@@ -1,4 +1,4 @@
-//! What is behind the door: a replicated map, as this node reaches it.
+//! The backend of the etcd API: a replicated map, as this node reaches it.
 
 use std::fmt;
 use std::future::Future;
@@ -12,16 +12,17 @@ use primacy_core::metadata::command::{
 use primacy_core::metadata::state::Size;
 use tokio::sync::watch;
 
-/// What will be known later. If it is dropped before, what was asked for may still be done.
+/// A result that comes later. If it is dropped before, the request may still be done.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A replicated map, as one of its nodes reaches it. All methods may be called from many tasks at the same time.
 ///
-/// What waits must end by itself in a time that a client can bear: the door sets no bound of its own. What does not wait must
-/// not do I/O, for it is called from the tasks that serve all clients.
+/// Methods that wait must end by themselves in a time that a client can bear: the etcd API sets no bound of
+/// its own. Methods that do not wait must not do I/O, for they are called from the tasks that serve all
+/// clients.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Has a command replicated, and returns what became of it once it is applied here, so that what its client then reads of
-    /// this node is not older. A node that does not lead has the one that leads propose it.
+    /// Has a command replicated, and returns its outcome once it is applied here, so that what its client
+    /// then reads of this node is not older. A follower has the leader propose it.
     ///
     /// # Errors
     /// [`BackendError`]; after all but [`BackendError::TooManyRequests`] it may have been done,
@@ -44,7 +45,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// [`BackendError`]; it may have been kept alive.
     fn keep_alive(&self, session: SessionId) -> Pending<'_, Result<Option<Duration>, BackendError>>;
 
-    /// How a session is; `None` if there is no such session.
+    /// Returns the state of a session; `None` if there is no such session.
     ///
     /// # Errors
     /// [`BackendError`].
@@ -56,8 +57,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// [`BackendError`].
     fn sessions(&self) -> Pending<'_, Result<Vec<SessionId>, BackendError>>;
 
-    /// What has happened to some keys from a version on, as far as it is known here: whole versions, until they have `most`
-    /// changes or more, or enough were looked at for one turn.
+    /// Returns the changes of some keys from a version on, as far as they are known here: whole versions,
+    /// until they have `most` changes or more, or enough were looked at for one turn.
     ///
     /// # Errors
     /// [`Refusal::Compacted`] if not all of it is known any more.
@@ -69,7 +70,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal>;
 
-    /// The same of all keys, for who was told all before that version: also what was compacted a moment ago.
+    /// The same of all keys, for a caller that has all before that version: also what was compacted a moment
+    /// ago.
     ///
     /// # Errors
     /// [`Refusal::Compacted`] if not all of it is here any more.
@@ -78,13 +80,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The version of the map here. A receiver that waits for it to change is what watches wait for, all with one.
     fn version(&self) -> watch::Receiver<Version>;
 
-    /// The version that the map has here at this moment. What [`version`](Self::version) tells may be a moment behind it.
+    /// The version that the map has here at this moment. The value of [`version`](Self::version) may be a
+    /// moment behind it.
     fn now(&self) -> Version;
 
-    /// How this node is. It is asked for each answer, so it should cost no more than a few loads.
+    /// Returns the state of this node. It is called for each answer, so it should cost no more than a few
+    /// loads.
     fn vitals(&self) -> Vitals;
 
-    /// How large the map is here.
+    /// Returns the size of the map here.
     fn size(&self) -> Size;
 
     /// The secret that all nodes share, as far as it is known here.
@@ -94,27 +98,27 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn members(&self) -> Vec<Member>;
 }
 
-/// How new what is read must be.
+/// The required freshness of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// No older than what any client was told before it was asked.
+    /// No older than any answer to any client before the read was requested.
     Newest,
     /// As it is here.
     Here,
 }
 
-/// How a session is.
+/// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
-    /// How long it still has if it is not kept alive.
+    /// The time that it still has if it is not kept alive.
     pub(crate) left: Duration,
-    /// How long it has each time that it is kept alive.
+    /// The time that it has each time that it is kept alive.
     pub(crate) time_to_live: Duration,
     /// The keys that go with it.
     pub(crate) keys: Vec<Bytes>,
 }
 
-/// What has happened, in order.
+/// Changes, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) list: Vec<Change>,
@@ -125,7 +129,7 @@ pub(crate) struct Changes {
     pub(crate) version: Version,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
     /// The number of the cluster: the same on all nodes, and not 0.
@@ -138,7 +142,7 @@ pub(crate) struct Vitals {
     pub(crate) term: u64,
     /// A number for the last record of this node's log, which grows with each.
     pub(crate) logged: u64,
-    /// The same of the last one that is applied.
+    /// The same of the last record that is applied.
     pub(crate) applied: u64,
 }
 
@@ -156,7 +160,7 @@ pub(crate) struct Member {
 /// Why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendError {
-    /// It was done, and what came of it is not known.
+    /// It was done, and its outcome is not known.
     AnswerLost,
     /// There was no outcome in time. It may have been done.
     TimedOut,

@@ -31,12 +31,12 @@ fn previous(wanted: bool) -> Previous {
     if wanted { Previous::Wanted } else { Previous::Unwanted }
 }
 
-/// How new what is asked for must be.
+/// Returns the freshness that a range requires.
 pub(super) fn freshness(request: &api::RangeRequest) -> Freshness {
     if request.serializable { Freshness::Here } else { Freshness::Newest }
 }
 
-/// What a range asks for.
+/// Converts a range.
 ///
 /// # Errors
 /// [`Known::EMPTY_KEY`].
@@ -74,7 +74,7 @@ fn bounds(from: i64, to: i64) -> Bounds {
     Bounds { from: Version(u64::try_from(from).unwrap_or(0)), to: Version(to) }
 }
 
-/// What a put writes.
+/// Converts a put.
 ///
 /// # Errors
 /// [`Known::EMPTY_KEY`], [`Known::VALUE_PROVIDED`] or [`Known::LEASE_PROVIDED`].
@@ -100,7 +100,7 @@ pub(super) fn write(request: api::PutRequest) -> Result<Write, Known> {
     })
 }
 
-/// What a delete deletes.
+/// Converts a delete.
 ///
 /// # Errors
 /// [`Known::EMPTY_KEY`].
@@ -109,7 +109,8 @@ pub(super) fn delete(request: api::DeleteRangeRequest) -> Result<Delete, Known> 
     Ok(Delete { keys, previous: previous(request.prev_kv) })
 }
 
-/// What a transaction does. `operations_max` is how long each of its lists may be, those within counted as etcd counts them.
+/// Converts a transaction. `operations_max` is the longest that each of its lists may be, nested ones counted
+/// as etcd counts them.
 ///
 /// # Errors
 /// The first thing that is wrong with it, in the order in which etcd looks.
@@ -164,7 +165,7 @@ fn comparison(compare: api::Compare) -> Result<Comparison, Known> {
     Ok(Comparison { keys: keys(compare.key, &compare.range_end)?, relation, compared })
 }
 
-/// An entry, as clients are told it.
+/// Converts an entry for a client.
 pub(super) fn key_value(entry: &Entry) -> api::KeyValue {
     let stamp = entry.stamp();
     api::KeyValue {
@@ -177,7 +178,7 @@ pub(super) fn key_value(entry: &Entry) -> api::KeyValue {
     }
 }
 
-/// Something that happened, as watchers are told it.
+/// Converts a change for a watcher.
 pub(super) fn event(change: &Change) -> api::Event {
     let (kind, kv) = match &change.happened {
         Happened::Written(entry) => (api::EventType::Put, key_value(entry)),
@@ -190,7 +191,7 @@ pub(super) fn event(change: &Change) -> api::Event {
     api::Event { kind: kind.into(), kv: Some(kv), prev_kv: change.previous.as_ref().map(key_value) }
 }
 
-/// How many bytes these entries take in an answer, with what each of them takes besides its key and value.
+/// Returns the bytes of these entries in an answer, with what each of them takes besides its key and value.
 pub(super) fn bytes_of(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.key().len() + entry.value().len() + size_of::<api::KeyValue>()).sum()
 }
@@ -208,7 +209,7 @@ pub(super) fn bytes_of_answer(answer: &Answer) -> usize {
     }
 }
 
-/// What was found.
+/// Converts the result of a read.
 pub(super) fn range_response(found: &Found, header: api::ResponseHeader) -> api::RangeResponse {
     api::RangeResponse {
         header: Some(header),
@@ -239,7 +240,7 @@ pub(super) fn txn_response(held: bool, answers: &[Answer], header: api::Response
     api::TxnResponse { header: Some(header), succeeded: held, responses: responses.collect() }
 }
 
-/// The answer to a part of a transaction, which says no more of who answers than the version.
+/// Converts the answer to a part of a transaction, whose header has the version only.
 fn within(answer: &Answer) -> api::Response {
     let at = |version: Version| api::ResponseHeader { revision: signed(version.0), ..Default::default() };
     match answer {

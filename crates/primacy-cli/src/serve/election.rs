@@ -18,10 +18,10 @@ use super::recipe::{self, Placed, Stood};
 use super::watching::{Told, Watching, WhileLed};
 use super::{Services, convert};
 
-/// How many leaders wait to be told to one observer.
+/// The most leaders that wait to be sent to one observer.
 const OBSERVED_MAX: usize = 16;
 
-/// Stands, and answers when the election is won. Whoever hangs up before leaves the queue.
+/// Campaigns, and answers when the election is won. A client that hangs up before leaves the queue.
 pub(super) async fn campaign(
     services: Arc<Services>,
     request: recipes::CampaignRequest,
@@ -55,7 +55,7 @@ pub(super) async fn campaign(
     Ok(recipes::CampaignResponse { header: Some(services.header(version)), leader: Some(leader) })
 }
 
-/// Writes what a leader says, if it leads.
+/// Writes a leader's value, if it leads.
 async fn say(
     services: &Services,
     key: &Bytes,
@@ -114,11 +114,11 @@ fn told(services: &Services, entry: &Entry, version: Version) -> recipes::Leader
     recipes::LeaderResponse { header: Some(header), kv: Some(convert::key_value(entry)) }
 }
 
-/// Where an observer is told.
+/// The channel to an observer.
 type Observer = mpsc::Sender<Result<recipes::LeaderResponse, Status>>;
 
-/// Tells each leader, and each thing that it says, until the client hangs up, or there is no leader of the nodes and the client
-/// wants to know.
+/// Sends each leader, and each of its values, until the client hangs up, or there is no leader of the nodes
+/// and the client requires one.
 pub(super) fn observe(
     services: Arc<Services>,
     request: recipes::LeaderRequest,
@@ -160,7 +160,7 @@ async fn observe_until_failure(services: &Services, beginning: &[u8], observer: 
     }
 }
 
-/// The first one that stands in an election where nobody stood; `None` if that is not known any more.
+/// Returns the first candidate of an election that had none; `None` if that is not known any more.
 async fn next_leader(services: &Services, beginning: &[u8], from: Version) -> Option<Entry> {
     let mut watching = Watching::of_request(Arc::clone(&services.hub));
     let kinds = Kinds { writes: true, deletions: false };
@@ -179,7 +179,7 @@ fn written(change: Change) -> Option<Entry> {
     }
 }
 
-/// Tells what a leader says, until it is gone.
+/// Sends a leader's values, until it is gone.
 async fn follow(services: &Services, key: &[u8], from: Version, observer: &Observer) {
     let mut watching = Watching::of_request(Arc::clone(&services.hub));
     let kinds = Kinds { writes: true, deletions: true };

@@ -20,7 +20,7 @@ impl Known {
         Self(Code::InvalidArgument, "etcdserver: duplicate key given in txn request");
     pub(crate) const REQUEST_TOO_LARGE: Self =
         Self(Code::InvalidArgument, "etcdserver: request is too large");
-    /// What etcd does, and then has no memory for.
+    /// Requests that etcd does, and then has no memory for.
     pub(crate) const TOO_MANY_ENTRIES: Self = Self(
         Code::ResourceExhausted,
         "etcdserver: request looks at too many entries: ask for fewer keys at a time",
@@ -39,7 +39,8 @@ impl Known {
     pub(crate) const LEASE_EXISTS: Self = Self(Code::FailedPrecondition, "etcdserver: lease already exists");
     pub(crate) const LEASE_TOO_LONG: Self = Self(Code::OutOfRange, "etcdserver: too large lease TTL");
     pub(crate) const NO_LEADER: Self = Self(Code::Unavailable, "etcdserver: no leader");
-    /// What etcd says of a write of which it does not know what came of it. `leader changed` it says of reads, which clients repeat.
+    /// The error of etcd for a write whose outcome it does not know. Its `leader changed` is for reads, which
+    /// clients repeat.
     pub(crate) const ANSWER_LOST: Self =
         Self(Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure");
     pub(crate) const TIMED_OUT: Self = Self(Code::Unavailable, "etcdserver: request timed out");
@@ -51,16 +52,16 @@ impl Known {
     pub(crate) const AUTHENTICATION_NOT_ENABLED: Self =
         Self(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
     pub(crate) const INVALID_TOKEN: Self = Self(Code::Unauthenticated, "etcdserver: invalid auth token");
-    /// The end of a stream whose token is not good any more. It is no refusal of a message: clients log in and open a stream again
-    /// that is unavailable.
+    /// The end of a stream whose token is not valid any more. It is no refusal of a message: clients log in
+    /// and open a stream again that is unavailable.
     pub(crate) const TOKEN_ENDED: Self = Self(Code::Unavailable, "etcdserver: invalid auth token");
-    /// What an election says has no code of its own with etcd.
+    /// The errors of an election, which have no code of their own with etcd.
     pub(crate) const NOT_LEADER: Self = Self(Code::Unknown, "election: not leader");
     pub(crate) const NOBODY_LEADS: Self = Self(Code::Unknown, "election: no leader");
     pub(crate) const NO_LEADER_KEY: Self = Self(Code::Unknown, "\"leader\" field must be provided");
     pub(crate) const SESSION_EXPIRED: Self = Self(Code::Unknown, "mutex: session is expired");
 
-    /// As text, in the form in which a watch says why it was cancelled.
+    /// As text, in the form of a watch's cancel reason.
     pub(crate) fn in_full(self) -> String {
         format!("rpc error: code = {:?} desc = {}", self.0, self.1)
     }
@@ -107,7 +108,8 @@ impl From<BackendError> for Known {
     }
 }
 
-/// What an election or a lock of the server answers where a request of its own fails: the text, and no code, as etcd does.
+/// Returns the error of an election or a lock of the server where a request of its own fails: the text, and
+/// no code, as etcd does.
 pub(crate) fn within_recipe(known: Known) -> Status {
     Status::new(Code::Unknown, known.1)
 }

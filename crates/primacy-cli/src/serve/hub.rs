@@ -1,4 +1,4 @@
-//! Who is to be told of which changes.
+//! The distribution of changes to watchers.
 //!
 //! One task takes each change from the map once and hands it to the watchers that it concerns, which are found by the key: so
 //! ten thousand watchers cost a change no more than a few do. What was handed on waits in a line for each stream. A line has a
@@ -18,27 +18,29 @@ use super::backend::Backend;
 use super::budget::Charge;
 use super::client::Client;
 
-/// How many changes wait for one stream at most, before its watchers fall behind.
+/// The most changes that wait for one stream, before its watchers fall behind.
 const LINE_CHANGES_MAX: usize = 1024;
 
-/// How many bytes of keys and values they have at most, but for those of the version with which there are more.
+/// The most bytes of keys and values that wait, not counting the rest of the version with which there are more.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// How many changes are taken from the map at a time.
+/// The most changes that are taken from the map at a time.
 const TAKEN_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
-/// How often it is looked whether there is a leader.
+/// The interval at which it is checked whether there is a leader.
 const LEADER_LOOK: Duration = Duration::from_millis(250);
 
-/// How long there must be none until those are told who want to know: three times as long as etcd's members wait for one.
+/// The time without a leader after which clients that require one are notified: three times as long as etcd's
+/// members wait for one.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
-/// How long there must be none until those are refused who want to know and ask only now: as long as a member of etcd may take to
-/// notice that its leader is gone. For clients of etcd end their watches when they hear this, and who comes here because the node
-/// is gone that led, and to which it was connected, comes while the next one is being elected.
+/// The time without a leader after which new requests that require one are refused: as long as a member of
+/// etcd may take to notice that its leader is gone. For clients of etcd end their watches on this error, and
+/// a client that comes here because the leader that it was connected to is gone comes while the next one is
+/// being elected.
 const LEADERLESS_MIN: Duration = Duration::from_secs(2);
 
-/// Which kinds of changes a watcher is told.
+/// The kinds of changes that a watcher gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kinds {
     pub(super) writes: bool,
@@ -54,7 +56,7 @@ impl Kinds {
     }
 }
 
-/// What a watcher wants to be told.
+/// A watcher's subscription.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) keys: Keys,
@@ -77,27 +79,27 @@ pub(super) fn bytes_of(change: &Change) -> usize {
     entry.key().len() + entry.value().len() + before
 }
 
-/// What waits for one stream.
+/// The queue of changes for one stream.
 #[derive(Debug, Default)]
 pub(super) struct Line(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     batches: VecDeque<Batch>,
-    /// How many changes are in them, and how many bytes of keys and values.
+    /// The number of changes in them, and the bytes of their keys and values.
     changes: usize,
     bytes: usize,
-    /// How many of the bytes are charged, and to whom.
+    /// The bytes that are charged, and the charge itself.
     charged: usize,
     charge: Option<Charge>,
-    /// Who has fallen behind, and from which version on it was told nothing.
+    /// The watchers that have fallen behind, each with the first version that it has not got.
     fallen: Vec<(i64, Version)>,
     pub(super) leaderless: bool,
     waker: Option<Waker>,
 }
 
 impl Line {
-    /// A line whose changes are charged to a client, as answers that it has not read.
+    /// Makes a line whose changes are charged to a client, as answers that it has not read.
     pub(super) fn charged_to(client: &Client) -> Self {
         Self(Mutex::new(Waiting { charge: Some(client.no_answer()), ..Waiting::default() }))
     }
@@ -111,7 +113,7 @@ impl Line {
         let mut waiting = self.waiting();
         let (version, bytes) = (change.version, bytes_of(&change));
         let same_version = waiting.batches.iter_mut().rev().take_while(|batch| batch.version == version);
-        // What is begun is finished: a version is told in one piece.
+        // A version that is begun is finished: it is sent in one piece.
         let begun = same_version.into_iter().find(|batch| batch.watcher == watcher);
         if let Some(batch) = begun {
             batch.changes.push(change);
@@ -187,13 +189,13 @@ impl Waiting {
     }
 }
 
-/// A watcher that has been told all so far.
+/// A watcher that has got all changes so far.
 #[derive(Debug)]
 struct Live {
     line: Arc<Line>,
     watcher: i64,
     wish: Wish,
-    /// Nothing before this version is told.
+    /// Changes before this version are not sent.
     from: Version,
 }
 
@@ -235,7 +237,7 @@ impl Place {
     }
 }
 
-/// What comes after all keys that begin so; `None` if nothing does.
+/// Returns the first key after all keys that begin so; `None` if there is none.
 pub(super) fn after_all_with(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|&byte| byte < u8::MAX)?;
     let mut end = beginning[..=last].to_vec();
@@ -249,12 +251,12 @@ struct Index {
     told: Version,
     one: HashMap<Bytes, Vec<Live>>,
     beginnings: HashMap<Bytes, Vec<Live>>,
-    /// How many different beginnings there are of each length.
+    /// The number of different beginnings of each length.
     lengths: BTreeMap<usize, usize>,
     others: Vec<Live>,
-    /// How many want to know what was there before; some of them may be gone.
+    /// The watchers that want previous entries; some of them may be gone.
     wanting_previous: usize,
-    /// The lines of those that want to know when there is no leader.
+    /// The lines of the clients that require a leader.
     anxious: HashMap<u64, Arc<Line>>,
     next_anxious: u64,
 }
@@ -341,7 +343,7 @@ impl Index {
         });
     }
 
-    /// None is told any more from here: all catch up by themselves, as far as they can.
+    /// Makes all watchers fall behind: all catch up by themselves, as far as they can.
     fn let_all_fall(&mut self) {
         let from = self.told.next();
         let one = self.one.drain().flat_map(|(_, there)| there);
@@ -356,7 +358,7 @@ impl Index {
     }
 }
 
-/// Keeps those that stay, and counts those that wanted to know what was there before.
+/// Keeps the watchers that stay, and counts out those that wanted previous entries.
 fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&Live) -> bool) {
     there.retain(|live| {
         let stays = stays(live);
@@ -367,7 +369,7 @@ fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&L
     });
 }
 
-/// Who is to be told of which changes of a map.
+/// The distributor of a map's changes to watchers.
 pub(super) struct Hub {
     pub(super) backend: Arc<dyn Backend>,
     index: Mutex<Index>,
@@ -448,7 +450,7 @@ impl Hub {
         self.index().anxious.remove(&number);
     }
 
-    /// Hands changes on, for ever.
+    /// Hands changes on, without end.
     pub(super) async fn run(self: Arc<Self>) {
         let mut version = self.backend.version();
         let mut looks = interval(LEADER_LOOK);
@@ -498,7 +500,7 @@ impl Hub {
                 }
                 index.told = index.told.max(changes.through);
             }
-            // So much has happened that it is no longer known. Who watches finds out by itself.
+            // So much has happened that it is no longer known. Watchers find out by themselves.
             Err(_) => {
                 index.let_all_fall();
                 index.told = now;
@@ -507,7 +509,7 @@ impl Hub {
         index.told
     }
 
-    /// Whether it tells nobody.
+    /// Returns whether it has no watchers.
     #[cfg(test)]
     pub(super) fn is_deserted(&self) -> bool {
         self.index().is_empty()

@@ -14,10 +14,10 @@ use super::errors::Known;
 use super::turns::Turn;
 use super::{OPERATIONS_MAX, REQUEST_BYTES_MAX, Services, convert};
 
-/// What etcd wraps a request in before it looks whether it is too large: its number, and who asks.
+/// The bytes by which etcd wraps a request before it checks its size: its number, and its sender.
 const WRAPPING_BYTES: usize = 18;
 
-/// What is left to the map: the size is looked at here, as etcd looks at it.
+/// The limits that the map checks: the size is checked here, as etcd does.
 const LIMITS: RequestLimits =
     RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX, operations_in_all: OPERATIONS_IN_ALL_MAX };
 
@@ -93,7 +93,7 @@ pub(super) async fn compact(
     Ok(api::CompactionResponse { header: Some(services.header(version)) })
 }
 
-/// How new what a transaction reads must be; `None` if it does not only read.
+/// Returns the freshness that a transaction requires; `None` if it does not only read.
 fn freshness_of(request: &api::TxnRequest) -> Option<Freshness> {
     let operations = request.success.iter().chain(&request.failure);
     let mut freshness = Freshness::Here;

@@ -16,7 +16,8 @@ use super::pass::Messages;
 use super::watching::WhileLed;
 use super::{Services, convert, kv};
 
-/// The shortest time to live that a session gets, in seconds, whatever is asked for: that of etcd as it is set up by itself.
+/// The shortest time to live of a session, in seconds, whatever is requested: that of etcd's default
+/// configuration.
 const SHORTEST: i64 = 2;
 
 pub(super) async fn grant(
@@ -33,7 +34,7 @@ pub(super) async fn grant(
     })
 }
 
-/// Begins a session, of this number or of one that is drawn.
+/// Begins a session, of this number or of a drawn one.
 ///
 /// # Errors
 /// Why it was not begun, or may not have been.
@@ -50,7 +51,7 @@ pub(super) async fn begin(
         let session = asked.unwrap_or_else(draw);
         match kv::propose(backend, Command::Begin { session, time_to_live }).await {
             Ok((version, _)) => return Ok((version, session)),
-            // Somebody has drawn the same, or chosen it.
+            // Another client has drawn the same, or chosen it.
             Err(Known::LEASE_EXISTS) if asked.is_none() => {}
             Err(known) => return Err(known),
         }
@@ -114,7 +115,7 @@ fn charge_list(services: &Services, bytes: usize) -> Result<Charge, Status> {
     services.client.charge_answer(bytes)
 }
 
-/// Why the leader, who alone knows how long sessions live, has not said it.
+/// Returns the error where the leader, which alone knows how long sessions live, has not answered.
 fn unanswered(services: &Services, error: BackendError) -> Known {
     match error {
         BackendError::TimedOut if services.backend().vitals().leader.is_none() => Known::NO_LEADER,
@@ -135,7 +136,7 @@ pub(super) async fn leases(
     Ok(api::LeaseLeasesResponse { header: Some(services.header_now()), leases: leases.collect() })
 }
 
-/// Keeps each session alive that is named, and says how long it lives.
+/// Keeps each named session alive, and answers with its time to live.
 pub(super) fn keep_alive(
     services: Arc<Services>,
     sessions: Messages<api::LeaseKeepAliveRequest>,
@@ -149,12 +150,12 @@ pub(super) fn keep_alive(
     WhileLed::new(&hub, answers, wants_leader)
 }
 
-/// Keeps one session alive, and says how long it lives.
+/// Keeps one session alive, and returns its time to live.
 ///
 /// # Errors
 /// Why it may not have been kept alive.
 pub(super) async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveResponse, Status> {
-    // Before it is kept alive, so that it is not said of a version at which it was over already.
+    // Before it is kept alive, so that the answer does not name a version at which it was over already.
     let header = Some(services.header_now());
     let lives = match SessionId::new(id) {
         Some(session) => {

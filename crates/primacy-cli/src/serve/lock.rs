@@ -11,7 +11,7 @@ use super::errors::{Known, within_recipe};
 use super::recipe::{self, Placed, Stood};
 use super::{Services, convert, kv};
 
-/// Waits for its turn, and answers when it has come. Whoever hangs up before leaves the queue.
+/// Waits for its turn, and answers when it has come. A client that hangs up before leaves the queue.
 pub(super) async fn lock(
     services: Arc<Services>,
     request: recipes::LockRequest,

@@ -1,4 +1,4 @@
-//! Reads of a map, and the turns of those that take long.
+//! Reads of a map, and the turns of long ones.
 //!
 //! A read that looks at few entries is done at once. A longer one waits for its turn, of its connection and then of the node, and is done
 //! by a thread of its own, which then rests for as long: the threads that serve all clients are never busy with one of them, and so

@@ -26,7 +26,7 @@ pub(super) fn check(message: &[u8]) -> Result<(), Known> {
     // Itself counts, as it does for the map.
     let mut left = OPERATIONS_IN_ALL_MAX - 1;
     match count_in_transaction(message, &mut left) {
-        // The decoder stops where this has, and says what is wrong there.
+        // The decoder stops where this has, and reports the error.
         Ok(()) | Err(Stop::Malformed) => Ok(()),
         Err(Stop::TooMany) => Err(Known::TOO_MANY_OPERATIONS),
     }
@@ -64,7 +64,7 @@ fn count_in_operation(mut bytes: &[u8], left: &mut usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The next field whose value is a message or bytes, with it; `None` at the end.
+/// Returns the next field whose value is a message or bytes, with it; `None` at the end.
 fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Stop> {
     while bytes.has_remaining() {
         let (field, kind) = decode_key(bytes)?;

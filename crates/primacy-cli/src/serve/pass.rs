@@ -1,7 +1,8 @@
-//! The token of a request that outlasts its beginning: of a stream, or of one that waits for others.
+//! The token of a request that outlasts its beginning: of a stream, or of a request that waits for others.
 //!
-//! A token is checked when a request comes. What goes on for long after that is checked again with each message of the client, and ends
-//! when the token does: when the users are others, or its time is over. A client whose user is there still opens its streams again.
+//! A token is checked when a request comes. A request that goes on for long after that is checked again with
+//! each message of the client, and ends when the token does: when the users are others, or its time is over.
+//! A client whose user is there still opens its streams again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -52,7 +53,7 @@ impl Pass {
     }
 }
 
-/// Waits for an answer, as long as the token is good; where none is asked for, without an end.
+/// Waits for an answer, as long as the token is valid; where none is required, without an end.
 ///
 /// # Errors
 /// That of the answer, or [`Known::INVALID_TOKEN`].
@@ -128,7 +129,7 @@ mod tests {
     async fn what_goes_on_ends_when_the_time_of_its_token_is_over() {
         let users = Arc::new(auth::tests::users("a:1\n"));
         let _looks = tokio::spawn(Arc::clone(&users).look_again());
-        // The calendar's clock is not the one that stands still here.
+        // The calendar's clock does not stand still in this test.
         let pass = Pass { list: users.current(), until: auth::now() + 2, users };
         let waits = || std::future::pending::<Result<(), Status>>();
         assert!(pass.is_good());

@@ -140,7 +140,7 @@ mod tests {
         }
         settle().await;
         assert!(node.taken()[0] <= 128 << 20);
-        // Those that were ended say so behind what they have received before.
+        // Streams that were ended report it behind what they have received before.
         for _ in 0..2 {
             for (stream, _) in &mut streams {
                 while let Ok(received) = stream.received.try_recv() {

@@ -1,5 +1,6 @@
-//! What elections and locks that the server holds have in common: a queue of keys below a name, each of which goes with a session,
-//! and the first of which has it. The keys are those that etcd's clients use who do this by themselves, so that both meet.
+//! The common part of elections and locks that the server holds: a queue of keys below a name, each of which
+//! goes with a session, and the first of which holds it. The keys are those of etcd's client-side recipes, so
+//! that both kinds of clients meet.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::hub::{Hub, Kinds, Wish, after_all_with};
 use super::watching::{Told, Watching};
 use super::{Services, kv, lease};
 
-/// How long a session lives that the server begins for a client, in seconds.
+/// The time to live of a session that the server begins for a client, in seconds.
 const SESSION_SECONDS: i64 = 60;
 
 /// The session of this number, or a new one if that is 0.
@@ -31,7 +32,7 @@ pub(super) async fn session(backend: &dyn Backend, number: i64) -> Result<Sessio
     }
 }
 
-/// What all keys of a queue begin with.
+/// Returns the common beginning of all keys of a queue.
 pub(super) fn beginning(name: &[u8]) -> Vec<u8> {
     [name, b"/"].concat()
 }
@@ -105,7 +106,7 @@ fn decided(done: Result<(Version, Answer), Known>) -> Result<(Version, bool, Vec
     }
 }
 
-/// What came of the wish to stand in a queue.
+/// The outcome of joining a queue.
 pub(super) struct Stood {
     pub(super) version: Version,
     pub(super) answers: Vec<Answer>,
@@ -113,8 +114,9 @@ pub(super) struct Stood {
     pub(super) made: Option<Placed>,
 }
 
-/// Does a transaction that makes this key if it is not there. Whoever hangs up meanwhile, which may be before there is a leader,
-/// leaves no place behind that this has made, unless it is made only after the time for which a request is waited for.
+/// Does a transaction that makes this key if it is not there. A client that hangs up meanwhile, which may be before
+/// there is a leader, leaves no place behind that this has made, unless it is made only after the time for which a
+/// request is waited for.
 ///
 /// # Errors
 /// Why it was not done, or may not have been.
@@ -134,13 +136,13 @@ pub(super) async fn stand(
             let made = held.then(|| Placed::new(&hub, &key, version));
             Stood { version, answers, made }
         });
-        // If nobody wants to know any more, it comes back, and the place goes with it.
+        // If the client is gone, it comes back, and the place goes with it.
         drop(tell.send(stood));
     });
     told.await.unwrap_or(Err(Known::STOPPED))
 }
 
-/// What is found now.
+/// Returns the result of a read now.
 ///
 /// # Errors
 /// Why it could not be read.
@@ -170,7 +172,7 @@ pub(super) async fn wait_for_those_before(
         let found = find(services, last).await?;
         match found.entries.first() {
             None => return Ok(found.version),
-            // The last of those before: so each who waits is woken by one, and not all by all.
+            // The last one before: so each waiting client is woken by one, and not all by all.
             Some(entry) => gone(&services.hub, entry, found.version).await,
         }
     }
@@ -256,7 +258,7 @@ mod tests {
     use super::super::in_memory::InMemory;
     use super::*;
 
-    /// How often others get their turn until all is done that can be done.
+    /// The number of turns for other tasks until all is done that can be done.
     const TURNS: usize = 100;
 
     #[tokio::test]

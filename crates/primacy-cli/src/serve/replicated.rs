@@ -1,4 +1,4 @@
-//! The map that the nodes keep together, behind the door of one of them.
+//! The map that the nodes replicate, behind the etcd API of one of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -27,7 +27,7 @@ pub(crate) struct Replicated {
 pub(crate) struct Whereabouts {
     /// Where this node listens for clients.
     pub(crate) listens: SocketAddr,
-    /// Where clients reach it, if that was said: host and port.
+    /// The address for clients, if one was given: host and port.
     pub(crate) advertised: Option<String>,
     /// Whether clients speak TLS.
     pub(crate) clients_by_tls: bool,
@@ -43,7 +43,8 @@ impl Replicated {
 }
 
 impl Whereabouts {
-    /// Where clients reach this node, which others reach at this address; `None` if nobody can know.
+    /// Returns the address at which clients reach this node, which other nodes reach at this one; `None` if
+    /// it cannot be known.
     fn for_clients(&self, among_nodes: &str) -> Option<String> {
         if let Some(advertised) = &self.advertised {
             return Some(url(self.clients_by_tls, advertised));
@@ -64,7 +65,7 @@ fn url(tls: bool, address: &str) -> String {
     format!("{scheme}://{address}")
 }
 
-/// Whether a host is no host, but stands for all addresses of a machine.
+/// Returns whether a host is an unspecified address: all addresses of a machine.
 fn is_unspecified(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_unspecified())
@@ -78,7 +79,7 @@ fn number_of(name: &str) -> u64 {
     hash | 1
 }
 
-/// How many bits of an index the counter has within a term: as many records as there are in one for certain.
+/// The bits of an index that are the counter within a term: enough for the records of any one.
 const COUNTER_BITS: u32 = 40;
 
 /// One number for a record, which grows with each.
@@ -86,10 +87,11 @@ fn index_of(number: LeaderSequence) -> u64 {
     number.term.0 << COUNTER_BITS | number.counter
 }
 
-/// How many versions are looked at for one watcher at a time, so that others get their turn however long the history is.
+/// The versions that are looked at for one watcher at a time, so that others get their turn however long the
+/// history is.
 const LOOKED_AT_MAX: u64 = 4096;
 
-/// What has happened to some keys: see [`Backend::changes`].
+/// Returns the changes of some keys: see [`Backend::changes`].
 pub(super) fn some_versions(
     state: &State,
     keys: &Keys,
@@ -221,7 +223,7 @@ impl Backend for Replicated {
             number: number_of(node.as_str()),
             name: node.to_string(),
             for_peers: vec![url(self.whereabouts.nodes_by_tls, &address)],
-            // Where the others' doors are, nobody tells this node.
+            // This node does not know the etcd API addresses of the others.
             for_clients: (node == self.me)
                 .then(|| self.whereabouts.for_clients(&address))
                 .flatten()

@@ -1,4 +1,4 @@
-//! What whatever is asked must not do to a door.
+//! Faults that no request may cause in an etcd API.
 
 mod fuzz;
 
@@ -13,7 +13,7 @@ use super::client::READ_PATIENCE;
 use super::in_memory::InMemory;
 use super::{Hub, Services, answer};
 
-/// It says that it is there whenever it is asked, so that alone does not keep a connection.
+/// The client answers every probe, so that alone does not keep a connection.
 #[tokio::test(start_paused = true)]
 async fn the_connection_of_a_client_that_does_not_read_is_closed() {
     let hub = Arc::new(Hub::new(Arc::new(InMemory::new(State::new(), 0))));

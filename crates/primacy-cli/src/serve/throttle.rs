@@ -1,13 +1,15 @@
 //! A limit on how fast passwords may be guessed: for each address, for all together, and apart from both for each user at an address from
 //! which that user has logged in before.
 //!
-//! Only failures count, and one that repeats an earlier failure does not: it tells a guesser nothing. Clients whose user was removed, or
-//! has another password by now, log in again and again for as long as they run, and would leave no try to the others of their address.
-//! An address that has used up its tries is refused before its password is looked at, and gets them back one by one. A user that has
-//! logged in from there has tries of its own, so that guesses at other names do not keep that user out.
+//! Only failures count, and a repetition of an earlier failure does not: it tells a guesser nothing. Clients
+//! whose user was removed, or has another password by now, log in again and again for as long as they run,
+//! and would leave no try to the others of their address. An address that has used up its tries is refused
+//! before its password is looked at, and gets them back one by one. A user that has logged in from there has
+//! tries of its own, so that guesses at other names do not keep that user out.
 //!
-//! Names of users and others are treated alike, so that nobody learns which names are users. All tables have a fixed size. What falls
-//! into the same row shares it or takes the other's place; since rows are found by a keyed hash, a client cannot choose whose.
+//! Names of users and others are treated alike, so that a client cannot learn which names are users. All
+//! tables have a fixed size. Logins that fall into the same row share it or take the other's place; since
+//! rows are found by a keyed hash, a client cannot choose whose.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -62,7 +64,7 @@ pub(super) struct Login<'a> {
     pub(super) password: &'a str,
 }
 
-/// How many tries there are left.
+/// The tries that are left.
 #[derive(Debug)]
 pub(super) struct Throttle {
     hasher: RandomState,
@@ -80,7 +82,7 @@ struct Tables {
     log: Bucket,
 }
 
-/// The tries of one address or user, and whether the log has been told that none is left.
+/// The tries of one address or user, and whether the log has reported that none is left.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tries {
     bucket: Bucket,

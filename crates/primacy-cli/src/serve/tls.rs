@@ -1,4 +1,4 @@
-//! Who clients talk to: TLS at the door.
+//! TLS of the etcd API: the server that clients talk to.
 
 use std::io::{self, Cursor};
 
@@ -8,11 +8,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::PREFACE_LENGTH;
 
-/// What gRPC is called within TLS.
+/// The name of gRPC's protocol in TLS (ALPN).
 pub(crate) const GRPC: &[u8] = b"h2";
 
-/// Waits until a client has shown itself, and has said what a connection begins with. That is read again by whoever reads. The node
-/// shows the certificate that is in its file at that moment.
+/// Waits for the TLS handshake of a client, and for the preface of its connection. The preface is read again
+/// by the next reader. The node shows the certificate that is in its file at that moment.
 ///
 /// # Errors
 /// Why it is no client, or that it is gone.
@@ -46,7 +46,7 @@ mod tests {
     use super::super::HANDSHAKE_MAX;
     use super::*;
 
-    /// A client that has shown itself and said nothing else, and the end at which it is answered.
+    /// A client after its handshake, which has sent nothing else, and the server's end of its connection.
     async fn client(ground: &Ground) -> (ServerTls, DuplexStream, impl Future<Output = Client>) {
         let files = Tls::issue(ground, "door");
         let mut roots = RootCertStore::empty();

@@ -1,8 +1,9 @@
 //! Turns of operations that take long to apply.
 //!
-//! An operation over a range of keys is applied by every node, on the thread that keeps the lead. So the entries that such operations
-//! may look at, and are not applied yet, are bounded: for a connection, and for the node. The next operation waits at the door, where it
-//! is dropped when its client goes away; connections that wait get their turns one after the other, and other writes wait for none.
+//! An operation over a range of keys is applied by every node, on the thread that keeps the lead. So the
+//! entries that such operations may look at, and are not applied yet, are bounded: for a connection, and for
+//! the node. The next operation waits in the etcd API, where it is dropped when its client goes away;
+//! connections that wait get their turns one after the other, and other writes wait for none.
 
 use std::sync::Arc;
 

@@ -23,25 +23,26 @@ use super::{MESSAGE_BYTES_MAX, Services, WATCHERS_MAX, convert};
 /// The number of no watcher.
 const NO_WATCHER: i64 = -1;
 
-/// How many answers to what was asked wait in a stream until nothing more is taken from it.
+/// The answers to requests that wait in a stream until nothing more is taken from it.
 const CONTROLS_MAX: usize = 16;
 
-/// How often a watcher that wants to know, and has been told nothing, is told how far it is.
+/// The interval at which a watcher that requested it, and has got no event, gets its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Time that a client has to end a stream in which it was refused.
 const REFUSED_STAYS: Duration = Duration::from_secs(3);
 
-/// What a watcher wants of its answers.
+/// The options of a watcher's answers.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
     progress: bool,
-    /// It was told something since the last round of progress.
+    /// True if it got an event since the last round of progress.
     was_told: bool,
     fragment: bool,
 }
 
-/// Changes of one version whose fragments are made one by one, as the client takes them: a copy of all would be made for each stream.
+/// Changes of one version whose fragments are made one by one, as the client takes them: a copy of all would
+/// be made for each stream.
 struct Telling {
     watcher: i64,
     version: Version,
@@ -63,16 +64,16 @@ pub(super) fn watch(
 /// The answers of a stream. They are made when the client takes them, and so do not pile up.
 pub(super) struct Answers {
     services: Arc<Services>,
-    /// What is asked; `None` when nothing more will be.
+    /// The requests; `None` when no more will come.
     wishes: Option<Messages<api::WatchRequest>>,
     watching: Watching,
     refusal: Option<Known>,
     has_answered: bool,
     /// The time that a refused stream still has.
     stays: Option<Pin<Box<Sleep>>>,
-    /// The changes that are being told in fragments.
+    /// The changes that are being sent in fragments.
     telling: Option<Telling>,
-    /// What is to be answered before anything that happens.
+    /// The answers that come before any event.
     controls: VecDeque<api::WatchResponse>,
     /// By the numbers of the watchers.
     manners: HashMap<i64, Manner>,
@@ -111,7 +112,7 @@ impl Stream for Answers {
                 Poll::Ready(Told::Compacted { watcher, compacted }) => {
                     this.forget(watcher);
                     let compact_revision = convert::signed(compacted.0);
-                    // It says nothing of the version of the map, as with etcd.
+                    // It does not report the version of the map, as with etcd.
                     let answer = this.answer(watcher, Version(0));
                     this.controls.push_back(api::WatchResponse {
                         canceled: true,
@@ -278,7 +279,7 @@ impl Answers {
             self.cancel(watcher, Known::ANSWER_TOO_LARGE.in_full());
             return Ok(());
         }
-        // It is charged where it is encoded; one that would not fit there is not made.
+        // It is charged where it is encoded; an answer that would not fit there is not made.
         self.services.client.charge_answer(bytes)?;
         let events = changes.iter().map(convert::event).collect();
         let answer = api::WatchResponse { events, ..self.answer(watcher, version) };
@@ -286,7 +287,8 @@ impl Answers {
         Ok(())
     }
 
-    /// The next fragment of the changes that are being told, which is no longer than a message may be, unless one event is.
+    /// Returns the next fragment of the changes that are being sent, which is no longer than a message may
+    /// be, unless one event is.
     fn next_fragment(&mut self) -> Option<api::WatchResponse> {
         let mut telling = self.telling.take()?;
         let mut fragment = self.answer(telling.watcher, telling.version);
@@ -309,7 +311,7 @@ impl Answers {
         Some(fragment)
     }
 
-    /// Tells those who wait for it how far all watchers are, now that there is nothing else to tell.
+    /// Sends the progress of all watchers to those that wait for it, now that there is nothing else to send.
     fn tell_progress(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(rounds) = &mut self.progress_rounds {
             while rounds.as_mut().poll_tick(context).is_ready() {
@@ -323,7 +325,7 @@ impl Answers {
         if !self.progress_asked && self.progress_due.is_empty() {
             return Poll::Pending;
         }
-        // If not all is told, it is about to be, and then this is asked again.
+        // If not all is sent, it is about to be, and then this is called again.
         let Some(version) = self.watching.all_told() else { return Poll::Pending };
         if std::mem::take(&mut self.progress_asked) {
             self.controls.push_back(self.answer(NO_WATCHER, version));
@@ -345,7 +347,8 @@ mod tests {
     use super::super::in_memory::InMemory;
     use super::*;
 
-    /// A stream with two watchers that want to know of progress, of the keys `a` and `b`, and one that does not, of `a`.
+    /// Makes a stream with two watchers that request progress, of the keys `a` and `b`, and one that does
+    /// not, of `a`.
     async fn three() -> (Arc<InMemory>, Answers) {
         let map = Arc::new(InMemory::new(State::new(), 0));
         let backend: Arc<InMemory> = Arc::clone(&map);
@@ -372,7 +375,7 @@ mod tests {
         convert::signed(map.write(Command::Operate(Operation::Write(write))).version.0)
     }
 
-    /// The next answer: who is told, of how many changes, and up to which version.
+    /// Returns the next answer: its watcher, the number of its changes, and its version.
     async fn told(answers: &mut Answers) -> (i64, usize, i64) {
         let answer = answers.next().await.unwrap().unwrap();
         assert!(!answer.canceled, "{answer:?}");
@@ -383,26 +386,27 @@ mod tests {
     async fn progress_is_told_to_who_wants_it_and_was_told_nothing_else() {
         let (map, mut answers) = three().await;
         let began = Instant::now();
-        // Nothing happens: both that want it are told so, after a whole round and not before.
+        // Nothing happens: both that request progress get it, after a whole round and not before.
         let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
         quiet.sort_unstable();
         assert_eq!(quiet, [(0, 0, 1), (1, 0, 1)]);
         assert_eq!(began.elapsed(), PROGRESS_INTERVAL);
-        // Something happens to `a`: who watches it knows how far it is, and is told no progress in this round.
+        // Something happens to `a`: its watchers know how far they are, and get no progress in this round.
         let version = write(&map, b"a");
         let mut news = vec![told(&mut answers).await, told(&mut answers).await];
         news.sort_unstable();
         assert_eq!(news, [(0, 1, version), (2, 1, version)]);
         assert_eq!(told(&mut answers).await, (1, 0, version));
         assert_eq!(began.elapsed(), 2 * PROGRESS_INTERVAL);
-        // In the next one, nothing was said to it.
+        // In the next round, it got nothing.
         let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
         quiet.sort_unstable();
         assert_eq!(quiet, [(0, 0, version), (1, 0, version)]);
         assert_eq!(began.elapsed(), 3 * PROGRESS_INTERVAL);
     }
 
-    /// Who knows that something is written asks until the stream is as far; it may have been written for no watcher, and just now.
+    /// A client that knows of a write asks until the stream is as far; it may have been written for no
+    /// watcher, and just now.
     #[tokio::test(start_paused = true)]
     async fn progress_that_is_asked_for_is_of_all_that_was_written_before() {
         let (map, mut answers) = three().await;

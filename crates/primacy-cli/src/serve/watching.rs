@@ -1,4 +1,4 @@
-//! The watchers of one stream: what each has been told, and how one that has fallen behind catches up.
+//! The watchers of one stream: what each of them has got, and the catching up of one that has fallen behind.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
@@ -16,24 +16,24 @@ use super::client::Client;
 use super::errors::Known;
 use super::hub::{Hub, Line, Wish};
 
-/// How many changes one who catches up is told at a time.
+/// The most changes that a watcher gets at a time while it catches up.
 const CATCH_UP_MAX: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// How many bytes of entries, unless one version has more.
+/// The most bytes of entries that it gets, unless one version has more.
 const CATCH_UP_BYTES_MAX: usize = 1 << 20;
 
-/// How many turns those who are behind get before others than this stream do.
+/// The turns that watchers behind get before other streams do.
 const TURNS_MAX: usize = 32;
 
-/// How many bytes a watcher counts for besides its key, which is kept twice.
+/// The bytes that a watcher counts for besides its key, which is kept twice.
 const WATCHER_BYTES: usize = 512;
 
-/// Something to tell.
+/// An event to send.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// What has happened, in order; all of it was up to `version`.
+    /// Changes, in order; all of them were up to `version`.
     Changes { watcher: i64, version: Version, changes: Vec<Change> },
-    /// What the watcher wanted to be told is not known any more; it is gone.
+    /// The changes that the watcher should get are not known any more; it is gone.
     Compacted { watcher: i64, compacted: Version },
     /// There has been no leader for long.
     Leaderless,
@@ -42,7 +42,7 @@ pub(super) enum Told {
 #[derive(Debug)]
 struct Watcher {
     wish: Wish,
-    /// The next version that it has not been told of; `None` if the hub tells it.
+    /// The next version that it has not got; `None` if the hub sends it.
     behind: Option<Version>,
     _charge: Option<Charge>,
 }
@@ -51,13 +51,14 @@ struct Watcher {
 #[derive(Debug)]
 pub(super) struct Watching {
     hub: Arc<Hub>,
-    /// Whom they are charged to; `None` where there is one watcher, of a request that is charged itself.
+    /// The client that they are charged to; `None` where there is one watcher, of a request that is charged
+    /// itself.
     client: Option<Arc<Client>>,
     line: Arc<Line>,
     watchers: BTreeMap<i64, Watcher>,
-    /// Who is behind, in the order in which they get their turn.
+    /// The watchers that are behind, in the order in which they get their turn.
     turns: VecDeque<i64>,
-    /// The number for the next one that brings none.
+    /// The number for the next watcher that brings none.
     next: i64,
     anxious: Option<u64>,
 }
@@ -78,14 +79,15 @@ impl Watching {
         Self { hub, client, line, watchers, turns, next: 0, anxious: None }
     }
 
-    /// Wants to be told when there is no leader.
+    /// Requests an error when there is no leader.
     pub(super) fn warn(&mut self) {
         if self.anxious.is_none() {
             self.anxious = Some(self.hub.warn(&self.line));
         }
     }
 
-    /// Watches from a version on, under a number that must be free, or, if it is 0, under one that is; `None` if it is not.
+    /// Watches from a version on, under `number`, which must be free, or, if it is 0, under a free one;
+    /// `None` if it is not.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`] if its client holds too much already.
@@ -104,7 +106,8 @@ impl Watching {
         }
         let bytes = WATCHER_BYTES + 2 * bytes_of(&wish.keys);
         let charge = self.client.as_ref().map(|client| client.charge_request(bytes)).transpose()?;
-        // Who has missed nothing is told from here on, also if it gets its turn only when the first of that is compacted.
+        // A watcher that has missed nothing gets all from here on, also if it gets its turn only when the
+        // first of that is compacted.
         let known = Version(from.0.saturating_sub(1));
         let is_behind = !self.hub.admit(&self.line, number, &wish, from, known);
         if is_behind {
@@ -122,7 +125,7 @@ impl Watching {
             None => self.hub.dismiss(&self.line, iter::once((number, &watcher.wish))),
             Some(_) => self.turns.retain(|&turn| turn != number),
         }
-        // Also of one that is behind something may wait that it was told before.
+        // Also for a watcher that is behind, something from before may wait.
         self.line.waiting().drop_those_of(number);
         true
     }
@@ -131,7 +134,7 @@ impl Watching {
         self.watchers.len()
     }
 
-    /// What is to be told next.
+    /// Returns the next event to send.
     pub(super) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Told> {
         let mut turns = 0;
         loop {
@@ -150,7 +153,7 @@ impl Watching {
                 }
             }
             if let Some(batch) = batch {
-                // What waits for one that has ended is dropped.
+                // Changes for a watcher that has ended are dropped.
                 if self.watchers.contains_key(&batch.watcher) {
                     let (watcher, version) = (batch.watcher, batch.version);
                     return Poll::Ready(Told::Changes { watcher, version, changes: batch.changes });
@@ -169,7 +172,7 @@ impl Watching {
         }
     }
 
-    /// Gives one that is behind its turn: something to tell it, if there is.
+    /// Gives a watcher that is behind its turn, and returns something to send to it, if there is.
     fn catch_up(&mut self, number: i64) -> Option<Told> {
         let watcher = self.watchers.get_mut(&number)?;
         let (from, wish) = (watcher.behind?, &watcher.wish);
@@ -184,7 +187,7 @@ impl Watching {
         let changes: Vec<Change> = list.into_iter().filter(|change| wish.kinds.contain(change)).collect();
         let from = from.max(through.next());
         let is_complete = through >= found.version;
-        // If it is not behind any more, the hub tells it.
+        // If it is not behind any more, the hub sends to it.
         if is_complete && self.hub.admit(&self.line, number, wish, from, through) {
             watcher.behind = None;
         } else {
@@ -195,8 +198,8 @@ impl Watching {
         (!changes.is_empty()).then_some(Told::Changes { watcher: number, version, changes })
     }
 
-    /// The version up to which all watchers have been told all, if they have: the one that the map has now, for whoever asks may know that
-    /// it was written.
+    /// Returns the version up to which all watchers have got all, if they have: the present one of the map,
+    /// for the client may know that it was written.
     pub(super) fn all_told(&self) -> Option<Version> {
         // In this order: what is handed on after it does not matter.
         let told = self.hub.hand_all_on();
@@ -204,7 +207,7 @@ impl Watching {
     }
 }
 
-/// How many bytes the keys of a watcher have.
+/// Returns the bytes of a watcher's keys.
 fn bytes_of(keys: &Keys) -> usize {
     match keys {
         Keys::One(key) | Keys::From(key) => key.len(),
@@ -333,7 +336,8 @@ mod tests {
         Watching::of_request(Arc::new(Hub::new(backend)))
     }
 
-    /// What is told next, if it is told at once: to whom, and how many changes; `None` where there is something else.
+    /// Returns the next event, if it is ready at once: its watcher, and the number of its changes; `None` where there
+    /// is something else.
     fn told(watching: &mut Watching) -> Option<(i64, usize)> {
         match watching.poll_told(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(Told::Changes { watcher, changes, .. }) => Some((watcher, changes.len())),
@@ -345,7 +349,8 @@ mod tests {
         while watching.hub.hand_on() < map.now() {}
     }
 
-    /// So many versions and changes at a time as the table of limits in `docs/guide/door.md` says: others get their turn.
+    /// As many versions and changes at a time as the table of limits in `docs/guide/door.md` lists: others
+    /// get their turn.
     #[test]
     fn a_long_history_is_looked_through_in_parts() {
         let map = Arc::new(InMemory::new(State::new(), 0));
@@ -385,7 +390,7 @@ mod tests {
         assert_eq!((told(&mut watching), told(&mut watching)), (Some((7, 1)), None));
     }
 
-    /// A node may apply both at once, and the hub is told of it afterwards.
+    /// A node may apply both at once, and the hub learns of it afterwards.
     #[test]
     fn who_keeps_up_is_not_told_that_what_it_has_not_heard_of_was_compacted() {
         let map = Arc::new(InMemory::new(State::new(), 0));
@@ -397,13 +402,13 @@ mod tests {
         map.write(Command::Compact(version));
         hand_on(&watching, &map);
         assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((1, 1))]);
-        // Nor is one that has not had its turn yet.
+        // Nor does a watcher that has not had its turn yet.
         watching.begin(3, wish("a"), map.now().next()).unwrap();
         let version = write(&map, "a");
         map.write(Command::Compact(write(&map, "b")));
         hand_on(&watching, &map);
         assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((3, 1))]);
-        // Who asks only now is told that it is gone.
+        // A watcher that begins only now learns that it is gone.
         watching.begin(2, wish("a"), Version(version.0 - 1)).unwrap();
         let next = watching.poll_told(&mut Context::from_waker(std::task::Waker::noop()));
         assert!(matches!(next, Poll::Ready(Told::Compacted { watcher: 2, .. })), "{next:?}");

@@ -71,7 +71,7 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// The reason that keeps this node from standing, after so many failures of the command.
+    /// Returns the reason that keeps this node from campaigning, after so many failures of the command.
     fn why_kept(&self, failures: u32) -> String {
         let file = self.settings.config.stop_record.as_deref().unwrap_or("".as_ref()).display();
         format!(

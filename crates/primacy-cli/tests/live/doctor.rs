@@ -143,7 +143,7 @@ fn a_table_without_a_guard_fails_and_what_the_doctor_says_mends_it() {
     found.expect(RESOURCE, "fail", "no guard");
     found.ends(1);
     let fix = found.check(RESOURCE)["fix"].as_str().unwrap().to_owned();
-    // As it stands there, in a shell.
+    // As it is printed there, in a shell.
     let directory = Path::new(primacy_testbed::primacy()).parent().unwrap();
     let mut shell = std::process::Command::new("sh");
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());

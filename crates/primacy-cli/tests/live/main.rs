@@ -1,4 +1,4 @@
-//! The command over every store that is reached over a network, on real servers, or on what stands in for them.
+//! The command over every store that is reached over a network, on real servers, or on stand-ins.
 //!
 //! `cargo xtask live` installs the servers.
 

@@ -53,7 +53,7 @@ impl Pair {
         for name in ["a", "b"] {
             pair.add(name, &election, timers);
             if pair.nodes.len() == 1 {
-                // Else chance says which of the two leads.
+                // Else chance decides which of the two leads.
                 pair.nodes[0].told.wait_for_event("started");
             }
         }
@@ -211,7 +211,7 @@ pub(crate) fn a_store_that_falls_silent_is_told(store: &Store, stall: impl FnOnc
     assert!(told <= 8, "{told} lines\n{}", node.history());
 }
 
-/// The store is not there when the node starts. It waits, says so, and leads when the store is there.
+/// The store is not there when the node starts. It waits, reports that, and leads when the store is there.
 pub(crate) fn a_store_that_is_away_at_start_is_waited_for(store: &Store, appear: impl FnOnce()) {
     let mut place = Place::new(&format!("live-{}-start", store.name));
     let args = alone(store, "start", &mut place);

@@ -113,7 +113,7 @@ impl Story {
         self.embedded()
     }
 
-    /// The leader is killed. Its guardian ends the job and tells the others.
+    /// The leader is killed. Its guardian ends the job and notifies the others.
     fn crash(&mut self, leader: &Writer) -> Result<Writer, Failure> {
         let Writer { node, token, .. } = leader;
         self.say(&format!("kill -9 {node}, which leads with token {token}"));

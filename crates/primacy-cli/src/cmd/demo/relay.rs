@@ -72,7 +72,7 @@ async fn accept(listener: StdListener, to: String, whole: watch::Receiver<bool>)
     }
 }
 
-/// Carries what both say, until one has said all. NodeStatus cannot be reached is shown as a connection that is closed.
+/// Carries the bytes of both sides, until one has ended. A peer that cannot be reached shows as a closed connection.
 async fn carry(from: TcpStream, to: String, mut whole: watch::Receiver<bool>) {
     if whole.wait_for(|whole| *whole).await.is_err() {
         return;

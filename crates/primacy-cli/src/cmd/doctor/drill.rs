@@ -128,7 +128,7 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
 
 /// Returns the exit status of a process that waits to be reaped; `None` if it has not ended, or is gone.
 fn ended(pid: Pid) -> Option<ExitStatus> {
-    /// Where `exit_code` stands behind the name of the program (proc_pid_stat(5), field 52; the name is field 2).
+    /// The index of `exit_code` behind the name of the program (proc_pid_stat(5), field 52; the name is field 2).
     const EXIT_CODE: usize = 52 - 3;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;

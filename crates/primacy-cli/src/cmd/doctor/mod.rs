@@ -86,7 +86,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     drain: Option<Duration>,
 
-    /// For how long this machine's pauses are watched
+    /// Time for which this machine's pauses are watched
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
     watch: Duration,
 
@@ -98,7 +98,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "METHOD", default_value = "GET")]
     resource_method: Method,
 
-    /// Pause this command past its lease, and tell what its late work comes to
+    /// Pause this command past its lease, and report the outcome of its late work
     #[arg(long, requires = "command")]
     drill: bool,
 
@@ -112,7 +112,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// The timers of the nodes that run here, as these tell them.
+    /// Returns the timers of the nodes that run here, as they report them.
     fn timers_of_nodes(&self) -> Option<Result<Check, Failure>> {
         let election = self.election.as_deref()?;
         let dir = self.state_dir.clone().map_or_else(target::told_state_dir, Ok);

@@ -1,4 +1,4 @@
-//! The store: what it says of itself, and what it does.
+//! The store: its own checks, and trials of its answers.
 
 mod race;
 

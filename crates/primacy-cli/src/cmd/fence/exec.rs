@@ -82,7 +82,7 @@ others do for the command (docker run, systemd-run, ssh, kubectl exec).
 
 /// Runs the verb.
 pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
-    // All that can be known to be wrong is said before anything is begun.
+    // All errors that can be known are reported before anything is begun.
     let program = find_program(&args.command)?;
     let token = args.token()?;
     let patience = match (args.wait, args.no_wait) {

@@ -15,7 +15,7 @@ use crate::exit::{self, Exit, Failure};
 /// there. The node votes again when all of them have told it their term, so that
 /// no vote that it has lost can be missed.
 ///
-/// Be sure that no process with the old disk runs any more: what it says is
+/// Be sure that no process with the old disk runs any more: its messages are
 /// dropped from now on, and that disk never comes back. A node that has not
 /// refused the new disk readmits it once the lost node has been readmitted
 /// elsewhere, and says itself that it waits.

@@ -19,7 +19,7 @@ pub(super) fn text(who: &NodeStatus) -> String {
     let mut lines = vec![leader(who)];
     lines.extend(who.why_no_leader.iter().map(|why| format!("  - {why}")));
     lines.push(own_part(who));
-    // Where no leader is known, they stand among the reasons.
+    // Where no leader is known, they are among the reasons.
     let troubles = who.store_troubles.iter().filter(|trouble| !who.why_no_leader.contains(*trouble));
     lines.extend(troubles.map(|trouble| format!("  {trouble}")));
     if let Some(peers) = &who.peers {
@@ -102,7 +102,7 @@ fn own_part(who: &NodeStatus) -> String {
     } else if !who.healthy {
         ", kept from leading by its health check".to_owned()
     } else if let Some(why) = &who.not_campaigning {
-        // Where no leader is known, it stands among the reasons.
+        // Where no leader is known, it is among the reasons.
         let reason = who.leader.as_ref().map(|_| format!(": {why}")).unwrap_or_default();
         format!(", does not campaign{reason}")
     } else if !who.campaigning {
@@ -200,7 +200,7 @@ const fn connected(outbound: bool, inbound: bool) -> &'static str {
     }
 }
 
-/// A guardian outlives its node, to tell of its death; it is only heard.
+/// A guardian outlives its node, to report its death; it is only heard.
 const fn guardian(inbound: bool, guardian: bool) -> &'static str {
     match (inbound, guardian) {
         (true, true) => ", its guardian too",

@@ -1,4 +1,4 @@
-//! Whatever is asked at the door, the worst that comes of it is a refusal.
+//! For any input to the etcd API, the worst outcome is a refusal.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -22,7 +22,7 @@ use super::super::{
     Services, auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, operation_count, watch,
 };
 
-/// How many answers of a stream are looked at; more than come of what is asked.
+/// The number of answers of a stream that are looked at; more than these requests get.
 const ANSWERS_MAX: usize = 10_000;
 
 #[test]
@@ -37,7 +37,8 @@ fn door_request() {
     });
 }
 
-/// A map with a past: a few entries, one of them with a session, one that is gone, and a part that is forgotten.
+/// Makes a map with a past: a few entries, one of them with a session, one that is gone, and a part that is
+/// forgotten.
 fn some_entries() -> (State, u64) {
     let map = InMemory::new(State::new(), 0);
     let session = SessionId::new(7);
@@ -70,14 +71,14 @@ fn some_entries() -> (State, u64) {
     map.into_state()
 }
 
-/// A door that is asked one thing.
+/// An etcd API that gets one request.
 struct Asked<'a> {
     runtime: &'a Runtime,
     services: Arc<Services>,
 }
 
 impl Asked<'_> {
-    /// Asks what a byte says that it is.
+    /// Makes the request that a byte selects.
     fn answer(&self, kind: u8, message: &[u8]) {
         match kind {
             b'r' => self.unary(message, kv::range),
@@ -124,7 +125,7 @@ impl Asked<'_> {
         let Some(asked) = read(message) else { return };
         let told = self.runtime.block_on(async {
             let told = now(ask(Arc::clone(&self.services), asked)).await;
-            // Whoever waits hangs up here, and what it leaves behind goes.
+            // A waiting client hangs up here, and what it leaves behind goes.
             tokio::task::yield_now().await;
             told
         });
@@ -133,7 +134,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What is decoded of a transaction is bounded before it is.
+    /// The decoding of a transaction is bounded before it begins.
     fn transaction(&self, message: &[u8]) {
         if operation_count::check(message).is_err() {
             return;
@@ -158,7 +159,7 @@ impl Asked<'_> {
         }
     }
 
-    /// All that a stream says for now.
+    /// Returns all answers of a stream for now.
     fn stream<A: Message + Default + PartialEq + Debug>(
         &self,
         answers: impl Stream<Item = Result<A, Status>> + Unpin,
@@ -176,7 +177,7 @@ impl Asked<'_> {
     }
 }
 
-/// How many comparisons and operations there are, with those within.
+/// Counts the comparisons and operations, nested ones included.
 fn operations(transaction: &api::TxnRequest) -> usize {
     let within = |operation: &api::RequestOp| match &operation.request {
         Some(api::Request::Txn(within)) => 1 + operations(within),
@@ -186,7 +187,7 @@ fn operations(transaction: &api::TxnRequest) -> usize {
     transaction.compare.len() + lists.map(within).sum::<usize>()
 }
 
-/// What comes of it at once; `None` if it waits.
+/// Returns what is ready at once; `None` if it waits.
 async fn now<T>(what: impl Future<Output = T>) -> Option<T> {
     let mut what = pin!(what);
     std::future::poll_fn(|context| {
@@ -205,7 +206,7 @@ fn read<Q: Message + Default + PartialEq + Debug>(message: &[u8]) -> Option<Q> {
     Some(asked)
 }
 
-/// An answer is not long, and can be written and read; a refusal says why.
+/// An answer is not long, and can be written and read; a refusal has a reason.
 fn is_fine<A: Message + Default + PartialEq + Debug>(told: Result<A, Status>) {
     match told {
         Ok(answer) => {

@@ -55,7 +55,7 @@ const NOT_PASSED_ON: &str = "context deadline exceeded";
 const UNANSWERED: &[&str] =
     &[NOT_PASSED_ON, "error reading from server: EOF", "transport is closing", "connection"];
 
-/// The leases of the two that stand in the election; the first one is kept alive.
+/// The leases of the two candidates; the first one is kept alive.
 const FIRST: i64 = 7;
 const SECOND: i64 = 8;
 
@@ -133,7 +133,7 @@ async fn watched(asked: Asked, opened: watch::Sender<bool>) -> Vec<(String, i64)
     }
 }
 
-/// Begins a lease, and stands with it.
+/// Begins a lease, and campaigns with it.
 async fn stand(
     asked: &Asked,
     lease: i64,
@@ -238,7 +238,7 @@ impl Client<'_> {
         command
     }
 
-    /// Runs it to its end: what it said, or the error.
+    /// Runs it to its end, and returns its output, or the error.
     fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let output = self.command(arguments).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -250,7 +250,7 @@ impl Client<'_> {
         Server::start(name, self.command(arguments), self.ground)
     }
 
-    /// The lines that it has said by now, without those of its own log.
+    /// Returns its lines by now, without those of its own log.
     fn said(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.ground.at(&format!("{name}.log"))).unwrap_or_default();
         text.lines().filter(|line| !line.starts_with('{')).map(ToOwned::to_owned).collect()
@@ -289,7 +289,7 @@ impl Client<'_> {
     }
 }
 
-/// Waits until this client has said so.
+/// Waits until this client has printed this.
 async fn until_said(client: &Client<'_>, server: &mut Server, name: &str, wanted: &str) {
     server.until(async || client.said(name).iter().any(|line| line == wanted)).await;
 }
@@ -308,7 +308,7 @@ async fn all_three_go_on(mut cluster: Etcd, program: PathBuf) {
     let mut second = client.begin("second", &["elect", "e", "beta"]);
     let stand = ["get", "e/", "--prefix", "--keys-only"];
     second.until(async || client.run(&stand).is_ok_and(|said| said.matches("e/").count() == 2)).await;
-    // The watch has begun when it tells of something.
+    // The watch has begun when it prints an event.
     let mut probes = 0;
     watching
         .until(async || {

@@ -337,7 +337,7 @@ fn put_of(key: Vec<u8>, value: Vec<u8>) -> api::PutRequest {
     api::PutRequest { key, value, ..Default::default() }
 }
 
-/// Asks both what is too long; nothing comes of it.
+/// Sends both requests that are too long; nothing changes.
 async fn compare_too_long(both: &(Asked, Asked)) {
     let theirs = told_of_too_long(&both.0).await;
     assert_eq!(told_of_too_long(&both.1).await, theirs);

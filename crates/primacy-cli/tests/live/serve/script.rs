@@ -25,7 +25,7 @@ const SECURE_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/se
 const LOG_LINE: &str = "{\"level\":";
 const LOGGED_ERROR: &str = "\"error\":\"";
 
-/// Numbers that are each server's own: of members, of its log, of bytes. They stand behind these.
+/// Numbers that are each server's own: of members, of its log, of bytes. They follow these words.
 const OWN_NUMBERS: &[&str] = &[
     "\"cluster_id\":",
     "\"member_id\":",
@@ -112,7 +112,7 @@ fn normal(text: &str, address: &str) -> String {
     lines.join("\n")
 }
 
-/// Puts `instead` for all `of` that stands behind a marker.
+/// Puts `instead` for all `of` that follows a marker.
 fn without(text: &str, marker: &str, of: impl Fn(char) -> bool, instead: &str) -> String {
     let mut parts = text.split(marker);
     let mut result = parts.next().unwrap_or_default().to_owned();
@@ -191,7 +191,7 @@ fn differences(etcd: &str, door: &str) -> String {
     told.join("\n")
 }
 
-/// Runs a script against etcd and against ours, and tells what etcd says where both say the same.
+/// Runs a script against etcd and against ours, and returns etcd's output where both are the same.
 fn said_by_both(
     script: &str,
     [theirs, ours]: [&str; 2],

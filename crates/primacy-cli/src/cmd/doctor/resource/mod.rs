@@ -50,7 +50,7 @@ impl Resource {
     /// Where it is none of these, or has a password that others could read.
     pub(super) fn parse(text: &str, method: &Method) -> Result<Self, Failure> {
         let usage = |why: &str| Failure::new(Exit::Usage, format!("--resource: {why}; {FORMS}"));
-        // A `#` may also be in a password; where there is none, the last one stands before the table.
+        // A `#` may also be in a password; where there is none, the last one is before the table.
         if has_login(text) {
             resolve_resource(text)?;
         }

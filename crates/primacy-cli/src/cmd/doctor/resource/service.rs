@@ -36,7 +36,7 @@ pub(crate) struct Service {
     is_encrypted: bool,
     host: String,
     port: u16,
-    /// As it stands in the header, without the login.
+    /// As it is in the header, without the login.
     authority: String,
     /// The value of `Authorization`, which is not printed.
     login: Option<HeaderValue>,
@@ -48,7 +48,7 @@ pub(crate) struct Service {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     status: StatusCode,
-    /// The token that it has seen, where it says so.
+    /// The token that it has seen, where it reports one.
     highest: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl Service {
 
     fn judge(&self, answer: Result<Answer, String>) -> Check {
         let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
-        // What stands behind it may be a secret.
+        // The text behind it may be a secret.
         let path = self.path.split(['?', ';']).next().unwrap_or_default();
         let asked = format!("{} {path} with {FENCING_TOKEN}: {STALE}", self.method);
         let guard = "put `primacy fence proxy` in front of it, or the layer primacy::fence::http into it: docs/fencing.md";

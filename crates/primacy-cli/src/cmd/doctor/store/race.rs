@@ -163,7 +163,7 @@ async fn write(register: &dyn Register, expect: Option<&Version>, record: &Recor
     }
 }
 
-/// By which a record of ours is known among those of other doctors.
+/// Draws the number by which a record of ours is known among the records of other doctors.
 fn draw() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -52,7 +52,7 @@ pub(super) enum Failed {
     Coded,
     /// Nothing moved for too long. What was sent may have been done.
     Stalled,
-    /// A newer token came. The layer in front has said so.
+    /// A newer token came. The layer in front has reported it.
     Revoked,
     /// The client has gone.
     Unwanted,

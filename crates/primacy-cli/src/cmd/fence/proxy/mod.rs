@@ -104,7 +104,7 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     drain: Duration,
 
-    /// Serve figures over HTTP here, at /metrics in OpenMetrics form: host:port, or a port of 127.0.0.1
+    /// Serve metrics over HTTP here, at /metrics in OpenMetrics form: host:port, or a port of 127.0.0.1
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
 
@@ -233,7 +233,7 @@ impl Proxy {
     }
 }
 
-/// The figures of a proxy: what became of the requests, and how many writes its fence has refused.
+/// The metrics of a proxy: requests by outcome, and the writes that its fence has refused.
 fn registry(tally: &Tally) -> Registry {
     let mut registry = Registry::default();
     tally.register(&mut registry);

@@ -35,7 +35,7 @@ pub(super) struct Tally(Family<[(&'static str, &'static str); 1], Counter>);
 impl Tally {
     pub(super) fn new() -> Self {
         let tally = Self(Family::default());
-        // A figure that is there from the beginning can be watched for its first step.
+        // A counter that is there from the beginning can be watched for its first step.
         for outcome in [PASSED_ON].iter().chain(&STALE).chain(&REFUSED) {
             tally.of(outcome);
         }

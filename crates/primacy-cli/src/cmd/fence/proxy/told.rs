@@ -15,7 +15,7 @@ pub(super) enum Event {
         address: String,
         upstream: String,
         highest: u64,
-        /// Where figures are served.
+        /// The address at which metrics are served.
         #[serde(skip_serializing_if = "Option::is_none")]
         metrics: Option<String>,
     },

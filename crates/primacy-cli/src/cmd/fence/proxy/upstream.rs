@@ -234,7 +234,7 @@ impl Link {
         let Self { sender, mut driver, is_idle: _ } = self;
         drop(sender);
         driver.0.abort();
-        // It says that it was cancelled, or had ended before.
+        // The error: it was cancelled, or had ended before.
         let _ = (&mut driver.0).await;
     }
 }

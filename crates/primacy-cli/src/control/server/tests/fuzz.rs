@@ -1,5 +1,5 @@
-//! Whatever is said to the control socket, the worst that comes of it is a refusal, of one line; and whatever is answered,
-//! the worst is an error.
+//! For any input to the control socket, the worst outcome is a refusal, of one line; and for any answer, an
+//! error.
 
 use tokio::runtime::Builder;
 
