@@ -1,11 +1,12 @@
-//! The machine of one node: an election, a log beside it, and what clients want of the state.
+//! The machine of one node: an election, a log beside it, and the requests of its clients.
 //!
-//! The two know nothing of each other; this is where they meet. Whoever is elected leads the log, and is told to the application as
-//! the leader only when it is active: when all that was ever committed is in its log, and committed again. A vote binds the log to
-//! its term, and whatever of a higher term the log takes binds the voter; one term on one disk does both.
+//! The two know nothing of each other; this is where they meet. The elected node leads the log, and is reported to the
+//! application as the leader only when it is active: when all that was ever committed is in its log, and committed
+//! again. A vote binds the log to its term, and any message of a higher term that the log takes binds the voter; one
+//! term on one disk does both.
 //!
-//! Since any node may be elected, one whose list of voters is old may stand. A candidate says which voters it counts. If the voter
-//! knows newer ones, it refuses, and tells them.
+//! Since any node may be elected, a node whose list of voters is old may campaign. A candidate names the voters that it
+//! counts. If the voter knows newer ones, it refuses, and sends them.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -36,96 +37,97 @@ use crate::protocol::{
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
 
-/// How many bytes of writes one message to the leader has, if it has more than one.
+/// The most bytes of writes in one message to the leader, if it has more than one write.
 const PROPOSE_MAX: usize = 256 << 10;
 
-/// After how many times as long as a replica waits for an answer a client's request is told again.
+/// The time after which a client's request is sent again, in times as long as a replica waits for an answer.
 const TELL_AGAIN: u64 = 4;
-/// How many sessions are ended at a time.
+/// The number of sessions that are ended at a time.
 const EXPIRED_AT_ONCE: usize = 1024;
 
-/// What is durable of a node.
+/// A durable part of a node's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Durable {
     /// The election's part.
     Hard(HardState),
     /// The voters in force.
     Voters(Arc<Voters>),
-    /// Whether the log may lack what this node has held.
+    /// True if the log may lack records that this node has held.
     LogLost(bool),
     /// The log's part.
     Log(Write),
 }
 
-/// What nodes say to each other, and a node to its clients.
+/// A message between nodes, or between a node and its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A word of the election.
+    /// A message of the election.
     Election {
-        /// What it says.
+        /// The message.
         message: quorum::Message,
-        /// Of one that asks for votes: whose it counts.
+        /// The voters that the sender counts, where it asks for votes.
         voters: Option<Arc<Voters>>,
     },
-    /// These are the voters: to a candidate that counts by older ones, to whoever asks for the log, and first on each connection.
+    /// The voters: sent to a candidate that counts by older ones, to a node that asks for the log, and first on each
+    /// connection.
     Voters {
-        /// The process life of the sender.
+        /// The incarnation of the sender.
         incarnation: Incarnation,
-        /// Who votes.
+        /// The voters.
         voters: Arc<Voters>,
     },
-    /// A word of the log.
+    /// A message of the log.
     Log {
-        /// The process life of the sender.
+        /// The incarnation of the sender.
         incarnation: Incarnation,
         /// The term to which it is bound.
         term: Term,
-        /// What it says.
+        /// The message.
         body: message::Body,
     },
-    /// To the leader: what clients of this node want.
+    /// To the leader: requests of the clients of this node.
     Propose {
-        /// The process life of the sender.
+        /// The incarnation of the sender.
         incarnation: Incarnation,
-        /// Requests, as they stand in records.
+        /// Requests, as they are in records.
         requests: Vec<Arc<[u8]>>,
-        /// The round of what is asked here: clients want to read what is committed by now, or ask for sessions.
+        /// The round of the questions: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
-        /// Clients ask for these sessions.
+        /// The sessions that clients ask for.
         sessions: Vec<(SessionId, Keep)>,
     },
-    /// From the leader: what can be told at once.
+    /// From the leader: all that can be answered at once.
     Told {
-        /// The process life of the sender.
+        /// The incarnation of the sender.
         incarnation: Incarnation,
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
-        /// The round that is answered, and how far the state must be for its reads.
+        /// The round that is answered, and the record up to which the state must be for its reads.
         read: Option<(u64, LeaderSequence)>,
-        /// The sessions that were asked for, and how long each lives still; `None` if there is none.
+        /// The sessions that were asked for, and the time for which each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
-        /// The numbers of requests that the leader cannot read, and so has not written: it is of an earlier version than the one
-        /// that sent them.
+        /// The numbers of requests that the leader cannot decode, and so has not written: it is of an earlier version
+        /// than the node that sent them.
         unreadable: Vec<u64>,
     },
-    /// To the leader: an operator wants this of the voters.
+    /// To the leader: an operator's change of the voters.
     Revise {
-        /// The process life of the sender.
+        /// The incarnation of the sender.
         incarnation: Incarnation,
-        /// Who asks.
+        /// The ticket of the question.
         ticket: Ticket,
-        /// What.
+        /// The change.
         wish: Wish,
     },
-    /// From the leader: how it stands with that.
+    /// From the leader: the progress of that change.
     Revised {
-        /// The process life of the sender.
+        /// The incarnation of the sender.
         incarnation: Incarnation,
-        /// The process life that asked.
+        /// The incarnation that asked.
         to: Incarnation,
-        /// Who asked.
+        /// The ticket of the question.
         ticket: Ticket,
-        /// How it stands.
+        /// The progress.
         progress: Progress,
     },
     /// From a client of this node.
@@ -134,45 +136,45 @@ pub enum Message {
     Answer(Answer),
 }
 
-/// What a client of a node wants.
+/// A request of a client of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// To have this done.
+    /// Apply this command.
     Write(Ticket, StateCommand),
-    /// To read what was written before now.
+    /// Read all that was written before now.
     Read(Ticket),
-    /// To know of a session, or to keep it alive.
+    /// Look at a session, or keep it alive.
     Session(Ticket, SessionId, Keep),
-    /// To have this of the voters, as far as it can be done now. Lost questions are not asked again.
+    /// Change the voters, as far as it can be done now. Lost questions are not asked again.
     Revise(Ticket, Wish),
-    /// To take this node's log for whole, which it has lost: see [`Replica::accept_loss`].
+    /// Take this node's log for whole, which it has lost: see [`Replica::accept_loss`].
     AcceptLoss(Ticket),
 }
 
-/// What it is told.
+/// An answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was done, or refused.
     Written(Ticket, Outcome),
-    /// It was done, and what came of it is not known any more.
+    /// It was done, and its result is not known any more.
     Done(Ticket),
-    /// The leader cannot read it, and has not done it. This node tells it to no other one; whether another leader that was told it
-    /// before has done it is not known.
+    /// The leader cannot decode it, and has not done it. This node sends it to no other leader; whether another leader
+    /// that was sent it before has done it is not known.
     Unreadable(Ticket),
     /// The state of this node has all that was written before the question.
     Readable(Ticket),
-    /// How long a session lives still; `None` if there is none.
+    /// The time for which a session lives still; `None` if there is none.
     Session(Ticket, Option<Duration>),
-    /// How it stands with the voters.
+    /// The progress of a change of the voters.
     Revised(Ticket, Progress),
-    /// This node's log is taken for whole; whether it was lost.
+    /// This node's log is taken for whole; true if it was lost.
     LossAccepted(Ticket, bool),
 }
 
-/// What came of a record's payload.
+/// The result of a record's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Who wanted it.
+    /// The sender of the request.
     client: Identity,
     sequence: u64,
     applied: Applied,
@@ -187,23 +189,23 @@ enum SessionNews {
 
 /// A state with sessions, as a machine applies requests to it.
 pub trait Keeps: Replicated<Outcome = Option<Report>> {
-    /// All sessions, and how long each lives without being kept alive.
+    /// All sessions, and the time for which each lives without being kept alive.
     fn sessions(&self) -> Vec<(SessionId, Duration)>;
-    /// The same of one.
+    /// The same of one session.
     fn time_to_live(&self, session: SessionId) -> Option<Duration>;
-    /// The session by which this process life of a node is up.
+    /// The session by which this incarnation of a node is up.
     fn session_of(&self, life: Identity) -> Option<SessionId>;
-    /// Whether this request was applied.
+    /// True if this request was applied.
     fn has_applied(&self, client: &Identity, sequence: u64) -> bool;
     /// The version of the map.
     fn version(&self) -> Version;
 }
 
 impl Report {
-    /// What comes of a payload in this state. `None` if it is no request, which changes nothing. Whether its format is known is
-    /// [checked](Replicated::check) when it is taken.
+    /// Applies a payload to this state. `None` if it is no request, which changes nothing. The format is
+    /// [checked](Replicated::check) when the record is taken.
     ///
-    /// Answers are made for `client` alone, whose process this is: nobody else waits for them here.
+    /// Answers are made for `client` alone, whose process this is: no other client waits for them here.
     #[must_use]
     pub fn of(state: &mut State, payload: &[u8], client: Identity) -> Option<Self> {
         let request = Request::decode(payload).ok()?;
@@ -281,7 +283,7 @@ impl Keeps for State {
     }
 }
 
-/// What a node was told at its start.
+/// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// The election. Its voters are those of the metadata.
@@ -290,20 +292,20 @@ pub struct Config {
     pub replica: replica::Config,
 }
 
-/// What an earlier life of a node has left.
+/// The durable state that an earlier incarnation of a node has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
     /// The election's part.
     pub hard: HardState,
-    /// The voters: what was written last, or those of the configuration.
+    /// The voters: those that were written last, or those of the configuration.
     pub voters: Arc<Voters>,
     /// The log.
     pub log: Stored,
-    /// There was a log, and it is lost.
+    /// True if there was a log, and it is lost.
     pub log_lost: bool,
 }
 
-/// The machine of one node.
+/// The state machine of one node.
 #[derive(Clone, Debug)]
 pub struct Metadata<S: Replicated = State> {
     me: Identity,
@@ -312,9 +314,9 @@ pub struct Metadata<S: Replicated = State> {
     /// The number of the voters that the election counts.
     counted: LeaderSequence,
     lead: Lead,
-    /// Who leads, as the election knows it.
+    /// The leader, as the election knows it.
     leader: Option<Leader>,
-    /// Who leads, as the application was told.
+    /// The leader last reported to the application.
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
     early: Early,
@@ -323,7 +325,7 @@ pub struct Metadata<S: Replicated = State> {
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
-    /// The lead is to be given up, and no work was begun.
+    /// True if the lead is to be given up, and no work was begun.
     nobody_works: bool,
     /// The term in which this node resigned to be removed, until another node leads.
     resigned_to_be_removed: Option<Term>,
@@ -380,8 +382,8 @@ impl<S: Keeps> Protocol for Metadata<S> {
         self.settle(now);
     }
 
-    /// The state is read by others while effects are performed. So what rests on an effect of this node is applied when whoever performs
-    /// them asks for more, which it does when the last one is done.
+    /// The state is read by others while effects are performed. So the consequences of an effect of this node are
+    /// applied when the caller asks for more, which it does when the last effect is done.
     fn poll(&mut self) -> Option<Output<Message, Durable>> {
         while let Some(now) = self.handled_at.filter(|_| self.outputs.is_empty()) {
             if self.replica.on_performed(now) {
@@ -402,13 +404,13 @@ impl<S: Keeps> Protocol for Metadata<S> {
 }
 
 impl<S: Keeps> Metadata<S> {
-    /// The machine of one node. It does not campaign until it is told to.
+    /// The state machine of one node. It does not campaign until commanded to.
     ///
     /// This node need not be among the voters: it may have been removed.
     ///
     /// # Errors
-    /// [`Unreadable`], if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
-    /// version wrote them.
+    /// [`Unreadable`], if the snapshot or the records of an earlier incarnation cannot be decoded, though they were
+    /// whole on the disk: a later version wrote them.
     pub fn new(config: Config, past: Past, now: Instant) -> Result<Self, Unreadable> {
         let me = config.replica.me;
         let tell_again_after = config.replica.resend_after.times(TELL_AGAIN);
@@ -416,8 +418,8 @@ impl<S: Keeps> Metadata<S> {
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
         let voters = replica.voters().names();
-        // The election is begun as one of the voters, and goes on as what this node is. If its disk was lost, it has to hear of those
-        // of its configuration, too.
+        // The election is begun with this node as a voter, and goes on with the voters as they are. If its disk was
+        // lost, it has to hear from those of its configuration, too.
         let all = config.election.voters.iter().chain(&voters).copied().chain([me.node]).collect();
         let mut quorum = Quorum::new(quorum::Config { voters: all, ..config.election }, hard, now);
         quorum.set_voters(voters);
@@ -462,7 +464,7 @@ impl<S: Keeps> Metadata<S> {
         self.replica.state()
     }
 
-    /// Who leads and is active, as far as this node knows.
+    /// The leader, if it is active, as far as this node knows.
     #[must_use]
     #[allow(clippy::misnamed_getters, reason = "what the application was told is what holds")]
     pub const fn leader(&self) -> Option<Leader> {
@@ -477,14 +479,14 @@ impl<S: Keeps> Metadata<S> {
         elected.filter(|_| self.told_leader.is_none())
     }
 
-    /// How many writes of its clients this node does not know to be applied.
+    /// The number of writes of its clients that this node does not know to be applied.
     #[must_use]
     pub fn open_writes(&self) -> usize {
         self.clients.open()
     }
 
-    /// Whether this node may answer for the whole: it leads, is active, and its lease runs. To be asked after `handle` was told the
-    /// time, which ends a lease that is over.
+    /// True if this node may answer for the whole: it leads, is active, and its lease runs. To be called after `handle`
+    /// was told the time, which ends a lease that is over.
     fn serves(&self) -> bool {
         matches!(self.lead, Lead::Held { .. })
     }
@@ -538,7 +540,7 @@ impl<S: Keeps> Metadata<S> {
             }
             self.quorum.may_have_voted(theirs.names());
             let mine = self.replica.voters();
-            // As long as both count the same majorities, it does not matter which of the two is newer.
+            // As long as both count the same majorities, it does not matter which of the two lists is newer.
             if theirs.number < mine.number && theirs.names() != mine.names() {
                 let (incarnation, voters) = (self.me.incarnation, Arc::clone(mine));
                 return self.send(from, Message::Voters { incarnation, voters });
@@ -556,10 +558,10 @@ impl<S: Keeps> Metadata<S> {
         if term > TERM_MAX {
             return; // No honest node's.
         }
-        // Also if it is older: this one may have lost its disk, and have counted by just that list before.
+        // Also if it is older: this node may have lost its disk, and have counted by just that list before.
         self.quorum.may_have_voted(voters.names());
-        // Who has no log, lost or not, has nothing else that says how new its voters are. So it takes each number: else any list that
-        // it hears of next would be a newer one.
+        // Without a log, lost or not, a node cannot tell how new its voters are. So it takes each number: else any list
+        // that it hears of next would be a newer one.
         let needs_number = self.replica.is_recovering() || self.replica.last() == LeaderSequence::NONE;
         let differ = voters.names() != self.replica.voters().names();
         if !self.may_be_newer(voters) || !(needs_number || differ) {
@@ -573,8 +575,9 @@ impl<S: Keeps> Metadata<S> {
         self.take_effects();
     }
 
-    /// One that has lost its whole disk is told the lists of all others, and the newest is the one that it has to count by. When it
-    /// has heard them all, it counts by that one as it has counted by its own before.
+    /// True if these voters may be newer. A node that has lost its whole disk is sent the lists of all others, and the
+    /// newest is the one that it has to count by. When it has heard them all, it counts by that one as it has counted
+    /// by its own before.
     fn may_be_newer(&self, voters: &Voters) -> bool {
         match self.quorum.past() {
             DiskState::Intact | DiskState::Recovered => self.replica.may_be_newer(voters),
@@ -591,7 +594,7 @@ impl<S: Keeps> Metadata<S> {
             self.take_election(now);
         }
         if matches!(body, message::Body::Recover) && self.replica.is_active() {
-            // It may ask for its log by voters who are long gone, and wait for their answers.
+            // It may ask for its log by voters that are long gone, and wait for their answers.
             let (incarnation, voters) = (self.me.incarnation, Arc::clone(self.replica.voters()));
             self.send(from.node, Message::Voters { incarnation, voters });
         }
@@ -616,23 +619,24 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Whether this node ends those whose time is over. So many may end at the same time that the state would not remember who asked for it.
+    /// True if this node ends sessions whose time is over. So many may end at the same time that the state would not
+    /// remember who asked for it.
     fn may_end_sessions(&self) -> bool {
         self.serves() && self.clients.open() <= OPEN_MAX / 2
     }
 
-    /// A node that is gone, with all its work, is not waited for.
+    /// Ends the session of a node that is gone, with all its work.
     fn on_death(&mut self, now: Instant, life: Identity) {
         let session = self.replica.state().session_of(life).filter(|_| self.serves());
-        // Not one whose end is written already.
+        // A session whose end is written already is left out.
         if let Some(session) = session.filter(|&session| self.expiry.end(session).is_some()) {
             self.expiry.remove(session);
             self.write(now, None, StateCommand::Expire { session });
         }
     }
 
-    /// The others know this node with another disk: it has lost the log with the votes. That is remembered before the election can say
-    /// that it knows its own part again.
+    /// Handles that the others know this node with another disk: it has lost the log with the votes. That is remembered
+    /// before the election can report that it knows its own part again.
     fn on_disk_lost(&mut self, now: Instant) {
         self.replica.lose(now);
         self.take_effects();
@@ -645,7 +649,7 @@ impl<S: Keeps> Metadata<S> {
         self.take_election(now);
     }
 
-    /// Takes what the election wants done. Its term binds the log before anything else is said.
+    /// Performs the outputs of the election. Its term binds the log before anything else is sent.
     fn take_election(&mut self, now: Instant) {
         self.replica.bind(self.quorum.term());
         self.take_outputs(now);
@@ -686,9 +690,9 @@ impl<S: Keeps> Metadata<S> {
                 Lead::None => {}
             },
             Event::Resigning(_) => match self.lead {
-                // It leads, and serves, until the application's work has drained.
+                // The node leads, and serves, until the application's work has drained.
                 Lead::Held { .. } => self.tell(event),
-                // Nobody was told to work, so there is nothing to drain.
+                // No work was told to begin, so there is nothing to drain.
                 Lead::Elected { .. } => self.nobody_works = true,
                 Lead::None => {}
             },
@@ -738,13 +742,13 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Tells what has come of it all.
+    /// Reports all results.
     fn settle(&mut self, now: Instant) {
         self.take_effects();
         while let Some((_, outcome)) = self.replica.next_outcome() {
             self.on_applied(now, outcome);
         }
-        // While it caught up, other voters may have been in force that support it still, and those of now do not.
+        // While it caught up, other voters may have been in force that support it still, and the present ones do not.
         if let Lead::Elected { term, mandate, valid_until } = self.lead
             && self.replica.is_active()
             && self.quorum.is_supported_to_the_end()
@@ -752,7 +756,7 @@ impl<S: Keeps> Metadata<S> {
             if self.replica.voters().contains(self.me.node) {
                 self.become_active(now, term, mandate, valid_until);
             } else {
-                // The log that it fetched says that it votes no more. That is committed, and no work was begun.
+                // By the log that it fetched, it votes no more. That is committed, and no work was begun.
                 self.elect(now, Input::Command(Command::Resign));
             }
         }
@@ -780,18 +784,19 @@ impl<S: Keeps> Metadata<S> {
             let left = self.look_at(now, session, keep);
             self.answer_session(session, keep, left, u64::MAX);
         }
-        // Where the leader died, nobody led whom its guardian could tell. This is written after what clients want: what is written before
-        // is taken for one of theirs, and written again.
+        // When a leader dies, its guardian has no leader to tell. This is written after the clients' requests: an
+        // earlier write is taken for one of theirs, and written again.
         for life in self.quorum.dead().collect::<Vec<_>>() {
             self.on_death(now, life);
         }
     }
 
-    /// The application is told of a leader when it can be asked for something.
+    /// Reports a leader to the application when it can be asked for something.
     fn tell_leader_changed(&mut self) {
         let leader = self.leader.filter(|leader| match leader.identity == self.me {
             true => self.serves(),
-            // It writes a record of its term once it has what was committed before, and leads when that is committed.
+            // It writes a record of its term once it has all that was committed before, and leads when that is
+            // committed.
             false => self.replica.last().term >= leader.term,
         });
         if leader != self.told_leader {
@@ -865,7 +870,7 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Tells the leader what clients of this node want. If there is none, they wait for the next one.
+    /// Sends the leader the requests of this node's clients. If there is none, they wait for the next one.
     fn tell_leader(&mut self, now: Instant) {
         let News { writes, round, sessions } = self.clients.gathered(now, self.tell_again_after);
         let Some(leader) =
@@ -899,7 +904,7 @@ impl<S: Keeps> Metadata<S> {
         if !self.serves() || (read.is_none() && sessions.is_empty()) {
             return;
         }
-        // What is committed is applied here, so this is no less than what any client was told before it asked.
+        // All that is committed is applied here, so this is no less than any client was told before it asked.
         let read = read.map(|round| (round, self.replica.committed()));
         let look = |(session, keep)| (session, keep, self.look_at(now, session, keep));
         let sessions = sessions.into_iter().map(look).collect();
@@ -920,7 +925,7 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// How long a session lives still, after it was kept alive if that is wanted.
+    /// Returns the time for which a session lives still, after it was kept alive if that is wanted.
     fn look_at(&mut self, now: Instant, session: SessionId, keep: Keep) -> Option<Duration> {
         let end = self.expiry.end(session)?;
         match keep {

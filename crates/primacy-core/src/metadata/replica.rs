@@ -1,16 +1,22 @@
 //! The replica: a log that one leader at a time writes, and that a majority holds before it counts.
 //!
-//! It is the cluster state ledger of BlazingMQ: whoever is elected leads, however far behind its log is, and catches up before it
-//! writes. The election is another machine's business; this one is told that it leads, and to which term it is bound.
+//! It is the cluster state ledger of BlazingMQ: the elected node leads, however far behind its log is, and catches up
+//! before it writes. The election is another machine's business; this one is told that it leads, and to which term it
+//! is bound.
 //!
-//! Assumes   that a term has one leader, who was voted for by a majority bound to that term; that what was written is still there
-//!           after a restart ([`Durability::Fsync`]), or that fewer than a majority lose their logs before they have recovered
-//!           ([`Durability::Memory`]).
-//! Promises  that a committed record is never lost or changed, and that all apply the same records in the same order.
-//! Costs     a message to each follower and its answer for all records that came meanwhile, and one write to each disk at the same
-//!           time. A new leader: one round trip to hear from a majority, what it lacks, and one record.
+//! Assumes   that a term has one leader, which was voted for by a majority bound to that term; that records that were
+//! written
+//!           are still there after a restart ([`Durability::Fsync`]), or that fewer than a majority lose their logs
+//! before
+//!           they have recovered ([`Durability::Memory`]).
+//! Promises  that a committed record is never lost or changed, and that all nodes apply the same records in the same
+//! order.
+//! Costs     a message to each follower and its answer for all records that came meanwhile, and one write to each disk
+//! at the
+//!           same time. A new leader: one round trip to hear from a majority, the records that it lacks, and one
+//! record.
 //!
-//! How it goes:
+//! The roles of a node:
 //!
 //! ```text
 //!              told to lead                a majority has answered, and what was missing is here
@@ -19,11 +25,12 @@
 //!      └── a higher term, or told that it leads no more ──────────────────────────────────────────┘  committed: active
 //! ```
 //!
-//! Why nothing is lost: a committed record is on a majority. The answers to [`Body::Sync`] come from a majority, and each is a
-//! promise to take nothing from an earlier leader any more. The two share a node, which took the record before it promised. So the
-//! highest number among the answers is that of the record or above it, and a log that is whole up to there has it.
+//! Why nothing is lost: a committed record is on a majority. The answers to [`Body::Sync`] come from a majority, and
+//! each is a promise to take nothing from an earlier leader any more. The two share a node, which took the record
+//! before it promised. So the highest number among the answers is that of the record or above it, and a log that is
+//! whole up to there has it.
 //!
-//! Records that were never committed may be in that log. They are kept: nobody was told that they failed.
+//! Records that were never committed may be in that log. They are kept: no client was told that they failed.
 
 mod catching_up;
 mod finite;
@@ -53,79 +60,80 @@ use crate::majority;
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
 
-/// How many bytes of records that are not committed stay in memory before others have to wait, and how many payloads are gathered.
+/// The most bytes of uncommitted records in memory before others have to wait, and the most payloads that are gathered.
 const UNCOMMITTED_MAX: usize = 64 << 20;
 const GATHERED_MAX: usize = 16_384;
 
 /// A state that is the same on all nodes, because all apply the same payloads in the same order.
 pub trait Replicated: Clone {
-    /// What came of a payload, for whoever asked for it.
+    /// The result of applying a payload, returned to its proposer.
     type Outcome: Clone + core::fmt::Debug;
-    /// Whether this program knows the format of a payload. What it does not know is neither taken nor applied.
+    /// Checks that this program knows the format of a payload. An unknown one is neither taken nor applied.
     ///
     /// # Errors
     /// [`DecodeError::Format`]
     fn check(_payload: &[u8]) -> Result<(), DecodeError> {
         Ok(())
     }
-    /// Applies a payload. What is nothing in a format that is known changes nothing; on all nodes alike, and in all versions. What it
-    /// answers is for clients of this process, `me`.
+    /// Applies a payload. An invalid payload in a known format changes nothing; on all nodes alike, and in all
+    /// versions. The result is for clients of this process, `me`.
     fn apply(&mut self, number: LeaderSequence, payload: &[u8], me: Identity) -> Self::Outcome;
-    /// The cost of what was applied since this was last asked, as the number of bytes of records that take as long. A log that takes
-    /// long to apply is shortened as one that is long.
+    /// Takes the cost of the payloads applied since the last call, as the number of bytes of records that take as long.
+    /// A log that takes long to apply is shortened as a long one is.
     fn take_cost(&mut self) -> u64 {
         0
     }
-    /// All of it, as bytes.
+    /// The whole state as bytes.
     fn snapshot(&self) -> Arc<[u8]>;
-    /// What [`snapshot`](Self::snapshot) gave.
+    /// Restores the bytes that [`snapshot`](Self::snapshot) gave.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such thing; [`DecodeError::Format`] if they may be one to another version.
+    /// [`DecodeError`] if the bytes are no snapshot; [`DecodeError::Format`] if they may be one to another version.
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError>;
     /// The state before the first record.
     fn empty() -> Self;
-    /// Becomes another one, which was restored. It may be of records that are not committed, and never will be.
+    /// Becomes another state, which was restored. It may be of records that are not committed, and never will be.
     fn become_other(&mut self, other: Self) {
         *self = other;
     }
-    /// All that is in it is committed. Until then, nobody should see what it has become.
+    /// Reports that all that is in it is committed. Until then, it should be shown to no client.
     fn settle(&mut self) {}
 }
 
-/// What it means that a node holds a record.
+/// A meaning of holding a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// It is on its disk.
+    /// The record is on the node's disk.
     #[default]
     Fsync,
-    /// It is in its memory, as in BlazingMQ. A node that restarts has lost its log, and asks the others for it.
+    /// The record is in the node's memory, as in BlazingMQ. A node that restarts has lost its log, and asks the others
+    /// for it.
     Memory,
 }
 
-/// How a replica goes about it.
+/// The limits and timing of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// This node, in this life.
+    /// This node, with the incarnation of this process.
     pub me: Identity,
-    /// What holding a record means. The same for all voters.
+    /// The meaning of holding a record. The same for all voters.
     pub durability: Durability,
-    /// After how long without an answer something is said again.
+    /// The time without an answer after which a message is sent again.
     pub resend_after: Duration,
-    /// How many bytes of records one message has at most, if it has more than one record.
+    /// The most bytes of records in one message, if it has more than one record.
     pub append_max: usize,
-    /// How many bytes of records may be under way to one follower.
+    /// The most bytes of records that are under way to one follower.
     pub window: usize,
-    /// How many bytes of a snapshot one message has.
+    /// The bytes of a snapshot in one message.
     pub part_max: usize,
-    /// After how many bytes of records a snapshot takes their place on the disk, or after as many as the last snapshot has, if
-    /// that is more.
+    /// The bytes of records after which a snapshot takes their place on the disk, or as many as the last snapshot has,
+    /// if that is more.
     pub snapshot_after: usize,
-    /// How many bytes of applied records stay in memory, for followers that are a little behind.
+    /// The bytes of applied records that stay in memory, for followers that are a little behind.
     pub kept_max: usize,
 }
 
-/// What a replica wants done, in order.
+/// An effect that a replica wants, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Write this to the log's disk, and return when it would survive a power cut.
@@ -135,18 +143,18 @@ pub enum Effect {
     /// Remember that the log is lost, or that it is not any more.
     LogLost(bool),
 
-    /// Say this.
+    /// Send this.
     Send {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What.
+        /// The message.
         body: Body,
     },
-    /// Another one leads in the same term: what must never be.
+    /// Another node leads in the same term, which must never be.
     TwoLeaders {
-        /// The one that was known.
+        /// The leader that was known.
         known: Identity,
-        /// The other one.
+        /// The other leader.
         other: Identity,
     },
 }
@@ -155,7 +163,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica<S: Replicated> {
     config: Config,
-    /// Nothing of a lower term is taken or answered. The election has it on its disk.
+    /// The term below which no message is taken or answered. The election has it on its disk.
     bound: Term,
     log: Log,
     /// The last record whose write was handed out, or that was on the disk at the start.
@@ -169,35 +177,36 @@ pub struct Replica<S: Replicated> {
     applied: LeaderSequence,
     /// The voters that the records in the state state.
     applied_voters: Arc<Voters>,
-    /// What came of the records that were applied since this was last asked for.
+    /// The results of the records that were applied since the last call.
     outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
     /// The voters in force: those of the last record that states some, committed or not.
     voters: Arc<Voters>,
-    /// Those that were last remembered beside the votes.
+    /// The voters that were last remembered beside the votes.
     remembered: Arc<Voters>,
     role: Role,
-    /// While this node has lost its log.
+    /// The recovery, while this node has lost its log.
     recovery: Option<Recovery>,
     /// A snapshot that is being fetched.
     incoming: Option<Incoming>,
     /// The snapshot that others fetch.
     outgoing: Option<Outgoing>,
-    /// How many bytes of records were applied since the last snapshot on the disk, and how many that one has.
+    /// The bytes of records applied since the last snapshot on the disk, and the length of that one.
     since_snapshot: usize,
     snapshot_length: usize,
-    /// Payloads to be written, and records and news to be sent: all at once when nothing else is waiting to be handled.
+    /// The payloads to be written, with the records and commit numbers to be sent: all at once when nothing else is
+    /// waiting to be handled.
     gathered: Vec<Arc<[u8]>>,
     flush_at: Option<Instant>,
     effects: VecDeque<Effect>,
-    /// What this replica was given and cannot read.
+    /// The first payload or snapshot that this replica cannot decode.
     unreadable: Option<Unreadable>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
-    /// Takes records from whoever leads in the term.
+    /// Takes records from the leader of the term.
     Follower { leader: Option<Identity>, owed: Option<Owed> },
-    /// Leads, and does not know yet what was committed before.
+    /// Leads, and does not know yet all that was committed before.
     Passive(Sync),
     /// Leads, and writes.
     Leader(Lead),
@@ -216,44 +225,46 @@ struct Lead {
     /// be replaced (Raft, section 5.4.2).
     begun: LeaderSequence,
     followers: BTreeMap<NodeId, Follower>,
-    /// Those among them that do not vote yet.
+    /// The followers that do not vote yet.
     learners: BTreeMap<NodeId, Learner>,
-    /// The last one that votes no more, and where it is reached.
+    /// The nodes that have last stopped voting, and their addresses.
     leaving: BTreeMap<NodeId, Arc<str>>,
     /// The voters that there shall be, as soon as a majority of them holds all that is committed.
     next: Option<Next>,
 }
 
-/// What a leader knows of one follower.
+/// A leader's knowledge of one follower.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Follower {
-    /// The process life that answered last.
+    /// The incarnation that answered last.
     incarnation: Option<Incarnation>,
-    /// The process life that is connected, if it has connected since this node leads.
+    /// The incarnation that is connected, if it has connected since this node leads.
     connected: Option<Incarnation>,
-    /// What it surely holds in this term. A node counts once, whatever its lives: this is one number.
+    /// The last record that it surely holds in this term. A node counts once, whatever its incarnations: this is one
+    /// number.
     held: LeaderSequence,
-    /// Up to where its log goes, and what was sent behind that; `None` if that is not known.
+    /// The end of its log, with the records that were sent behind that; `None` if that is not known.
     sent: Option<LeaderSequence>,
-    /// What was sent and not answered: the last number and how many bytes.
+    /// The messages that were sent and not answered: the last number and the bytes of each.
     under_way: VecDeque<(LeaderSequence, usize)>,
-    /// What it was last told to be committed, if it knows by that.
+    /// The commit number that it was last sent, if it could use it.
     told: LeaderSequence,
     round: u64,
-    /// What it says of rounds up to this one is old.
+    /// The last round whose answers are old.
     rewound: u64,
-    /// When something is said again.
+    /// The time at which a message is sent again.
     resend_at: Option<Instant>,
-    /// It was offered a snapshot of this number.
+    /// The number of the snapshot that it was offered.
     offered: Option<LeaderSequence>,
 }
 
 impl<S: Replicated> Replica<S> {
-    /// A replica with what an earlier life left on its disk: `voters` and `bound` from the election's, `stored` from the log's.
-    /// `log_lost` if there was a log, and it is lost.
+    /// A replica with the durable state of an earlier incarnation: `voters` and `bound` from the election's, `stored`
+    /// from the log's. `log_lost` if there was a log, and it is lost.
     ///
     /// # Errors
-    /// [`Unreadable`], if the snapshot or a record cannot be read: they were whole on the disk, so another version wrote them.
+    /// [`Unreadable`], if the snapshot or a record cannot be decoded: they were whole on the disk, so another version
+    /// wrote them.
     pub fn new(
         config: Config,
         bound: Term,
@@ -317,8 +328,9 @@ impl<S: Replicated> Replica<S> {
         self.effects.pop_front()
     }
 
-    /// All effects that were handed out are done. Only now this node counts what it has written, and applies what is committed by that:
-    /// others read the state while the effects are performed. Whether there was anything to count.
+    /// Handles that all effects that were handed out are done. Only now this node counts the records that it has
+    /// written, and applies those that are committed by that: others read the state while the effects are performed.
+    /// Returns true if there was anything to count.
     pub fn on_performed(&mut self, now: Instant) -> bool {
         assert!(self.effects.is_empty(), "effects that nobody has taken are not done");
         let has_written = self.written != self.queued;
@@ -329,8 +341,8 @@ impl<S: Replicated> Replica<S> {
         has_written
     }
 
-    /// When to call [`on_timeout`](Self::on_timeout), if nothing else happens before. What is due at once waits until all that has
-    /// come already was handled, so that one write to the disk does for all of it.
+    /// The time to call [`on_timeout`](Self::on_timeout), if nothing else happens before. Work that is due at once
+    /// waits until all inputs so far were handled, so that one write to the disk does for all of it.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let resend = match &self.role {
@@ -350,7 +362,7 @@ impl<S: Replicated> Replica<S> {
         [self.flush_at, resend, recovery, incoming, offer].into_iter().flatten().min()
     }
 
-    /// The deadline has come.
+    /// Handles the deadline.
     pub fn on_timeout(&mut self, now: Instant) {
         if self.flush_at.is_some_and(|at| now >= at) {
             self.flush(now);
@@ -383,8 +395,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// This node's log may lack what it has held: it counts for nothing until it has all again and, if its whole disk was lost, all others
-    /// know the new one.
+    /// Handles that this node's log may lack records that it has held: it counts for nothing until it has all again
+    /// and, if its whole disk was lost, all others know the new one.
     pub fn lose(&mut self, now: Instant) {
         if self.recovery.is_none() {
             self.follow();
@@ -393,7 +405,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// From now on nothing of a lower term is taken or answered; the caller has written the term to its disk.
+    /// Binds this node to a term: from now on no message of a lower one is taken or answered. The caller has written
+    /// the term to its disk.
     pub fn bind(&mut self, term: Term) {
         if term > self.bound {
             self.bound = term;
@@ -401,13 +414,13 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// This node was elected in the term to which it is bound.
+    /// Makes this node the leader: it was elected in the term to which it is bound.
     pub fn lead(&mut self, now: Instant) {
         self.follow();
         self.begin_sync(now);
     }
 
-    /// This node leads no more.
+    /// Ends this node's lead.
     pub fn follow(&mut self) {
         self.role = Role::Follower { leader: None, owed: None };
         self.gathered.clear(); // Whoever asked for it asks the next leader.
@@ -417,7 +430,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// A connection from this node was made: it may be another life, or have missed what was sent.
+    /// Handles a connection from this node: it may be another incarnation, or have missed messages.
     pub fn on_connected(&mut self, now: Instant, peer: Identity) {
         let Identity { node, incarnation } = peer;
         match &mut self.role {
@@ -435,15 +448,15 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Whether there is room for more of what others want written. A leader that cannot commit keeps all that it writes in memory,
-    /// and is told the same again and again.
+    /// True if there is room for more proposals of others. A leader that cannot commit keeps all that it writes in
+    /// memory, and is sent the same again and again.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let most = self.config.kept_max.saturating_mul(KEPT_FOR_OFFER).saturating_add(UNCOMMITTED_MAX);
         self.log.bytes() <= most && self.gathered.len() < GATHERED_MAX
     }
 
-    /// Wants this payload written. Only an active leader does that; `false` from any other.
+    /// Proposes this payload. Only an active leader writes it; any other returns `false`.
     pub fn propose(&mut self, now: Instant, payload: Arc<[u8]>) -> bool {
         let active = self.is_active();
         if active {
@@ -453,7 +466,8 @@ impl<S: Replicated> Replica<S> {
         active
     }
 
-    /// Takes what another replica says in the term to which this one is bound; the caller has bound it to a higher one before.
+    /// Handles a message of another replica in the term to which this one is bound; the caller has bound it to a higher
+    /// one before.
     pub fn handle(&mut self, now: Instant, from: Identity, term: Term, body: Body) {
         if self.unreadable.is_some() {
             return;
@@ -497,7 +511,7 @@ impl<S: Replicated> Replica<S> {
 
     // ── what is known ───────────────────────────────────────────────────────────────────────────────────────
 
-    /// Whether this node leads, and all that was committed before is in its log and committed again.
+    /// True if this node leads, and all that was committed before is in its log and committed again.
     #[must_use]
     pub fn is_active(&self) -> bool {
         match &self.role {
@@ -506,13 +520,13 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Whether this node was told to lead, and is finding out what was committed before.
+    /// True if this node was told to lead, and is learning what was committed before.
     #[must_use]
     pub const fn is_catching_up(&self) -> bool {
         matches!(self.role, Role::Passive(_))
     }
 
-    /// Whether this node was told to lead, and has not been told otherwise.
+    /// True if this node was told to lead, and has not been told otherwise.
     #[must_use]
     pub const fn leads(&self) -> bool {
         matches!(self.role, Role::Passive(_) | Role::Leader(_))
@@ -524,7 +538,7 @@ impl<S: Replicated> Replica<S> {
         &self.state
     }
 
-    /// Whether everything in the state is committed. It is not after a restart, until a leader has been heard.
+    /// True if all of the state is committed. It is not after a restart, until a leader has been heard.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.committed >= self.applied
@@ -554,14 +568,14 @@ impl<S: Replicated> Replica<S> {
         self.log.last()
     }
 
-    /// How many records of this node's log are not known to be committed.
+    /// The number of records of this node's log that are not known to be committed.
     #[must_use]
     pub fn uncommitted(&self) -> u64 {
         self.log.count_after(self.committed)
     }
 
-    /// At the leader: of each other voter, and of each node that is being brought up to date, how many records it is not known to
-    /// hold. Of one that has held none of this term yet that is all that is in memory.
+    /// At the leader: each other voter and learner, with the number of records that it is not known to hold. For one
+    /// that has held none of this term yet, that is all that are in memory.
     pub fn behind(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let lead = match &self.role {
             Role::Leader(lead) => Some(lead),
@@ -586,7 +600,7 @@ impl<S: Replicated> Replica<S> {
         &self.applied_voters
     }
 
-    /// What it means that this node holds a record.
+    /// The meaning of holding a record at this node.
     #[must_use]
     pub const fn durability(&self) -> Durability {
         self.config.durability
@@ -598,7 +612,7 @@ impl<S: Replicated> Replica<S> {
         self.bound
     }
 
-    /// Whether this node leads, and keeps records back from a follower to which as much is under way as may be.
+    /// True if this node leads, and keeps records back from a follower whose window is full.
     #[must_use]
     pub fn keeps_back(&self) -> bool {
         let Role::Leader(lead) = &self.role else { return false };
@@ -606,13 +620,13 @@ impl<S: Replicated> Replica<S> {
         lead.followers.values().any(|it| it.window_is_full(window) && it.sent.is_some_and(|sent| sent < last))
     }
 
-    /// Whether this node has lost its log, and what it has of it does not count yet.
+    /// True if this node has lost its log, and the records that it has do not count yet.
     #[must_use]
     pub const fn is_recovering(&self) -> bool {
         self.recovery.is_some()
     }
 
-    /// What came of the next record that was applied. Its effects must have been finished before.
+    /// The result of the next record that was applied. Its effects must have been finished before.
     pub fn next_outcome(&mut self) -> Option<(LeaderSequence, S::Outcome)> {
         self.outcomes.pop_front()
     }
@@ -641,13 +655,15 @@ impl<S: Replicated> Replica<S> {
             let (node, recovering) = (leader.node, self.recovery.is_some());
             self.send(node, Body::AppendReply { to, round, last, gap, recovering });
         }
-        // Nothing that is said rests on a snapshot, and it may take long to write. A new leader must not learn behind one that it
-        // leads, for its lease may be over by then: a snapshot of what is applied from here on is left to the next time.
+        // No message rests on a snapshot, and it may take long to write. The write of a new leader's snapshot must not
+        // delay its learning that it leads, for its lease may be over by then: a snapshot of records applied from here
+        // on is left to the next time.
         self.shorten();
         self.advance(now);
     }
 
-    /// Hands out the write of all records that are not written yet. What is said because of it stands behind it in the queue.
+    /// Hands out the write of all records that are not written yet. Messages that rest on it are behind it in the
+    /// queue.
     fn write(&mut self) {
         if self.queued == self.log.last() {
             return;
@@ -661,9 +677,10 @@ impl<S: Replicated> Replica<S> {
         self.queued = self.log.last();
     }
 
-    /// Whoever has lost its log asks the voters that it knew what was in it. So these must not be lost with it: they are remembered
-    /// before the record that states them is written. Each term states the same voters again under a new number, and to write that
-    /// down, too, would make a new leader wait for its disk once more; see [`may_be_newer`](Self::may_be_newer).
+    /// Remembers the voters. A node that has lost its log asks the voters that it knew for its contents. So these must
+    /// not be lost with it: they are remembered before the record that states them is written. Each term states the
+    /// same voters again under a new number, and to write that down, too, would make a new leader wait for its disk
+    /// once more; see [`may_be_newer`](Self::may_be_newer).
     ///
     /// Until the first record states any there is nothing to be remembered: the configuration may still be changed. After it, it may
     /// be, too, and says nothing any more.
@@ -682,18 +699,20 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Whether a list of voters that another node tells may be newer than that of this node, whose votes are whole.
+    /// True if a list of voters that another node sends may be newer than that of this node, whose votes are whole.
     ///
-    /// If its log was lost, it knows the voters that it has counted, and not under which number they were stated last. That is of no
-    /// higher term than the one to which it is bound, and a list of that term with other voters it would remember. So one of a lower
-    /// term may be older. It could be that of a leader who was cut off, and never have been committed.
+    /// If its log was lost, it knows the voters that it has counted, and not under which number they were stated last.
+    /// That is of no higher term than the one to which it is bound, and it would remember a list of that term with
+    /// other voters. So a list of a lower term may be older. It could be that of a leader that was cut off, and never
+    /// have been committed.
     #[must_use]
     pub fn may_be_newer(&self, voters: &Voters) -> bool {
         let has_forgotten = self.recovery.is_some() && self.config.durability == Durability::Fsync;
         voters.number > self.voters.number && !(has_forgotten && voters.number.term < self.bound)
     }
 
-    /// Whether an honest node can have written it. One of a later term could never be replaced again, since a log never gets shorter.
+    /// True if an honest node can have written this record. One of a later term could never be replaced again, since a
+    /// log never gets shorter.
     fn may_be(&self, record: &Record) -> bool {
         let states_them = record.voters().is_none_or(|voters| voters.number == record.number);
         states_them && record.number.term <= self.bound
@@ -704,8 +723,9 @@ impl<S: Replicated> Replica<S> {
         self.log.push(record);
     }
 
-    /// Voters are in force from when they are in the log, committed or not. Others are remembered at once: of two lists that are written
-    /// together the second may name the voters before the first again, and the first would look newer to who has lost its log.
+    /// Takes the voters of a record, which are in force from when they are in the log, committed or not. Others are
+    /// remembered at once: of two lists that are written together the second may name the earlier voters again, and the
+    /// first would look newer to a node that has lost its log.
     fn take_voters(&mut self, record: &Record) {
         if let Some(voters) = record.voters().filter(|voters| voters.number > self.voters.number) {
             let are_others = voters.members != self.voters.members;
@@ -716,7 +736,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// These are the voters, if nobody has told newer ones.
+    /// Takes these voters, if they are newer than the known ones.
     pub fn tell_voters(&mut self, voters: &Arc<Voters>) {
         if voters.number > self.voters.number {
             self.voters = Arc::clone(voters);
@@ -725,8 +745,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// The first record of a new leader: it commits all that stands before it. Those who have answered need not be asked where
-    /// they stand.
+    /// Writes the first record of a new leader, which commits all that is before it. The nodes that have answered need
+    /// not be asked how far they are.
     fn begin(&mut self, now: Instant, answers: &BTreeMap<NodeId, (Identity, LeaderSequence)>) {
         let number = LeaderSequence::first(self.bound);
         let voters = Arc::new(self.voters.restated(number));
@@ -754,8 +774,9 @@ impl<S: Replicated> Replica<S> {
 
     /// Commits what a majority holds, and applies it.
     ///
-    /// That majority must hold the list by which it is counted, too. One that has lost its log asks the voters that it knew what was
-    /// in it; if it knew only those before, they need not have what the next ones have committed.
+    /// That majority must hold the list by which it is counted, too. A node that has lost its log asks the voters that
+    /// it knew for its contents; if it knew only the earlier ones, they need not have the records that the next ones
+    /// have committed.
     fn advance(&mut self, now: Instant) {
         let Role::Leader(lead) = &self.role else { return };
         let by_next = lead.next.as_ref().map(|next| self.held_by_most(lead, &next.members));
@@ -770,7 +791,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// What a majority of these voters holds.
+    /// Returns the last record that a majority of these voters holds.
     fn held_by_most(&self, lead: &Lead, voters: &BTreeMap<NodeId, Arc<str>>) -> LeaderSequence {
         // A leader that is no voter any more does not count itself.
         let own = voters.contains_key(&self.config.me.node).then_some(self.written);
@@ -804,13 +825,13 @@ impl<S: Replicated> Replica<S> {
 
     // ── leading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends a follower what it lacks, as far as the window goes.
+    /// Sends a follower the records that it lacks, as far as the window goes.
     fn stream(&mut self, now: Instant, node: NodeId) {
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&node) else { return };
         let mut bodies = Vec::new();
         let Some(mut sent) = follower.sent else {
-            // Where it stands is not known. What does not fit makes it say so.
+            // The end of its log is not known. A gap makes the follower report it.
             if follower.resend_at.is_none() {
                 bodies.push(follower.append(self.log.last(), Vec::new(), self.committed));
                 follower.resend_at = Some(now.after(self.config.resend_after));
@@ -848,7 +869,7 @@ impl<S: Replicated> Replica<S> {
         let (bound, last) = (self.bound, self.log.last());
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&from.node) else { return };
-        // A disk that is lost takes the count of lives with it; so a connection says more than the count.
+        // A lost disk takes the count of incarnations with it; so a connection tells more than the count.
         let is_earlier = match (follower.connected, follower.incarnation) {
             (Some(connected), _) => connected != from.incarnation,
             (None, Some(known)) => known.count > from.incarnation.count,
@@ -864,8 +885,8 @@ impl<S: Replicated> Replica<S> {
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.
         }
-        // What was said after that is still to be answered. One that has lost its log is asked again later, also if it has all of it:
-        // it may not count yet.
+        // Later messages are still to be answered. A follower that has lost its log is asked again later, even if it
+        // has all of it: it may not count yet.
         let waits = answer.round < follower.round || answer.recovering;
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
         while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {
@@ -887,7 +908,7 @@ impl<S: Replicated> Replica<S> {
             follower.held = follower.held.max(answer.last);
         }
         if follower.offered.is_some() {
-            // An answer to what was asked before says nothing of the offer, which may be lost.
+            // An answer to an earlier message tells nothing of the offer, which may be lost.
             follower.resend_at.get_or_insert(now.after(self.config.resend_after));
         }
         self.advance(now);
@@ -896,7 +917,7 @@ impl<S: Replicated> Replica<S> {
 
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Whether this one may be heard as the leader of the term.
+    /// True if this node may be heard as the leader of the term.
     fn hears(&mut self, from: Identity) -> bool {
         let known = match &mut self.role {
             Role::Follower { leader, .. } => *leader.get_or_insert(from),
@@ -936,13 +957,13 @@ impl<S: Replicated> Replica<S> {
         }
         gap |= self.log.last() < after;
         self.recovered_up_to_its_leader();
-        // The number says nothing about a log that has gone another way.
+        // The number is no use to a log that has gone another way.
         if self.log.last().term == self.bound && self.recovery.is_none() {
             self.committed = self.committed.max(committed.min(self.log.last()));
             self.apply();
         }
         if let Role::Follower { owed, .. } = &mut self.role {
-            // Of several, the last is answered; but that one did not fit is not forgotten.
+            // Of several messages, the last is answered; but a gap is not forgotten.
             let gap = gap || owed.is_some_and(|owed| owed.gap);
             *owed = Some(Owed { round, gap });
             self.flush_at.get_or_insert(now);
@@ -954,7 +975,7 @@ impl<S: Replicated> Replica<S> {
     }
 }
 
-/// What a follower answers.
+/// A follower's answer.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     round: u64,
@@ -964,7 +985,7 @@ struct Answer {
 }
 
 impl Follower {
-    /// What an earlier life held this one may have lost, and may have to ask for again.
+    /// Begins a new incarnation, which may have lost the records of an earlier one, and may have to ask for them again.
     fn begin_life(&mut self, incarnation: Incarnation) {
         if self.incarnation.is_some_and(|known| known != incarnation) {
             *self = Self { connected: self.connected, round: self.round, ..Self::default() };
@@ -982,7 +1003,7 @@ impl Follower {
         self.under_way.iter().map(|(_, bytes)| bytes).sum::<usize>() >= window
     }
 
-    /// It is asked where it stands.
+    /// Forgets the end of its log, so that it is asked for.
     fn forget_position(&mut self) {
         self.sent = None;
         self.under_way.clear();

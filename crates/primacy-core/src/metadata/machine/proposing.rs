@@ -1,4 +1,4 @@
-//! How requests come into the log of the leader: once each, and only those that can be read.
+//! The way of requests into the log of the leader: once each, and only those that can be decoded.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use crate::metadata::log::PAYLOAD_MAX;
 use crate::term::Term;
 use crate::time::Instant;
 
-/// How many bytes of writes of others wait while a new leader catches up; the others tell them again if there are more.
+/// The most bytes of writes of others that wait while a new leader catches up; the others send more of them again.
 const EARLY_MAX: usize = 4 << 20;
 
-/// What may stand in a log. How many bytes it has is looked at where it is bytes.
+/// The limits on a request in a log. Its bytes are checked where it is bytes.
 pub(super) const LIMITS: RequestLimits =
     RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX, operations_in_all: OPERATIONS_IN_ALL_MAX };
 
@@ -36,7 +36,7 @@ impl Early {
         }
     }
 
-    /// Those that came to the leader of this term.
+    /// The requests that came to the leader of this term.
     pub(super) fn of(self, term: Term) -> Vec<Arc<[u8]>> {
         if self.term == term { self.requests } else { Vec::new() }
     }
@@ -52,8 +52,9 @@ impl<S: Keeps> Metadata<S> {
             return; // They tell the next leader, or this one again.
         }
         let is_new = |request: &Arc<[u8]>| Request::sender(request).is_none_or(|sender| !self.has(&sender));
-        // What is in the log everybody must be able to read and to apply, this node first of all. The others check what their clients
-        // want, too: what would cost more than may be comes only from a node that is not honest, or of another version.
+        // Every node must be able to decode and apply a record in the log, this node first of all. The others check
+        // their clients' requests, too: one that would cost too much comes only from a node that is not honest, or of
+        // another version.
         let may_stand = |request: &Arc<[u8]>| {
             Request::decode(request).is_ok_and(|request| request.command.check(LIMITS).is_ok())
         };
@@ -70,7 +71,7 @@ impl<S: Keeps> Metadata<S> {
         }
         for request in readable {
             match self.lead {
-                // What there is no room for is told again.
+                // A request for which there is no room is sent again.
                 Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
                     self.propose(now, request);
                 }
@@ -81,7 +82,7 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// The leader cannot read these requests of this node.
+    /// Handles that the leader cannot decode these requests of this node.
     pub(super) fn on_unreadable(&mut self, from: NodeId, sequences: &[u64]) {
         let leads = self.leader.is_some_and(|leader| leader.identity.node == from);
         if !leads || self.serves() {
@@ -94,8 +95,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Has a request written, unless it is: a node that is behind tells its own again and again, and copies would have it be
-    /// behind for ever.
+    /// Has a request written, unless it is: a node that is behind sends its own again and again, and copies would keep
+    /// it behind forever.
     pub(super) fn propose(&mut self, now: Instant, request: Arc<[u8]>) {
         let Some(sender) = Request::sender(&request) else { return };
         if !self.has(&sender) {
@@ -104,12 +105,12 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Whether this request is in the log of this leader, or was.
+    /// True if this request is in the log of this leader, or was.
     fn has(&self, sender: &(Identity, u64)) -> bool {
         self.proposed.contains(sender) || self.replica.state().has_applied(&sender.0, sender.1)
     }
 
-    /// What of this node's clients was applied by a snapshot, nothing else tells of it.
+    /// Answers requests of this node's clients that a snapshot has applied; nothing else reports them.
     pub(super) fn answer_applied(&mut self) {
         if !self.replica.is_current() {
             return; // A snapshot may have what is not committed.

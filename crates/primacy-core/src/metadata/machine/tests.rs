@@ -1,5 +1,5 @@
-//! Whose clock ends a session, and what becomes of requests that are told again: three machines, what they say to each other at
-//! once, and one that can be cut off.
+//! The leader's clock ends a session, and repeated requests are written once: three machines, whose messages arrive at
+//! once, one of which can be cut off.
 
 mod unreadable;
 
@@ -24,7 +24,7 @@ fn node(index: usize) -> Node {
     start(index, Stored::default()).unwrap()
 }
 
-/// With what an earlier life has left of a log.
+/// With the log of an earlier incarnation.
 fn start(index: usize, log: Stored) -> Result<Node, Unreadable> {
     let millis = Duration::from_millis;
     let names = NAMES.map(|name| NodeId::new(name).unwrap());
@@ -66,17 +66,17 @@ struct Cluster {
     now: Instant,
     nodes: Vec<Node>,
     packets: VecDeque<(usize, usize, Message)>,
-    /// Nobody hears it, and it hears nobody.
+    /// The node that no other hears, and that hears no other.
     cut_off: Option<usize>,
-    /// What from one to another is lost.
+    /// The messages from one node to another that are lost.
     loses: fn(usize, usize, &Message) -> bool,
     tickets: u64,
-    /// What clients were told.
+    /// The answers to clients.
     answers: Vec<Answer>,
 }
 
 impl Cluster {
-    /// With a leader, who is returned.
+    /// A cluster with a leader, whose index is returned.
     fn start() -> (Self, usize) {
         let nodes = (0..NAMES.len()).map(node).collect();
         let (now, packets, answers) = (Instant::default(), VecDeque::new(), Vec::new());
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// Time passes, and everybody does what is due.
+    /// Lets time pass, in which every node does what is due.
     fn pass(&mut self, time: Duration) {
         let until = self.now.after(time);
         loop {
@@ -166,7 +166,7 @@ fn put(key: &str, length: usize) -> StateCommand {
     StateCommand::Operate(Operation::Write(write))
 }
 
-/// Copies would make the log longer as long as somebody is behind, who then stays so.
+/// Copies would make the log longer as long as a node is behind, which then stays so.
 #[test]
 fn a_request_that_is_told_again_is_written_once() {
     let (mut cluster, leader) = Cluster::start();
@@ -224,7 +224,7 @@ fn only_the_leader_whose_clock_it_was_ends_a_session() {
     cluster.pass(Duration::from_millis(1_000));
     assert!(!cluster.nodes[leader].serves());
 
-    // The next leader has given it its whole time again, and nobody else has a say in that.
+    // The next leader has given it its whole time again, and no other node has a say in that.
     cluster.cut_off = None;
     cluster.pass(Duration::from_millis(2_000));
     assert!(cluster.nodes[next].serves() && cluster.nodes[leader].leader() == cluster.nodes[next].leader());
@@ -252,7 +252,8 @@ fn a_node_that_is_vouched_to_be_dead_is_down_at_once_and_no_other_life_of_it() {
     }
 }
 
-/// Others are told of its death before one of them leads; and what it wanted itself may come later than the news of its death.
+/// The others are told of its death before one of them leads; and its own requests may come later than the news of its
+/// death.
 #[test]
 fn the_session_of_a_leader_that_is_vouched_to_be_dead_is_ended_by_the_next_one() {
     let (mut cluster, leader) = Cluster::start();
@@ -268,7 +269,7 @@ fn the_session_of_a_leader_that_is_vouched_to_be_dead_is_ended_by_the_next_one()
     };
     let (began, step) = seen(&cluster, leader);
     assert!(began == Some(session) && others().all(|index| seen(&cluster, index) == (began, step)));
-    // An earlier life is told of later, as guardians go on until they are heard.
+    // A report about an earlier incarnation comes later, as guardians go on until they are heard.
     let former = Identity { incarnation: Incarnation { count: 0, nonce: 9 }, ..dead };
     for (life, index) in [dead, former].into_iter().flat_map(|life| others().map(move |index| (life, index)))
     {
@@ -293,7 +294,7 @@ fn the_session_of_a_leader_that_is_vouched_to_be_dead_is_ended_by_the_next_one()
     assert_eq!(cluster.nodes[next].replica().log().last().counter, written + 2, "once each");
 }
 
-/// A leader of a higher term wrote that list, so this one leads no more; and a term that no honest node has says nothing.
+/// A leader of a higher term wrote that list, so this one leads no more; and a term that no honest node has is ignored.
 #[test]
 fn a_leader_that_is_told_voters_of_a_higher_term_leads_no_more() {
     let (mut cluster, leader) = Cluster::start();
@@ -317,7 +318,7 @@ fn a_leader_that_is_told_voters_of_a_higher_term_leads_no_more() {
     assert_eq!(cluster.nodes[leader].replica().voters().count(), 2);
 }
 
-/// No honest node counts by such a list, and what follows from it would be remembered.
+/// No honest node counts by such a list, and its consequences would be remembered.
 #[test]
 fn who_asks_for_votes_by_voters_of_a_term_that_no_honest_node_has_is_not_heard() {
     let (mut cluster, leader) = Cluster::start();
@@ -335,7 +336,8 @@ fn who_asks_for_votes_by_voters_of_a_term_that_no_honest_node_has_is_not_heard()
     assert_eq!(seen(&cluster), before);
 }
 
-/// Its lease is by the voters that it counted when it was elected. Those of now have promised it nothing, and may elect another one.
+/// Its lease is by the voters that it counted when it was elected. The present ones have promised it nothing, and may
+/// elect another leader.
 #[test]
 fn a_leader_that_has_learned_of_other_voters_serves_only_when_these_support_it() {
     let (mut cluster, _) = Cluster::start();

@@ -1,4 +1,4 @@
-//! How a new leader learns what was committed before it.
+//! The sync of a new leader: it learns all that was committed before it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,23 +11,23 @@ use crate::metadata::message::Body;
 use crate::term::LeaderSequence;
 use crate::time::Instant;
 
-/// How often a node is asked for what it said it has, until another one is.
+/// The number of times a node is asked for its records, until another one is.
 const SOURCE_TRIES_MAX: u32 = 5;
 
-/// A new leader that asks.
+/// The state of a new leader that asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sync {
-    /// Who has promised, and how far its log is.
+    /// The nodes that have promised, and the ends of their logs.
     pub(super) answers: BTreeMap<NodeId, (Identity, LeaderSequence)>,
-    /// From whom the rest is fetched, and up to where.
+    /// The node from which the rest is fetched, and the last record of it.
     pub(super) source: Option<(Identity, LeaderSequence)>,
-    /// How often it was asked in vain.
+    /// The number of times it was asked in vain.
     tries: u32,
     pub(super) resend_at: Instant,
 }
 
 impl Sync {
-    /// An answer has come.
+    /// Puts off the next question, since an answer has come.
     pub(super) const fn put_off(&mut self, resend_at: Instant) {
         self.tries = 0;
         self.resend_at = resend_at;
@@ -36,7 +36,7 @@ impl Sync {
 
 impl<S: Replicated> Replica<S> {
     pub(super) fn begin_sync(&mut self, now: Instant) {
-        // What this node holds counts once it is written.
+        // The records that this node holds count once they are written.
         self.write();
         let resend_at = now.after(self.config.resend_after);
         self.role = Role::Passive(Sync { answers: BTreeMap::new(), source: None, tries: 0, resend_at });
@@ -44,7 +44,7 @@ impl<S: Replicated> Replica<S> {
         self.choose_source(now);
     }
 
-    /// No answer has come in time, from somebody.
+    /// Asks again the nodes that have not answered in time.
     pub(super) fn sync_again(&mut self, now: Instant) {
         let Role::Passive(sync) = &mut self.role else { return };
         sync.resend_at = now.after(self.config.resend_after);
@@ -73,8 +73,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// A new leader asks. Whatever an earlier one says from here on is not taken, for the term is bound; so what is answered is
-    /// all that this node will ever have of earlier terms, unless the new leader sends more.
+    /// Answers a new leader. Messages of an earlier one are not taken from here on, for the term is bound; so the
+    /// answer is all that this node will ever have of earlier terms, unless the new leader sends more.
     pub(super) fn on_sync(&mut self, from: Identity) {
         if !self.hears(from) || self.recovery.is_some() {
             return; // One that has lost its log does not know how far it was.
@@ -94,7 +94,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// The voters that have not told how far their logs are, while a majority must before this node leads.
+    /// The voters that have not reported the ends of their logs, while a majority must before this node leads.
     #[must_use]
     pub fn awaited(&self) -> BTreeSet<NodeId> {
         let Role::Passive(sync) = &self.role else { return BTreeSet::new() };
@@ -102,13 +102,13 @@ impl<S: Replicated> Replica<S> {
         self.voters.members.keys().filter(is_awaited).copied().filter(|_| !self.has_promises()).collect()
     }
 
-    /// Whether a majority has promised.
+    /// True if a majority has promised.
     fn has_promises(&self) -> bool {
         let Role::Passive(sync) = &self.role else { return false };
         let promised = sync.answers.keys().filter(|&&node| self.voters.contains(node)).count();
         let votes = self.voters.contains(self.config.me.node);
-        // One that has lost its log asks a majority of the others: whatever it held itself, enough of them hold (Viewstamped
-        // Replication Revisited, section 4.3).
+        // A node that has lost its log asks a majority of the others: of the records that it held itself, enough of
+        // them hold each (Viewstamped Replication Revisited, section 4.3).
         let (counted, voters) = match self.recovery {
             None => (promised + usize::from(votes), self.voters.count()),
             Some(_) => (promised, self.voters.count() - usize::from(votes)),
@@ -116,7 +116,7 @@ impl<S: Replicated> Replica<S> {
         counted >= majority::needed(voters)
     }
 
-    /// Once a majority has promised: what the longest log of them has, this one must have too.
+    /// Chooses the source once a majority has promised: this node must have all records of the longest log among them.
     fn choose_source(&mut self, now: Instant) {
         if !self.has_promises() {
             return;
@@ -132,7 +132,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// The leader of this term lacks what comes after a number.
+    /// Answers the leader of this term, which lacks the records after a number.
     pub(super) fn on_fetch(&mut self, now: Instant, from: Identity, after: LeaderSequence) {
         if !self.hears(from) || self.recovery.is_some() {
             return;
@@ -173,7 +173,7 @@ impl<S: Replicated> Replica<S> {
         self.fetched_more(now);
     }
 
-    /// Some of what was missing is here.
+    /// Handles the arrival of missing records.
     pub(super) fn fetched_more(&mut self, now: Instant) {
         match &self.role {
             Role::Passive(Sync { source: Some((_, target)), .. }) if self.log.last() >= *target => {
@@ -194,8 +194,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// All that was asked for is here. It may have said that there are other voters; then a majority of these has to promise too, and
-    /// those who have promised meanwhile may have longer logs.
+    /// Handles that all requested records are here. They may state other voters; then a majority of these has to
+    /// promise too, and the nodes that have promised meanwhile may have longer logs.
     fn fetched_all(&mut self, now: Instant) {
         if self.has_promises() {
             return self.choose_source(now);

@@ -1,4 +1,4 @@
-//! What a search needs of the replica: its instants.
+//! The instants of a replica, for a search.
 
 use super::{Replica, Replicated, Role};
 use crate::finite::{Finite, Use};
@@ -8,7 +8,8 @@ use crate::time::Instant;
 pub const ROUND: u64 = 2;
 
 impl<S: Replicated> Finite for Replica<S> {
-    /// What is due at once first, and then what is said again when no answer comes.
+    /// The instants of work that is due at once come first, and then those of messages that are sent again without an
+    /// answer.
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         let Self { flush_at, recovery, incoming, outgoing, role, .. } = self;
         let ends = [
@@ -30,9 +31,10 @@ impl<S: Replicated> Finite for Replica<S> {
         }
     }
 
-    /// What spares a leader messages bears on nothing else. Rounds become few: any answer may be to the newest one, and of a follower it
-    /// matters only whether anything was sent since it was last rewound. Where a follower stands is known or asked for, so an answer is
-    /// always waited for. What is under way matters only where the window can be full.
+    /// Numbers that only spare a leader messages bear on nothing else. Rounds become few: any answer may be to the
+    /// newest one, and of a follower it matters only whether anything was sent since it was last rewound. The end of a
+    /// follower's log is known or asked for, so an answer is always waited for. The messages under way matter only
+    /// where the window can be full.
     fn simplify(&mut self) {
         let window = self.config.window;
         let Role::Leader(lead) = &mut self.role else { return };

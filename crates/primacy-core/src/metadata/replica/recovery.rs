@@ -1,9 +1,11 @@
-//! How a node comes back that has lost its log: with [`Durability::Memory`](super::Durability::Memory) every one that restarts.
+//! The recovery of a node that has lost its log: with [`Durability::Memory`](super::Durability::Memory) every node that
+//! restarts.
 //!
-//! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can have held, it
-//! takes nothing, answers nothing and counts for nothing; it may vote. If its whole disk was lost, that lasts until all others know
-//! the new one. It asks the others (Viewstamped Replication Revisited, section 4.3): of a majority of them one has each committed
-//! record that it held itself, and a leader of the highest term among them, or of a higher one, has them all.
+//! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can
+//! have held, it takes nothing, answers nothing and counts for nothing; it may vote. If its whole disk was lost, that
+//! lasts until all others know the new one. It asks the others (Viewstamped Replication Revisited, section 4.3): of a
+//! majority of them one has each committed record that it held itself, and a leader of the highest term among them, or
+//! of a higher one, has them all.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +20,12 @@ use crate::time::Instant;
 /// A node that has lost its log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    /// Who has answered: its term, and how far its log is if it leads.
+    /// The answers: the term of each node, and the end of its log if it leads.
     answers: BTreeMap<NodeId, (Identity, Term, Option<LeaderSequence>)>,
     pub(super) ask_at: Instant,
-    /// Whose log is taken, and from where on that is all that this node can have held.
+    /// The leader whose log is taken, and the record up to which that is all that this node can have held.
     pub(super) granted: Option<(Identity, LeaderSequence)>,
-    /// The log was lost with the whole disk, and some of the others may not know the new one yet.
+    /// True if the log was lost with the whole disk, and some of the others may not know the new one yet.
     disk_is_unknown: bool,
 }
 
@@ -43,7 +45,8 @@ impl<S: Replicated> Replica<S> {
         recovery.answers.clear();
         let me = self.config.me.node;
         let mut asked: BTreeSet<NodeId> = self.voters.members.keys().copied().collect();
-        // It may have become a voter only after this node was told of the voters last, and what it says now is not taken.
+        // The leader may have become a voter only after this node was last sent the voters, and its messages are not
+        // taken now.
         if let Role::Follower { leader: Some(leader), .. } = self.role {
             asked.insert(leader.node);
         }
@@ -52,14 +55,14 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Another one has lost its log.
+    /// Handles that another node has lost its log.
     pub(super) fn on_recover(&mut self, now: Instant, from: Identity) {
         if self.recovery.is_some() {
             return; // This one does not know either.
         }
         let leads_up_to = self.is_active().then(|| self.log.last());
         self.send(from.node, Body::RecoverReply { to: from.incarnation, leads_up_to });
-        // What an earlier life of it held is gone; it is asked where it stands.
+        // The records of an earlier incarnation of it are gone; it is asked for the end of its log.
         if let Role::Leader(lead) = &mut self.role
             && let Some(follower) = lead.followers.get_mut(&from.node)
             && follower.incarnation != Some(from.incarnation)
@@ -86,7 +89,7 @@ impl<S: Replicated> Replica<S> {
             return;
         }
         recovery.answers.insert(from.node, (from, term, leads_up_to));
-        // What this node held counted by the voters that it knew then, which it has not forgotten.
+        // The records that this node held were counted by the voters that it knew then, which it has not forgotten.
         if recovery.answers.keys().filter(|&&node| self.voters.contains(node)).count()
             < majority::needed(others)
         {
@@ -101,7 +104,7 @@ impl<S: Replicated> Replica<S> {
         if highest > self.bound {
             return; // It is bound when the leader is heard.
         }
-        // It may have nothing to say for long, and has to learn that it has to begin at the beginning.
+        // It may have nothing to send for long, and has to learn that it has to begin at the beginning.
         if !self.hears(leader) {
             return;
         }
@@ -111,24 +114,25 @@ impl<S: Replicated> Replica<S> {
         self.flush_at.get_or_insert(now);
     }
 
-    /// What is in the log counts again: it has all that this node can have held, or an operator says so. It is written before that is
-    /// remembered.
+    /// Lets the log count again: it has all that this node can have held, or an operator says so. It is written before
+    /// that is remembered.
     pub(super) fn is_recovered(&mut self) {
         if self.recovery.take().is_some() {
             self.write();
             self.effects.push_back(Effect::LogLost(false));
-            // It has not taken what it was told to be committed. So an answer that it owes is given as one to an older round, and the
-            // leader asks again.
+            // It has not taken the commit number that it was sent. So an answer that it owes is given as one to an
+            // older round, and the leader asks again.
             if let Role::Follower { owed: Some(owed), .. } = &mut self.role {
                 owed.round = 0;
             }
         }
     }
 
-    /// Takes this node's log for whole as it is, since an operator says that nobody has more of it: a majority has lost theirs, and
-    /// each of them waits for the others. Committed records that only they had are lost by that. Also if not all others know its disk.
+    /// Takes this node's log for whole as it is, on an operator's word that no node has more of it: a majority has lost
+    /// theirs, and each of them waits for the others. Committed records that only they had are lost by that. Also if
+    /// not all others know its disk.
     ///
-    /// Whether the log was lost.
+    /// Returns true if the log was lost.
     pub fn accept_loss(&mut self, now: Instant) -> bool {
         let was_lost = self.recovery.is_some();
         self.is_recovered();
@@ -139,16 +143,17 @@ impl<S: Replicated> Replica<S> {
         was_lost
     }
 
-    /// Whether this leader's records may be taken.
+    /// True if this leader's records may be taken.
     pub(super) fn may_take_from(&self, leader: Identity) -> bool {
         self.recovery
             .as_ref()
             .is_none_or(|recovery| recovery.granted.is_some_and(|(granted, _)| granted == leader))
     }
 
-    /// Whether all others know the disk that this node has now. Until they do, a log that was lost with the whole disk does not count, though
-    /// it may be whole again: if the former disk came back, one that does not know the new one would hear it and take its log for whole, and
-    /// that lacks whatever this node helps to commit meanwhile.
+    /// Sets whether all others know the disk that this node has now. Until they do, a log that was lost with the whole
+    /// disk does not count, though it may be whole again: if the former disk came back, a node that does not know the
+    /// new one would hear it and take its log for whole, and that lacks the records that this node helps to commit
+    /// meanwhile.
     pub fn set_disk_is_known(&mut self, known: bool) {
         if let Some(recovery) = &mut self.recovery {
             recovery.disk_is_unknown = !known;
@@ -156,7 +161,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Counts again, once the log has come to where the leader's was when it answered, and all others know the disk.
+    /// Lets the log count again, once it has come to where the leader's was when it answered, and all others know the
+    /// disk.
     pub(super) fn recovered_up_to_its_leader(&mut self) {
         let recovery = self.recovery.as_ref().filter(|recovery| !recovery.disk_is_unknown);
         let granted = recovery.and_then(|recovery| recovery.granted);

@@ -1,16 +1,18 @@
-//! How voters come and go: one at a time, as a record, in force where it is written.
+//! Changes of the voters: one at a time, as a record, in force where it is written.
 //!
 //! Two sets that differ by one voter have no majorities without a voter in common; two that differ by more may. So the next change
 //! waits until the one before is committed, and the first one of a leader until its own first record is (the mistake that was found
 //! in Raft's single-server changes in 2015: a leader that has not committed anything in its term may change what another one is
 //! changing too).
 //!
-//! The voter in common may have lost its log. It asks the others of its own set then, and they must know what it held. So a change
-//! waits, too, until a majority of the next voters holds all that is committed. Else of three voters two would hold a record, one of
-//! them be removed, and the other one lose its log: of the two that vote then none would know of it.
+//! The voter in common may have lost its log. It asks the others of its own set then, and they must know the records
+//! that it held. So a change waits, too, until a majority of the next voters holds all that is committed. Else of three
+//! voters two would hold a record, one of them be removed, and the other one lose its log: of the two that vote then
+//! none would know of it.
 //!
-//! A leader writes no list without itself. The others would let go of it when that is committed, and it could renew its lease no more,
-//! though its work may take longer to end. So it ends its work and resigns first, and the next leader removes it.
+//! A leader writes no list without itself. The others would let go of it when that is committed, and it could renew its
+//! lease no more, though its work may take longer to end. So it ends its work and resigns first, and the next leader
+//! removes it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -23,55 +25,57 @@ use crate::metadata::voters::Voters;
 use crate::term::LeaderSequence;
 use crate::time::{Duration, Instant};
 
-/// The most voters that there may be.
+/// The highest number of voters.
 pub const VOTERS_MAX: usize = 31;
 
-/// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it.
+/// The time for which a change of voters counts as wanted after the last request, in times as long as an answer is
+/// waited for.
 const WANTED_FOR: u64 = 4;
 
-/// For how many times as long an answer to the last question for a change says that a node is there.
+/// The time for which an answer to the last question for a change shows that a node is there, in times as long as an
+/// answer is waited for.
 const THERE_FOR: u64 = 120;
 
-/// What is wanted of the voters.
+/// A requested change of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wish {
-    /// This node shall vote, and is reached there. It is brought up to date first.
+    /// Add this node as a voter with this address. It is brought up to date first.
     Add {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Where the others reach it.
+        /// The address at which the others reach it.
         address: Arc<str>,
     },
-    /// This node shall vote no more.
+    /// Remove this node from the voters.
     Remove {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
 }
 
-/// How it stands with that.
+/// The progress of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
-    /// It is so, on a majority.
+    /// The change is committed, on a majority.
     Done,
-    /// It is written, and not yet on a majority.
+    /// The change is written, and not yet on a majority.
     Committing,
     /// The node is being brought up to date.
     CatchingUp {
-        /// The last record that it surely holds; nothing, as long as it was not heard.
+        /// The last record that it surely holds; none, as long as it was not heard.
         held: LeaderSequence,
         /// The last record of the leader.
         last: LeaderSequence,
     },
-    /// Another change comes first, or what is committed must reach more of the voters that there will be.
+    /// Another change comes first, or the committed records must reach more of the next voters.
     Waiting,
     /// This leader is to be removed. It resigns when its work has ended, and the next leader removes it.
     Resigning,
-    /// It is not done.
+    /// The change is refused.
     Refused(Refusal),
 }
 
-/// Why voters are not changed.
+/// The reason why voters are not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// This node does not lead, or is not active.
@@ -82,19 +86,19 @@ pub enum Refusal {
     TooMany,
     /// Of the voters that there would be, too few are heard at present for a majority.
     NoMajority {
-        /// How many of them are heard.
+        /// The number of them that are heard.
         heard: usize,
-        /// How many there would be.
+        /// The number of voters that there would be.
         voters: usize,
     },
-    /// The node votes already, and is reached elsewhere.
+    /// The node votes already, at another address.
     OtherAddress,
     /// The node leads. It has resigned to be removed, and no other node took the lead.
     NoOtherLeader,
 }
 
-/// Voters that there shall be. Until they are written, or nobody asks for them any more, what is committed is held by a majority of
-/// them as well as of those who vote; so the time comes when they hold all of it, however much is written meanwhile.
+/// The next voters. Until they are written, or are requested no more, a record is committed when a majority of them as
+/// well as of the present ones holds it; so the time comes when they hold all of it, however much is written meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Next {
     pub(super) members: BTreeMap<NodeId, Arc<str>>,
@@ -104,26 +108,27 @@ pub(super) struct Next {
 /// A node that is brought up to date before it votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Learner {
-    /// Where it is reached.
+    /// Its address.
     pub(super) address: Arc<str>,
-    /// When the question began that it is to answer. The next one begins when it is asked for after it has answered, or has been silent
-    /// for too long.
+    /// The beginning of the question that it is to answer. The next one begins when the change is requested after it
+    /// has answered, or has been silent for too long.
     pub(super) asked_at: Instant,
-    /// It has answered since.
+    /// True if it has answered since.
     pub(super) has_answered: bool,
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done.
+    /// Makes a change of the voters, as far as it can be done now; to be called again until it is done.
     ///
-    /// A change that waits for what its voters still lack is given up when nobody has asked for it for four times as long as an answer
-    /// is waited for (one second), and that a node has shown that it is there counts for 120 times as long (half a minute).
+    /// A change that waits for records that its voters still lack is given up when it was not requested for four times
+    /// as long as an answer is waited for (one second), and a node's sign that it is there counts for 120 times as long
+    /// (half a minute).
     ///
-    /// `is_heard` says whether a voter is heard at present.
+    /// `is_heard` tells whether a voter is heard at present.
     ///
-    /// `is_supported` says that a majority of the voters of now support this leader for as long as it leads. A lease rests on those
-    /// who voted when it was given. They and a majority of the voters after one change share a voter; after two they need not. So the
-    /// second change waits until the lease rests on the voters of the first one.
+    /// `is_supported` tells that a majority of the present voters supports this leader for as long as it leads. A lease
+    /// rests on the voters of when it was given. They and a majority of the voters after one change share a voter;
+    /// after two they need not. So the second change waits until the lease rests on the voters of the first one.
     ///
     /// [`Progress::Resigning`] is for the caller to do.
     pub fn revise(
@@ -181,8 +186,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// All whom this node wants to reach: the voters, those who are being brought up to date, and those who have to hear yet that
-    /// they vote no more.
+    /// All nodes that this one wants to reach: the voters, the learners, and the nodes that have to hear yet that they
+    /// vote no more.
     #[must_use]
     pub fn reach(&self) -> BTreeMap<NodeId, Arc<str>> {
         let mut all = self.voters.members.clone();
@@ -220,7 +225,7 @@ impl<S: Replicated> Replica<S> {
         Progress::Committing
     }
 
-    /// Sends the log to a node that does not vote; how far it is, and whether that is far enough.
+    /// Sends the log to a node that does not vote; returns how far it is, and whether that is far enough.
     fn teach(&mut self, now: Instant, node: NodeId, address: &Arc<str>) -> (LeaderSequence, bool) {
         let Role::Leader(lead) = &mut self.role else { return (LeaderSequence::NONE, false) };
         if lead.learners.get(&node).is_none_or(|learner| learner.address != *address) {
@@ -230,7 +235,7 @@ impl<S: Replicated> Replica<S> {
         let follower = lead.followers.entry(node).or_default();
         let held = follower.held;
         match follower.sent {
-            // It has nothing to answer, and who answers nothing may be gone.
+            // It has nothing to answer, and a node that answers nothing may be gone.
             Some(sent) if follower.resend_at.is_none() && self.log.position(sent).is_some() => {
                 let body = follower.append(sent, Vec::new(), self.committed);
                 follower.resend_at = Some(now.after(self.config.resend_after));
@@ -247,13 +252,13 @@ impl<S: Replicated> Replica<S> {
                 .is_some_and(|learner| learner.ask(now, resend_after.times(THERE_FOR))),
             Role::Follower { .. } | Role::Passive(_) => false,
         };
-        // What it lacks fits into one message: it will not hold up a majority that it becomes part of.
+        // The records that it lacks fit into one message: it will not hold up a majority that it becomes part of.
         let rest = self.log.since(held, self.config.append_max);
         let near = rest.is_some_and(|rest| rest.last().is_none_or(|last| last.number == self.log.last()));
         (held, near && is_there && held.term == self.bound)
     }
 
-    /// Whoever was being brought up to date is not wanted any more.
+    /// Forgets a learner that is not wanted any more.
     fn unteach(&mut self, node: NodeId) {
         if let Role::Leader(lead) = &mut self.role
             && lead.learners.remove(&node).is_some()
@@ -262,7 +267,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Those who vote no more are let go once that is committed, and they know it if they can.
+    /// Lets go of the nodes that vote no more once that is committed, and they know it if they can.
     pub(super) fn let_go(&mut self) {
         let number = self.voters.number;
         let settled = self.committed >= number;
@@ -279,8 +284,8 @@ impl<S: Replicated> Replica<S> {
 }
 
 impl Learner {
-    /// It is wanted as a voter; whether it has answered since it was the last time. One that has caught up and died would count for a
-    /// majority, and hold up what is written.
+    /// Handles a request for it as a voter; returns true if it has answered since the last one. A node that has caught
+    /// up and died would count for a majority, and hold up writes.
     fn ask(&mut self, now: Instant, there_for: Duration) -> bool {
         let is_old = now >= self.asked_at.after(there_for);
         let is_there = self.has_answered && !is_old;
@@ -291,7 +296,7 @@ impl Learner {
     }
 }
 
-/// What speaks against these voters.
+/// Returns the refusal of these voters, if there is one.
 fn refusal(members: &BTreeMap<NodeId, Arc<str>>, is_heard: impl Fn(NodeId) -> bool) -> Option<Refusal> {
     let (voters, heard) = (members.len(), members.keys().filter(|&&node| is_heard(node)).count());
     match voters {

@@ -1,4 +1,4 @@
-//! Snapshots: what stands in place of the oldest records on the disk, and what is sent to a log that cannot be filled up.
+//! Snapshots: they replace the oldest records on the disk, and are sent to a log that cannot be filled up.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,13 +12,14 @@ use crate::metadata::voters::Voters;
 use crate::term::LeaderSequence;
 use crate::time::Instant;
 
-/// How often a part is asked for until the snapshot is given up.
+/// The number of times a part is asked for until the snapshot is given up.
 const PART_TRIES_MAX: u32 = 10;
 
-/// For how many times as long as one waits for an answer a snapshot is kept for those who fetch it.
+/// The time for which a snapshot is kept for the nodes that fetch it, in times as long as an answer is waited for.
 const OFFER_LASTS: u64 = 20;
 
-/// How many times as many bytes of records as usual may stay in memory for those who fetch a snapshot and need what comes after it.
+/// The factor by which more bytes of records than usual may stay in memory, for nodes that fetch a snapshot and need
+/// the records after it.
 pub(super) const KEPT_FOR_OFFER: usize = 8;
 
 /// The longest snapshot that is taken, in bytes.
@@ -42,10 +43,11 @@ pub(super) struct Outgoing {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// On the disk a snapshot takes the place of the records in it, once they are long enough; in memory the oldest are forgotten.
+    /// Shortens the log: on the disk a snapshot takes the place of the records in it, once they are long enough; in
+    /// memory the oldest are forgotten.
     pub(super) fn shorten(&mut self) {
         let enough = self.config.snapshot_after.max(self.snapshot_length);
-        // What is not committed may yet turn out never to have been.
+        // Uncommitted records may yet turn out never to be committed.
         if self.config.durability == Durability::Fsync && self.since_snapshot > enough && self.is_current() {
             self.write();
             let (number, voters) = (self.applied, Arc::clone(&self.applied_voters));
@@ -67,21 +69,23 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Nobody has fetched of it for long.
+    /// Drops an offer that no node has fetched from for long.
     pub(super) fn drop_old_offer(&mut self, now: Instant) {
         if self.outgoing.as_ref().is_some_and(|outgoing| now >= outgoing.until) {
             self.outgoing = None;
         }
     }
 
-    /// A snapshot up to the end of this node's log, or one from which that log goes on, for a log that ends with this number: one
-    /// that goes no further would not be taken, for a log never gets shorter.
+    /// Returns the number of a snapshot up to the end of this node's log, or of one from which that log goes on, for a
+    /// log that ends with this number: a snapshot that goes no further would not be taken, for a log never gets
+    /// shorter.
     ///
-    /// It may have records in it that are not committed. Whoever takes it takes these records, as if they had been sent one by one.
+    /// It may have uncommitted records in it. A node that takes it takes these records, as if they had been sent one by
+    /// one.
     pub(super) fn snapshot_to_offer(&mut self, now: Instant, last: LeaderSequence) -> LeaderSequence {
         let until = now.after(self.config.resend_after.times(OFFER_LASTS));
-        // A snapshot that it offered to an earlier leader may come with voters that this node was only told of: no record of its log states
-        // them, and others are in force now.
+        // A snapshot that it offered to an earlier leader may come with voters that this node was only told of: no
+        // record of its log states them, and others are in force now.
         let are_of_now =
             |voters: &Voters, number| voters.number <= number || voters.number == self.voters.number;
         if let Some(outgoing) = &mut self.outgoing
@@ -105,7 +109,7 @@ impl<S: Replicated> Replica<S> {
         number
     }
 
-    /// This follower's log went another way, or is too far behind.
+    /// Offers a snapshot to this follower, whose log went another way, or is too far behind.
     pub(super) fn offer(&mut self, now: Instant, to: crate::NodeId) {
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&to) else { return };
@@ -125,8 +129,8 @@ impl<S: Replicated> Replica<S> {
 
     pub(super) fn on_offer(&mut self, now: Instant, from: Identity, number: LeaderSequence) {
         let wanted = match &self.role {
-            // Whoever is asked by a new leader offers too: by that alone it is not heard as a leader. The offer may come late, to another
-            // life of the one that asked.
+            // A node that a new leader asks offers too: by that alone it is not heard as a leader. The offer may come
+            // late, to another incarnation of the node that asked.
             Role::Follower { leader, .. } => *leader == Some(from) && self.may_take_from(from),
             Role::Passive(sync) => sync.source.is_some_and(|(source, _)| source == from),
             Role::Leader(_) => false,
@@ -180,7 +184,7 @@ impl<S: Replicated> Replica<S> {
         incoming.ask_at = now.after(self.config.resend_after);
         let have = incoming.bytes.len() as u64;
         if let Role::Passive(sync) = &mut self.role {
-            // However long it is, whoever sends it is not given up while more of it comes.
+            // However long it is, its sender is not given up while more of it comes.
             sync.put_off(now.after(self.config.resend_after));
         }
         if have < part.length && !part.bytes.is_empty() {
@@ -189,7 +193,7 @@ impl<S: Replicated> Replica<S> {
         }
         let bytes = core::mem::take(&mut incoming.bytes);
         self.incoming = None;
-        // The voters may be newer than the log that they come with: whoever has that was told of them.
+        // The voters may be newer than the log that they come with: its owner was told of them.
         if have != part.length || part.number <= self.log.last() || part.voters.number.term > self.bound {
             return;
         }
@@ -207,7 +211,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Takes the place of the log and the state.
+    /// Replaces the log and the state.
     fn install(&mut self, state: S, snapshot: Snapshot) {
         self.state.become_other(state);
         self.log = Log::after(snapshot.number);

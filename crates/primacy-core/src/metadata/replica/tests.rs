@@ -1,4 +1,5 @@
-//! Replicas among themselves: drawn orders of messages, losses, doubles, crashes and leaders, against what is promised.
+//! Replicas among themselves: drawn orders of messages, losses, duplicates, crashes and leaders, against the
+//! guarantees.
 
 mod slow_follower;
 mod voters;
@@ -40,7 +41,7 @@ struct Node {
     bound: Term,
     voters: Arc<Voters>,
     disk: Stored,
-    /// Whether the log that was there is lost.
+    /// True if the log that was there is lost.
     log_lost: bool,
     replica: Option<Replica<History>>,
 }
@@ -58,13 +59,13 @@ struct World {
     rng: Rng,
     now: Instant,
     durability: Durability,
-    /// Whether voters come and go.
+    /// True if voters come and go.
     revisable: bool,
     nodes: Vec<Node>,
     packets: Vec<Packet>,
     term: Term,
     leaders: BTreeMap<Term, usize>,
-    /// What was committed, as whoever said so first had it; and by whom.
+    /// The committed payloads, each as the first node that reported it had it.
     committed: BTreeMap<LeaderSequence, u8>,
     history: Vec<u8>,
     payload: u8,
@@ -96,7 +97,7 @@ impl World {
     fn new(seed: u64, durability: Durability) -> Self {
         let mut rng = Rng::new(seed);
         let count = 1 + 2 * usize::try_from(rng.next_u64() % 3).unwrap();
-        // Those who do not vote at first may be added.
+        // The nodes that do not vote at first may be added.
         let voting = if rng.next_u64().is_multiple_of(2) { count } else { 1 + count / 2 };
         let members = (0..voting).map(|index| (name(index), Arc::from("nowhere"))).collect();
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
@@ -215,7 +216,7 @@ impl World {
         self.judge(index);
     }
 
-    /// All that is committed anywhere is the same everywhere.
+    /// Checks that all that is committed anywhere is the same everywhere.
     fn judge(&mut self, index: usize) {
         let Some(replica) = &mut self.nodes[index].replica else { return };
         while let Some((number, outcome)) = replica.next_outcome() {
@@ -243,7 +244,7 @@ impl World {
         }
     }
 
-    /// Fewer than a majority may have lost their logs, whichever voters somebody may count.
+    /// True if fewer than a majority may have lost their logs, whichever voters a node may count.
     fn may_forget(&self, index: usize) -> bool {
         let whole = |voter: NodeId| {
             let node = (0..self.nodes.len()).find(|&it| it != index && name(it) == voter);
@@ -260,8 +261,8 @@ impl World {
         self.nodes[index].replica = None;
     }
 
-    /// One stands, and is voted for as a quorum has it: in a term above all that its voters are bound to, by a majority of the
-    /// voters that it knows, none of which knows newer ones.
+    /// A node campaigns, and is voted for as in a quorum: in a term above all that its voters are bound to, by a
+    /// majority of the voters that it knows, none of which knows newer ones.
     fn elect(&mut self) {
         let candidate = self.below(self.nodes.len());
         let Some(replica) = &self.nodes[candidate].replica else { return };
@@ -304,7 +305,7 @@ impl World {
         self.drain(candidate);
     }
 
-    /// An operator wants another voter, or one fewer.
+    /// An operator adds a voter, or removes one.
     fn revise(&mut self, leader: usize) {
         let node = self.below(self.nodes.len());
         let wish = match self.chance(50) {
@@ -415,11 +416,11 @@ impl World {
             assert!(tries < 1000, "nobody can lead any more: {:?}", self.nodes);
             self.elect();
             self.settle();
-            // One that was let go before it heard of a later leader believes on: here nobody has a lease that ends.
+            // A leader that was let go before it heard of a later one believes on: here no lease ends.
             let bound = |voter: NodeId| self.nodes[(0..).find(|&it| name(it) == voter).unwrap()].bound;
             let leads = |node: &Node| {
                 let active = node.replica.as_ref().filter(|it| it.is_active() && it.bound() == self.term);
-                // A real one learns of higher terms by the answers to its heartbeats.
+                // A real leader learns of higher terms by the answers to its heartbeats.
                 active.is_some_and(|it| it.voters().members.keys().all(|&voter| bound(voter) == self.term))
             };
             if let Some(leader) = self.nodes.iter().position(leads) {
@@ -496,7 +497,7 @@ fn worlds(durability: Durability, seeds: core::ops::Range<u64>) -> BTreeMap<&'st
     counts
 }
 
-/// More than fifty times, or too little was tried.
+/// Each must happen more than fifty times, or too little was tried.
 const MUST_HAPPEN: [&str; 7] =
     ["elected", "proposed", "committed", "crash", "crash between effects", "voters changed", "taught"];
 
@@ -513,7 +514,7 @@ fn nothing_that_was_committed_is_lost_or_changed() {
     }
 }
 
-/// A new leader asks, and starts again; then two lives of the one that was asked answer it, with offers.
+/// A new leader asks, and starts again; then two incarnations of the asked node answer it, with offers.
 #[test]
 fn whoever_offers_a_snapshot_is_not_heard_as_a_leader_by_that() {
     let now = Instant::default();
@@ -550,7 +551,7 @@ fn first_of_three() -> Replica<History> {
     replica.expect("the record is the first")
 }
 
-/// Has it lead, with the promise of the third.
+/// Makes it lead, with the promise of the third.
 fn lead(leader: &mut Replica<History>, term: Term) {
     let now = Instant::default();
     let (to, last) = (leader.config.me.incarnation, LeaderSequence::NONE);
@@ -566,7 +567,7 @@ fn perform(replica: &mut Replica<History>) -> Vec<Effect> {
     effects
 }
 
-/// What was last said to the second since this was asked.
+/// The last message to the second since the last call.
 fn said_to_second(leader: &mut Replica<History>) -> Option<Body> {
     perform(leader)
         .into_iter()
@@ -578,7 +579,7 @@ fn said_to_second(leader: &mut Replica<History>) -> Option<Body> {
         .last()
 }
 
-/// The second answers what it was asked last, with a log that ends so and to which nothing fitted.
+/// The second answers the last message to it, with a log that ends so and behind which nothing fitted.
 fn answer_with_a_gap(leader: &mut Replica<History>, term: Term, last: LeaderSequence) {
     let Some(Body::Append { round, .. }) = said_to_second(leader) else { panic!("nothing was asked") };
     let to = leader.config.me.incarnation;
@@ -586,7 +587,7 @@ fn answer_with_a_gap(leader: &mut Replica<History>, term: Term, last: LeaderSequ
     leader.handle(Instant::default(), identity(1, 1), term, answer);
 }
 
-/// A leader that had offered a snapshot in an earlier term, to one that has been a leader itself since.
+/// A leader had offered a snapshot in an earlier term, to a node that has been a leader itself since.
 #[test]
 fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
     let mut leader = first_of_three();
@@ -605,7 +606,7 @@ fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
     assert_eq!(number, last_of(5));
 }
 
-/// A follower could not use the number that its leader told it to be committed, and lacks nothing after the snapshot that it fetched.
+/// A follower could not use the commit number of its leader, and lacks nothing after the snapshot that it fetched.
 #[test]
 fn a_follower_that_fetched_a_snapshot_is_told_at_once_what_is_committed() {
     let (now, term) = (Instant::default(), Term(3));
@@ -629,7 +630,7 @@ fn a_follower_that_fetched_a_snapshot_is_told_at_once_what_is_committed() {
     assert!(matches!(told, Some(Body::Append { committed, .. }) if committed == last), "{told:?}");
 }
 
-/// A lease may be over when a snapshot is written, and what stands behind it is done only then.
+/// A lease may be over when a snapshot is written, and later effects are done only then.
 #[test]
 fn a_leader_is_active_before_it_writes_a_snapshot() {
     let (now, term) = (Instant::default(), Term(3));
@@ -671,7 +672,8 @@ fn voters(count: usize, number: LeaderSequence) -> Arc<Voters> {
     Arc::new(Voters { number, members })
 }
 
-/// Whoever has lost its log asks those voters what was in it that it remembers. The configuration may be changed meanwhile.
+/// A node that has lost its log asks those voters for its contents that it remembers. The configuration may be changed
+/// meanwhile.
 #[test]
 fn voters_are_remembered_before_the_log_first_states_them_or_others_and_the_same_ones_are_not_again() {
     let (now, term) = (Instant::default(), Term(3));
@@ -699,7 +701,8 @@ fn voters_are_remembered_before_the_log_first_states_them_or_others_and_the_same
     assert_eq!(told, ["voters of (3, 1)", "written", "written", "voters of (3, 3)", "written"]);
 }
 
-/// Who remembered the voters of the first record alone would take the list in between for a newer one, when its log is lost.
+/// A node that remembered the voters of the first record alone would take the list in between for a newer one, when its
+/// log is lost.
 #[test]
 fn voters_that_come_and_go_in_one_write_are_remembered_each() {
     let (now, term) = (Instant::default(), Term(3));
@@ -739,7 +742,7 @@ fn what_no_honest_leader_of_the_term_has_is_not_taken() {
         follower.handle(now, identity(1, 1), term, append);
         follower.on_timeout(now);
         assert_eq!((follower.last(), follower.voters()), (after, &three()));
-        // Nor by one that fetches what it lacks.
+        // Nor by a leader that fetches the records that it lacks.
         let mut leader = first_of_three();
         leader.bind(term);
         leader.lead(now);
@@ -760,7 +763,8 @@ fn what_no_honest_leader_of_the_term_has_is_not_taken() {
     assert_eq!(follower.poll(), None, "it is not asked for");
 }
 
-/// With whom it was in force it knows, and not since which term: so a list of a lower term than its own may be older.
+/// It knows with which voters it was in force, and not since which term: so a list of a lower term than its own may be
+/// older.
 #[test]
 fn one_that_has_lost_its_log_takes_no_voters_of_a_lower_term_for_newer() {
     let (now, bound) = (Instant::default(), Term(6));
@@ -779,13 +783,14 @@ fn one_that_has_lost_its_log_takes_no_voters_of_a_lower_term_for_newer() {
     let of = |term| voters(4, LeaderSequence::first(term).next());
     let lost = replica(Durability::Fsync, true);
     assert!(!lost.may_be_newer(&of(Term(5))) && lost.may_be_newer(&of(bound)));
-    // Who has its log knows the number, and in memory it is remembered.
+    // A node that has its log knows the number, and in memory it is remembered.
     for replica in [replica(Durability::Fsync, false), replica(Durability::Memory, true)] {
         assert!(replica.may_be_newer(&of(Term(5))), "{replica:?}");
     }
 }
 
-/// The promises of a majority of the old voters say nothing of what a majority of the new ones has committed.
+/// The promises of a majority of the old voters tell nothing of the records that a majority of the new ones has
+/// committed.
 #[test]
 fn a_new_leader_that_fetches_other_voters_has_a_majority_of_these_promise_too() {
     let (now, term, to) = (Instant::default(), Term(5), identity(0, 1).incarnation);
@@ -813,7 +818,8 @@ fn a_new_leader_that_fetches_other_voters_has_a_majority_of_these_promise_too() 
     assert!(core::iter::from_fn(|| leader.poll()).any(|effect| begins(&effect)));
 }
 
-/// Of the voters that it learns of by what it fetches, one has promised meanwhile, and its log is longer than what was asked for.
+/// Of the voters that it learns of by the records that it fetches, one has promised meanwhile, and its log is longer
+/// than what was asked for.
 #[test]
 fn a_new_leader_that_fetches_other_voters_takes_the_longest_log_of_those_who_have_promised() {
     let (now, term, to) = (Instant::default(), Term(5), identity(0, 1).incarnation);
@@ -862,7 +868,7 @@ fn one_that_has_lost_its_log_is_not_asked_again_at_once() {
     assert_eq!(committed, leader.committed());
 }
 
-/// One that was readmitted, while some of the others would still hear its former disk.
+/// A node was readmitted, while some of the others would still hear its former disk.
 #[test]
 fn a_log_on_a_disk_that_not_all_know_does_not_count() {
     let (now, term) = (Instant::default(), Term(3));
@@ -893,15 +899,15 @@ fn a_log_on_a_disk_that_not_all_know_does_not_count() {
     assert_eq!((node.committed(), node.is_recovering()), (LeaderSequence::NONE, true));
     node.set_disk_is_known(true);
     assert!(node.effects.contains(&Effect::LogLost(false)));
-    // It was told what is committed, and could not take it. So the leader must not think that it has.
+    // It was sent the commit number, and could not take it. So the leader must not think that it has.
     assert_eq!(answer(&mut node), (0, first, false));
     append(&mut node, 3);
     assert_eq!(answer(&mut node), (3, first, false));
     assert_eq!(node.committed(), first);
 }
 
-/// No record of its log states such voters, and they may never be committed. A follower that has lost its log would take them from the
-/// snapshot for newer ones.
+/// No record of its log states such voters, and they may never be committed. A follower that has lost its log would
+/// take them from the snapshot for newer ones.
 #[test]
 fn a_leader_offers_no_snapshot_with_voters_that_it_was_only_told_of() {
     let (now, term) = (Instant::default(), Term(3));

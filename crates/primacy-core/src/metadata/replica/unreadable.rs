@@ -1,8 +1,8 @@
-//! What this program cannot read, though it is whole: another version has written it.
+//! Records and snapshots that this program cannot decode, though they are whole: another version has written them.
 //!
-//! It must not be skipped. The other nodes may make something of it, and this one would have another state than they from then on,
-//! and not know it. So a replica that is given such a thing neither takes nor acknowledges it, and goes no further; what it holds
-//! stays as it is, for the program that can read it.
+//! They must not be skipped. The other nodes may apply them, and this one would have another state than they from then
+//! on, and not know it. So a replica that is given one neither takes nor acknowledges it, and goes no further; the
+//! records that it holds stay as they are, for the program that can decode them.
 
 use core::fmt;
 
@@ -11,18 +11,18 @@ use crate::metadata::encoding::DecodeError;
 use crate::metadata::log::{Record, RecordBody};
 use crate::term::LeaderSequence;
 
-/// Something of a log that this program cannot read.
+/// A part of a log that this program cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unreadable {
-    /// What it is.
+    /// The kind of the part.
     pub what: PartOfLog,
     /// The number of the record, or of the last one in the snapshot.
     pub number: LeaderSequence,
-    /// Why it cannot be read.
+    /// The reason why it cannot be decoded.
     pub why: DecodeError,
 }
 
-/// What a log is made of.
+/// A kind of part of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PartOfLog {
     /// A record.
@@ -42,7 +42,7 @@ impl fmt::Display for Unreadable {
 }
 
 impl Unreadable {
-    /// Whether a state of this kind can be told of the record.
+    /// Checks that a state of this kind can apply the record.
     pub(super) fn check<S: Replicated>(record: &Record) -> Result<(), Self> {
         match &record.body {
             RecordBody::Payload(payload) => {
@@ -54,13 +54,13 @@ impl Unreadable {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// What this replica was given and cannot read. It takes nothing more, and its node must end and say so.
+    /// The first part that this replica cannot decode. It takes nothing more, and its node must end and report it.
     #[must_use]
     pub const fn unreadable(&self) -> Option<Unreadable> {
         self.unreadable
     }
 
-    /// Whether this record can be taken. If it cannot be read, this replica goes no further.
+    /// True if this record can be taken. If it cannot be decoded, this replica goes no further.
     pub(super) fn can_read(&mut self, record: &Record) -> bool {
         match Unreadable::check::<S>(record) {
             Ok(()) => true,

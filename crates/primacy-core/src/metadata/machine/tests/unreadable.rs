@@ -1,4 +1,4 @@
-//! What a later version says in the log, and what becomes of it here: nothing, and nobody passes over it.
+//! Requests of a later version in the log: nothing is done about them here, and no node passes over them.
 
 use super::*;
 use crate::metadata::command::Limits;
@@ -40,7 +40,7 @@ fn hear(node: &mut Node, now: Instant, from: usize, message: Message) -> Vec<Mes
 fn a_request_that_the_leader_cannot_read_is_refused_to_its_sender_and_never_written() {
     let (mut cluster, leader) = Cluster::start();
     let (now, sender) = (cluster.now, (leader + 1) % NAMES.len());
-    // The client waits, and nobody has heard of it.
+    // The client waits, and no other node has heard of it.
     let ask = Ask::Write(Ticket(7), StateCommand::Limit(Limits::default()));
     cluster.nodes[sender].handle(now, Input::Message { from: Endpoint::Client, message: Message::Ask(ask) });
     said(&mut cluster.nodes[sender]);
@@ -70,14 +70,14 @@ fn a_request_that_the_leader_cannot_read_is_refused_to_its_sender_and_never_writ
     assert_eq!(answered, [Message::Answer(Answer::Unreadable(Ticket(7)))]);
     assert_eq!(cluster.nodes[sender].open_writes(), 0, "it is told to nobody else");
 
-    // What can be read is written.
+    // A readable request is written.
     hear(&mut cluster.nodes[leader], now, sender, propose(vec![later(sender), request(sender).into()]));
     cluster.nodes[leader].handle(now, Input::Timeout);
     assert_eq!(cluster.nodes[leader].replica().last(), last.next());
 }
 
-/// A node looks at what its clients want; what comes from another node the leader looks at, too: a record that cannot be applied must not
-/// exist.
+/// A node checks its clients' requests; the leader checks those of other nodes, too: a record that cannot be applied
+/// must not exist.
 #[test]
 fn a_request_that_would_cost_too_much_is_refused_to_its_sender_and_never_written() {
     let (mut cluster, leader) = Cluster::start();
@@ -126,7 +126,7 @@ fn a_follower_takes_and_acknowledges_nothing_that_it_cannot_read_and_goes_no_fur
     let unreadable = Unreadable { what: PartOfLog::Record, number: last.next(), why };
     assert_eq!(node.replica().unreadable(), Some(unreadable));
     assert!(unreadable.to_string().contains("cannot be read: the format 2 is not known"), "{unreadable}");
-    // Nor anything that comes after it, though it could be read.
+    // Nor does it take any later record, though it could be decoded.
     assert_eq!(hear(node, now, leader, append(last.next(), request(leader).into())), []);
     node.handle(now, Input::Timeout);
     let acknowledged = |message: &Message| matches!(message, Message::Log { body: message::Body::AppendReply { last: it, .. }, .. } if *it > last);

@@ -1,11 +1,11 @@
-//! What a leader sends, and keeps, for a follower that says nothing.
+//! The messages to, and the memory for, a follower that does not answer.
 
 use super::*;
 
 const FIRST: usize = 0;
 const SILENT: usize = 1;
 
-/// How many bytes the payload of a record has here.
+/// The bytes of a record's payload here.
 const PAYLOAD: usize = 50;
 
 /// Three replicas, whose messages come at once.
@@ -31,8 +31,8 @@ impl Trio {
         trio
     }
 
-    /// Delivers everything and does what is due, until nobody has anything to say; what was said to the second, which hears nothing of it
-    /// if it is `silent`.
+    /// Delivers everything and does what is due, until no node has a message; returns the messages to the second, which
+    /// hears nothing of it if it is `silent`.
     fn settle(&mut self, silent: Option<usize>) -> Vec<Body> {
         let mut said = Vec::new();
         for _ in 0..10_000 {
@@ -68,7 +68,7 @@ impl Trio {
         None
     }
 
-    /// So many payloads are proposed, one after the other, and committed without the second.
+    /// Proposes so many payloads, one after the other, which are committed without the second.
     fn write(&mut self, count: u8) -> Vec<Body> {
         let mut said = Vec::new();
         for number in 0..count {
@@ -106,7 +106,8 @@ fn no_more_than_a_window_is_under_way_to_a_follower_that_does_not_answer() {
     let under_way = bytes(&said);
     assert!(trio.nodes[FIRST].state().0.len() > 10 * window, "far more was written");
     assert!((window..window + append_max).contains(&under_way), "{under_way} bytes are under way");
-    // What is not answered in time is not sent again: the follower is asked where it stands, as often as an answer is waited for.
+    // A message that is not answered in time is not sent again: the follower is asked for the end of its log, as often
+    // as an answer is waited for.
     for _ in 0..20 {
         trio.wait();
         let asked = trio.settle(Some(SILENT));
@@ -145,7 +146,7 @@ fn a_leader_knows_how_far_each_of_the_others_is_behind() {
     let behind = |trio: &Trio| trio.nodes[FIRST].behind().collect::<Vec<_>>();
     assert_eq!(behind(&trio), [(name(1), 0), (name(2), 0)]);
     assert_eq!(trio.nodes[1].behind().count(), 0, "it does not lead");
-    // More than is kept in memory.
+    // More records than are kept in memory.
     for hundreds in 1..=20 {
         trio.write(100);
         assert_eq!(behind(&trio), [(name(1), hundreds * 100), (name(2), 0)]);

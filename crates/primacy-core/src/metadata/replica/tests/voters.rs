@@ -1,4 +1,4 @@
-//! How voters are counted, why they are not changed, and that nothing is changed then.
+//! The count of voters, the refusals of changes, and that a refusal changes nothing.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn follower_of(voters: usize) -> Replica<History> {
     replica.expect("there is nothing to be read")
 }
 
-/// The same, and it leads, and all others have taken its first record.
+/// The same, as the leader, whose first record all others have taken.
 fn leader_of(voters: usize) -> Replica<History> {
     let (now, term) = (Instant::default(), Term(1));
     let mut leader = follower_of(voters);
@@ -53,7 +53,7 @@ fn leader_of(voters: usize) -> Replica<History> {
     leader
 }
 
-/// This one answers what it was asked last: it holds all.
+/// This node answers the last message to it: it holds all.
 fn answer(leader: &mut Replica<History>, from: Identity) {
     answer_at(leader, Instant::default(), from);
 }
@@ -69,7 +69,7 @@ fn answer_at(leader: &mut Replica<History>, now: Instant, from: Identity) {
     leader.handle(now, from, leader.bound(), answer);
 }
 
-/// What is said of a wish if these are heard; nothing comes of it.
+/// The refusal of a wish if these nodes are heard; it changes nothing.
 fn refused(replica: &mut Replica<History>, wish: &Wish, heard: &[usize]) -> Refusal {
     let before = replica.clone();
     let is_heard = |node| heard.iter().any(|&number| voter(number) == node);
@@ -98,7 +98,7 @@ fn a_voter_counts_once_however_often_it_answers() {
         answer(&mut leader, at(1));
         leader.on_timeout(now);
     }
-    // Nor is its next life another voter.
+    // Nor is its next incarnation another voter.
     leader.on_connected(now, again_at(1));
     answer(&mut leader, again_at(1));
     assert_eq!(leader.committed(), before, "two of five hold it");
@@ -112,7 +112,7 @@ fn one_that_does_not_lead_changes_no_voters() {
     for wish in [add(3), remove(2), add(1), remove(7)] {
         assert_eq!(refused(&mut replica, &wish, &[0, 1, 2]), Refusal::NotLeading);
     }
-    // Nor does one that does not know yet what was committed before it.
+    // Nor does a leader that does not know yet what was committed before it.
     replica.lead(Instant::default());
     while replica.poll().is_some() {}
     assert_eq!(refused(&mut replica, &remove(2), &[0, 1, 2]), Refusal::NotLeading);
@@ -129,7 +129,7 @@ fn there_are_no_more_voters_than_may_be() {
     let all: Vec<usize> = (0..=VOTERS_MAX).collect();
     let mut leader = leader_of(VOTERS_MAX);
     assert_eq!(refused(&mut leader, &add(VOTERS_MAX), &all), Refusal::TooMany);
-    // One fewer, and the same is wanted again.
+    // One fewer, and the same is requested again.
     let mut leader = leader_of(VOTERS_MAX - 1);
     let said = leader.revise(Instant::default(), &add(VOTERS_MAX), true, |_| true);
     assert!(matches!(said, Progress::CatchingUp { .. }), "{said:?}");
@@ -138,7 +138,7 @@ fn there_are_no_more_voters_than_may_be() {
 #[test]
 fn of_the_voters_that_there_would_be_a_majority_must_be_heard() {
     let mut leader = leader_of(3);
-    // The new one is not asked for: it would not answer before it is taught.
+    // The new one is not counted: it would not answer before it is taught.
     assert_eq!(refused(&mut leader, &add(3), &[0]), Refusal::NoMajority { heard: 2, voters: 4 });
     assert_eq!(refused(&mut leader, &remove(2), &[0, 2]), Refusal::NoMajority { heard: 1, voters: 2 });
     let said =
@@ -154,7 +154,7 @@ fn a_voter_that_is_reached_elsewhere_is_not_added_again() {
     assert_eq!(leader.revise(Instant::default(), &add(1), true, |_| true), Progress::Done);
 }
 
-/// One that had caught up and died would count for a majority, and hold up what is written.
+/// A node that had caught up and died would count for a majority, and hold up writes.
 #[test]
 fn a_node_votes_only_when_it_has_answered_since_it_was_wanted_last() {
     let mut leader = leader_of(3);
@@ -163,7 +163,7 @@ fn a_node_votes_only_when_it_has_answered_since_it_was_wanted_last() {
     assert!(matches!(taught, Progress::CatchingUp { .. }), "{taught:?}");
     answer(&mut leader, at(3));
     assert_eq!(leader.clone().revise(start, &add(3), true, |_| true), Progress::Committing);
-    // An answer of long ago says nothing; it is asked again, and as long as it does not answer it is not added.
+    // An answer of long ago tells nothing; it is asked again, and as long as it does not answer it is not added.
     let later = start.after(Duration::from_secs(40));
     for _ in 0..3 {
         let said = leader.revise(later, &add(3), true, |_| true);
@@ -193,7 +193,7 @@ fn how_far_a_node_is_that_is_brought_up_to_date_is_told_at_each_question() {
     assert_eq!(told(&mut leader), Progress::CatchingUp { held: third, last });
 }
 
-/// A lease rests on those who voted when it was given.
+/// A lease rests on the voters of when it was given.
 #[test]
 fn voters_are_not_changed_while_the_lease_rests_on_those_before() {
     let mut leader = leader_of(3);
@@ -206,8 +206,9 @@ fn voters_are_not_changed_while_the_lease_rests_on_those_before() {
     assert_eq!(leader.revise(now, &remove(2), true, |_| true), Progress::Committing);
 }
 
-/// Two of four hold a record, and two of the three that stay. The other one of the two does not know yet who stays: if it lost its log,
-/// it would ask those who go what was in it, too, and a majority of the others without this leader.
+/// Two of four hold a record, and two of the three that stay. The other one of the two does not know yet which voters
+/// stay: if it lost its log, it would ask the removed ones for its contents, too, and a majority of the others without
+/// this leader.
 #[test]
 fn what_the_voters_before_have_not_committed_the_next_ones_commit_with_their_own_list() {
     let (now, mut leader) = (Instant::default(), leader_of(4));
