@@ -6,13 +6,13 @@
 //!           without `appendfsync always`, forgets the newest writes, and a token can be given twice.
 //! Leaves    every other key as it is. No clock of the server takes part, and no key expires.
 //!
-//! Each compare-and-set is one script, which the server runs as a whole. **Every write draws a version of its
-//! own**, 63 random bits. A counter would not do: it goes back where a replica takes over that lags behind, and begins
-//! anew after `FLUSHALL`; and then a version that somebody still names is that of another record. So a deleted record's
-//! version is none of the next one, whatever was deleted with it.
+//! Each compare-and-set is one script, which the server runs as a whole. **Every write draws a version of its own**, 63
+//! random bits. A counter would not do: it goes back where a replica takes over that lags behind, and begins anew after
+//! `FLUSHALL`; and then a version that a node still names is that of another record. So a deleted record's version is none
+//! of the next one, whatever was deleted with it.
 //!
-//! Reading is a script, too, and one that counts as writing, although it changes nothing: a replica refuses it, so that
-//! nobody reads what is behind.
+//! Reading is a script, too, and one that counts as writing, although it changes nothing: a replica refuses it, so that no
+//! node reads outdated data.
 //!
 //! All elections of a process that were opened with one URL share one connection, and their requests are on the way at
 //! once. It is made anew when it breaks: the link. Notices have a connection of their own.
@@ -45,11 +45,11 @@ use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
-/// How late [`changed`](Register::changed) is at most, while the server answers and the machine lets its threads run. A
-/// new holder, a release and a request to resign are told at once.
+/// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads
+/// run. A new holder, a release and a request to resign are notified at once.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// How often whoever waits for a change asks for the version: what is not told is noticed so.
+/// The interval at which a wait for a change reads the version: it finds changes without a notice.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
@@ -93,14 +93,14 @@ struct RedisRegister {
     election: String,
     keys: Keys,
     heard: watch::Receiver<Heard>,
-    /// How much had been heard when the last request that was answered began.
+    /// The count of heard changes when the last answered request began.
     looked_at: AtomicU64,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: Arc<AtomicU64>,
     /// The record of that version, if it was one.
     last: Mutex<Option<(u64, Record)>>,
-    /// When whoever waits for a change asks for the version next, whoever it is: a wait that is dropped and begun again goes
-    /// on with the one before.
+    /// The time of the next read of the version by any wait for a change: a wait that is dropped and begun again continues
+    /// the schedule of the one before.
     look_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -111,14 +111,15 @@ impl Drop for RedisRegister {
 }
 
 impl RedisRegister {
-    /// Notes what was seen, where `count` had been heard before it was asked for.
+    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: u64, record: Option<&Record>) {
         self.seen.store(version, Ordering::SeqCst);
         self.looked_at.store(count, Ordering::SeqCst);
         *lock(&self.last) = record.map(|record| (version, record.clone()));
     }
 
-    /// Whether others must be told of the write at once. A renewal is found by those who look, which is soon enough.
+    /// Returns whether other processes must be notified of the write at once. A renewal is found by polling, which is soon
+    /// enough.
     fn is_news(&self, expect: Option<u64>, record: &Record) -> bool {
         let last = lock(&self.last);
         let before = last.as_ref().filter(|(version, _)| Some(*version) == expect).map(|(_, before)| before);
@@ -166,7 +167,7 @@ impl Register for RedisRegister {
                 self.look(count, 0, None);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because one that cannot be is not a change either.
+            // Noted before the record is decoded, because a record that is invalid is not a change either.
             self.look(count, version, None);
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             self.look(count, version, Some(&record));
@@ -207,7 +208,7 @@ impl Register for RedisRegister {
                     sleep_until(at).await;
                     let found = asking.request(script::look(&keys)).await;
                     *lock(&look_at) = Some(due());
-                    // An error was said to those who wanted something.
+                    // The error is ignored: requests report their own.
                     if let Ok(reply) = found
                         && script::version(&reply).is_some_and(|found| found != seen.load(Ordering::SeqCst))
                     {

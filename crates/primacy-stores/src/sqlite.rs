@@ -3,18 +3,16 @@
 //! Promises  linearizable, and durable when a write returns (`synchronous`); [`changed`](Register::changed)
 //!           within a millisecond or two, in other processes too.
 //! Assumes   a local file system whose locks and shared memory work, and one machine.
-//! Leaves    what else is in the database as it is; a file that is no database is never written.
+//! Leaves    all else in the database as it is; a file that is no database is never written.
 //!
-//! The database lives on a thread of its own, because SQLite blocks. Several handles, also of several
-//! processes, may be open on one file; each is a connection. A database that this store makes is in WAL mode
-//! and carries [`APPLICATION_ID`]; in one that somebody else has made it only adds its table, and only when
-//! the first record is written.
+//! The database is open on a thread of its own, because SQLite blocks. Several handles, also of several processes, may be open on
+//! one file; each is a connection. A database that this store makes is in WAL mode and carries [`APPLICATION_ID`]; in one that
+//! another program has made it only adds its table, and only when the first record is written.
 //!
-//! **A new database has nothing to wait for.** In an ordinary store, absence has no version, so whoever
-//! creates a record must hold it for a whole duration before believing in it. But where the transaction that
-//! writes the very first schema of a database also writes the record, there was never another one. So [`open`]
-//! puts a released record there, with the milliseconds since 1970 as its token. Where the database was there
-//! before, absence is absence.
+//! **A new database has nothing to wait for.** In an ordinary store, absence has no version, so a node that creates a record must
+//! hold it for a whole duration before it may lead. But where the transaction that writes the very first schema of a database also
+//! writes the record, there was never another one. So [`open`] puts a released record there, with the milliseconds since 1970 as
+//! its token. Where the database was there before, absence is absence.
 
 mod place;
 mod watch;
@@ -43,12 +41,12 @@ pub const APPLICATION_ID: i32 = 0x5052_4d59;
 /// The `user_version` of such a database: the version of its schema.
 const SCHEMA_VERSION: i32 = 1;
 
-/// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run. For writes by hand it counts
-/// from the commit, as long as the disk takes no more than 15 s for that.
+/// The longest time until [`changed`](Register::changed) resolves, on a machine that lets its threads run. For writes by hand it
+/// counts from the commit, as long as the disk takes no more than 15 s for that.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
-/// How long a request waits for another process's write to end. A write takes as long as the disk's flush, so
-/// this is many of them; and it is short beside any lease.
+/// The time for which a request waits for another process's write to end. A write takes as long as the disk's flush, so this is
+/// many of them; and it is short compared with any lease.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The column order is that of the documented statements.
@@ -67,12 +65,12 @@ pub struct SqliteRegister {
     seen: AtomicI64,
     /// The newest version that the store's thread has come across.
     latest: channel::Receiver<i64>,
-    /// Started by the first who waits for a change.
+    /// Started by the first wait for a change.
     watcher: OnceLock<Option<Watcher>>,
 }
 
 type Reply<T> = oneshot::Sender<T>;
-/// The bytes of a record, whatever they are, and their version, whatever that is.
+/// The bytes and the version of a record, both unchecked.
 type ReadResult = Result<Option<(Vec<u8>, i64)>, ReadError>;
 type Row = Result<(Vec<u8>, i64), ReadError>;
 
@@ -82,7 +80,7 @@ enum Request {
     Look,
 }
 
-/// What the store's thread owns.
+/// The state that the store's thread owns.
 struct Database {
     connection: Connection,
     place: Arc<Place>,
@@ -176,8 +174,8 @@ impl Register for SqliteRegister {
                 return Err(ReadError::Unavailable { why: THREAD_STOPPED.to_owned() });
             };
             let found = result?;
-            // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before
-            // the record is decoded, because one that cannot be is not a change either.
+            // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before the record is
+            // decoded, because a record that is invalid is not a change either.
             let version = found.as_ref().map_or(0, |(_, version)| *version);
             self.seen.store(version, Ordering::SeqCst);
             let Some((bytes, version)) = found else { return Ok(None) };
@@ -294,7 +292,7 @@ impl Database {
             }
         }
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Somebody may have been faster; under the write lock the answer stays true.
+        // Another process may have been faster; under the write lock the answer stays true.
         if !is_new(&transaction)? {
             return transaction.rollback();
         }
@@ -303,7 +301,7 @@ impl Database {
         transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         let since_1970 = milliseconds_since_1970();
         let token = FencingToken(since_1970.unsigned_abs());
-        // Nobody ever waits for the duration of a record that nobody holds.
+        // The duration of a record without a holder is never waited for.
         let record = Record::released(token, primacy_core::Duration::ZERO);
         let bytes = record::encode(&record).expect("a released record is short");
         insert(&transaction, &self.election, &bytes)?;
@@ -312,10 +310,10 @@ impl Database {
         Ok(())
     }
 
-    /// Answers requests until nobody is left who could ask.
+    /// Answers requests until no sender is left.
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         while let Ok(request) = requests.recv() {
-            // Whoever has stopped waiting for an answer does not miss it.
+            // A failure to reply is ignored: the caller has stopped waiting.
             match request {
                 Request::Read { reply } => drop(reply.send(self.read())),
                 Request::CompareAndSet { expect, bytes, reply } => {
@@ -336,7 +334,7 @@ impl Database {
 
     /// Finds out whether the record has changed.
     fn look(&mut self) {
-        // What cannot be read now is read when somebody asks, who then gets the error.
+        // A record that cannot be read now is read on the next request, whose caller then gets the error.
         if let Ok(true) = self.find_table()
             && let Ok(version) = self.select_version()
         {
@@ -373,7 +371,7 @@ impl Database {
 
     /// The row of the election, or why it is none that this store writes.
     fn select(&self) -> Result<Option<Row>, rusqlite::Error> {
-        // One that is too long is not read: as many zeros tell that it is.
+        // A record that is too long is not read: as many zeros show that it is.
         let mut select = self.connection.prepare(&format!(
             "SELECT iif(octet_length(record) > {0}, zeroblob({0} + 1), record), version \
              FROM main.primacy_record WHERE election = ?1",
@@ -384,7 +382,7 @@ impl Database {
             let Ok(number) = version.as_i64() else {
                 return Ok(Err(wrong_version(format!("a value of the type {}", version.data_type()))));
             };
-            // As text, too: that is what an operator who repairs a record by hand will put there.
+            // As text, too: an operator who repairs a record by hand will put text there.
             Ok(row.get_ref(0)?.as_bytes().map(|bytes| (bytes.to_vec(), number)).map_err(|_| {
                 let why = "it is neither bytes nor text".to_owned();
                 ReadError::Malformed { error: RecordError::NotJson { why } }
@@ -393,8 +391,8 @@ impl Database {
         select.query_row([&self.election], row).optional()
     }
 
-    /// Everything that fails before the commit has written nothing. A commit that fails may have put all of it
-    /// into the log before the flush failed, where the next one who opens the database may find it.
+    /// A failure before the commit has written nothing. A commit that fails may have put all of it into the log before the flush
+    /// failed, where the next process that opens the database may find it.
     fn compare_and_set(&mut self, expect: Option<i64>, bytes: &[u8]) -> Result<i64, SetError> {
         let unavailable = |why: String| SetError::Unavailable { why };
         let failed = |error: rusqlite::Error| SetError::Unavailable { why: error.to_string() };
@@ -428,8 +426,8 @@ impl Database {
 
 /// Writes the first record of an election; `None` if there is one.
 ///
-/// Versions start from a number that is drawn and not from 1, so that where somebody has deleted a record, a version of
-/// the old one is none of the new one. (The time of day would not do: it goes back, and writes may be faster.)
+/// Versions start from a number that is drawn and not from 1, so that where a record was deleted by hand, a version of the old one
+/// is none of the new one. (The time of day would not do: it goes back, and writes may be faster.)
 fn insert(
     transaction: &Transaction<'_>,
     election: &str,
@@ -484,7 +482,7 @@ enum SchemaError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Whether the table is there; an error if it is not the one that this version writes.
+/// Returns whether the table is there; an error if it is not the one that this version writes.
 fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
     let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -521,7 +519,7 @@ fn is_ours(connection: &Connection) -> bool {
     application.is_ok_and(|application| application == APPLICATION_ID)
 }
 
-/// What an error while opening means for the caller.
+/// Interprets an error of an open.
 fn refusal(path: &Path, error: &rusqlite::Error) -> OpenError {
     let shown = path.display();
     match error.sqlite_error_code() {
@@ -563,7 +561,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// By the machine's wall clock, which takes part in no waiting; 1 if it stands before 1970.
+/// By the machine's wall clock, which takes part in no waiting; 1 if its time is before 1970.
 fn milliseconds_since_1970() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX / 2).max(1)

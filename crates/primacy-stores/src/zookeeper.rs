@@ -1,15 +1,16 @@
 //! A queue of ephemeral, sequential znodes in ZooKeeper: the recipe that Curator and kazoo follow too.
 //!
 //! Promises  of the entries in the queue the oldest leads, and no two candidates are first at once; a token that grows with
-//!           each leadership; [`changed`](Sessions::changed) as soon as the servers tell it, to the one who is next.
-//! Assumes   that all who stand follow the same recipe, with the same `layout`; that the servers' leader asks the
-//!           others twice a tick whom they have heard, and grants no session less than two ticks, as it does by default.
+//!           each leadership; [`changed`](Sessions::changed) as soon as the servers notify the one that is next.
+//! Assumes   that all candidates follow the same recipe, with the same `layout`; that the servers' leader asks the
+//!           others twice a tick which clients they have heard, and grants no session less than two ticks, as it does by
+//!           default.
 //! Leaves    all other znodes as they are. The election's own znode and those above it are made, and stay.
 //!
-//! The first one in the queue leads for as long as its session lives. It is found by the sequence number that ZooKeeper
-//! gives; the token is the transaction that made the entry (`czxid`), which unlike the number is never used again. How an
-//! entry whose making was not confirmed is found again, and what happens at the end of the numbers, is said in `layout`;
-//! what a keep-alive proves, in `link`.
+//! The first one in the queue leads for as long as its session lasts. It is found by the sequence number that ZooKeeper
+//! gives; the token is the transaction that made the entry (`czxid`), which unlike the number is never used again. The search
+//! for an entry whose making was not confirmed, and the end of the numbers, are described in `layout`; the meaning of a
+//! keep-alive is in `link`.
 //!
 //! All elections that one process holds in the same ZooKeeper with the same timeout share a session. Without TLS: that of the
 //! client library would bring a second cryptographic provider into the program.
@@ -76,12 +77,12 @@ fn refusal(error: &Error) -> OpenError {
     }
 }
 
-/// A session that goes on with other elections must not hold this one's entry for ever.
+/// A session that goes on with other elections must not keep this one's entry.
 impl Drop for ZooKeeperSessions {
     fn drop(&mut self) {
         let queue = Arc::clone(&self.queue);
         let used = queue.link().forget(queue.directory());
-        // Without the thread nothing can be asked, and all sessions end by themselves.
+        // Without the thread no request can be sent, and all sessions end by themselves.
         drop(background::detach(async move { queue.tidy_up(used).await }));
     }
 }

@@ -1,4 +1,4 @@
-//! What the store `file` promises beyond the laws that every store passes: about directories, and what is in them.
+//! Promises of the store `file` beyond the laws that every store passes: about directories, and their content.
 #![cfg(feature = "file")]
 
 use std::fs;
@@ -14,7 +14,7 @@ use primacy_core::election::lease::{Record, Version};
 use primacy_stores::file::{FileRegister, open, open_existing};
 use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError};
 
-/// Far more than anything here takes; who waits this long waits for something that does not come.
+/// Far more than anything here takes; a wait of this length is for an event that does not come.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// A directory that goes away with the test.
@@ -171,7 +171,7 @@ async fn an_election_that_others_may_enter_is_closed_to_them() {
                 path.display()
             );
         }
-        // Somebody else's, where everybody could have made it.
+        // Another user's, where every user could have made it.
         std::os::unix::fs::chown(directory.store(), Some(65534), None).unwrap();
         fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o1777)).unwrap();
         let why = refusal(&directory.store()).await;
@@ -251,7 +251,7 @@ async fn what_is_no_record_of_this_store_is_malformed_and_kept() {
         matches!(later, Err(ReadError::Malformed { error: RecordError::LaterFormat { found: 2 } })),
         "{later:?}"
     );
-    // What was cut short by somebody's copy is not taken for a shorter record.
+    // A record that was cut short by an incomplete copy is not taken for a shorter record.
     for length in 0..whole.len() - 2 {
         fs::write(directory.record(), &whole[..length]).unwrap();
         register.read().await.expect_err("it is not whole");
@@ -283,8 +283,8 @@ async fn a_directory_that_was_removed_or_replaced_is_not_written_any_more() {
 #[tokio::test]
 async fn a_directory_that_was_made_anew_is_not_taken_for_the_one_that_was_opened() {
     let directory = Directory::new();
-    // Many file systems, ext4 among them, give a new directory the number of one that was removed, unless somebody else
-    // gets it first.
+    // Many file systems, ext4 among them, give a new directory the number of one that was removed, unless another
+    // process gets it first.
     for _ in 0..100 {
         let register = directory.open().await;
         fs::remove_dir(directory.store()).unwrap();
@@ -343,7 +343,7 @@ async fn a_memory_file_system_will_do() {
     written.unwrap();
 }
 
-/// A file system of which nobody can tell whether it is local.
+/// A file system that may or may not be local.
 #[cfg(target_os = "linux")]
 mod fuse {
     use super::*;

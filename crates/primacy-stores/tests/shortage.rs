@@ -9,7 +9,7 @@ use primacy_core::election::lease::Record;
 use primacy_stores::{OpenError, ReadError, SetError, open};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// No file gets a higher number while this is tried; those that are open take some of them.
+/// No file gets a higher number during the test; those that are open take some of them.
 const DESCRIPTORS: u64 = 40;
 
 /// Lets no file get a number of this or above while something is done.
@@ -28,7 +28,7 @@ async fn too_few_descriptors_pass_wherever_they_are_missed() {
     for scheme in ["sqlite", "file"] {
         let (mut short, mut opened) = (0, 0);
         for limit in 0..DESCRIPTORS {
-            // One that is to be made, and one that is there.
+            // A store that is to be made, and one that is there.
             let url = format!("{scheme}:{}", directory.join(format!("{scheme}-{limit}")).display());
             for _ in 0..2 {
                 match with_descriptors(limit, open(&url, "e")).await {

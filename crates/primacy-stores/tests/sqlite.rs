@@ -1,4 +1,4 @@
-//! What the SQLite store promises beyond the laws that every store passes: about files, and about other programs.
+//! Promises of the SQLite store beyond the laws that every store passes: about files, and about other programs.
 #![cfg(feature = "sqlite")]
 
 use std::fs;
@@ -14,7 +14,7 @@ use primacy_stores::sqlite::{APPLICATION_ID, open, open_existing};
 use primacy_stores::{OpenError, ReadError, Register, SetError};
 use rusqlite::Connection;
 
-/// Far more than anything here takes; who waits this long waits for something that does not come.
+/// Far more than anything here takes; a wait of this length is for an event that does not come.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// A directory that goes away with the test.
@@ -285,7 +285,7 @@ async fn a_write_with_plain_sql_wakes_a_waiter() {
     assert_eq!(register.compare_and_set(Some(&version), &record(2)).await, Err(SetError::Conflict));
 }
 
-/// Nobody could write over the record, so nobody could be elected: that is told as what it is, and heard of once.
+/// No node could overwrite the record, so none could be elected: that is reported, and wakes waiters once.
 #[tokio::test]
 async fn a_version_that_no_write_follows_is_malformed() {
     let directory = Directory::new();
@@ -305,7 +305,7 @@ async fn a_version_that_no_write_follows_is_malformed() {
         let error = register.read().await.expect_err(sql);
         assert!(matches!(&error, ReadError::Malformed { .. }), "{sql}: {error:?}");
         assert!(error.to_string().contains(says), "{sql}: {error}");
-        // One who has seen it is not woken by it again.
+        // A handle that has seen it is not woken by it again.
         let woken = tokio::time::timeout(Duration::from_millis(100), register.changed()).await;
         assert!(woken.is_err(), "{sql}");
     }

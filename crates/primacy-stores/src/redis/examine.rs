@@ -1,4 +1,4 @@
-//! What a server tells of how it keeps what it has acknowledged, where it may be asked.
+//! Checks of a server: whether it keeps what it has acknowledged, as far as this user may ask.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use super::settings::Settings;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
 
-/// The settings that are asked for.
+/// The settings that are read.
 const SETTINGS: [&str; 4] = ["appendonly", "appendfsync", "save", "min-replicas-to-write"];
 
-/// What to do about everything at once.
+/// The remedy for all faults at once.
 const ELSEWHERE: &str = "hold the election in a store that survives failovers, as etcd: or postgres:, and guard what is kept here with \
                          the token";
 
-/// What a server has told; where it may not be asked, why.
+/// The answers of a server; where this user may not ask, the reason.
 struct Seen {
     /// Of `INFO`.
     fields: Result<HashMap<String, String>, String>,

@@ -1,10 +1,10 @@
-//! What can be learned of a server when it is opened, and what speaks against an election there.
+//! The inspection of a server when it is opened: its faults as a store of elections.
 
 use std::collections::HashMap;
 
 use crate::open::OpenError;
 
-/// What a server has told of itself.
+/// The answers of a server about itself.
 #[derive(Debug, Default)]
 pub(super) struct Inspection {
     /// The answer to `INFO`, if this user may ask.
@@ -14,7 +14,7 @@ pub(super) struct Inspection {
 }
 
 impl Inspection {
-    /// What whoever opens it should know: how it can lose what it has acknowledged.
+    /// Returns warnings for the operator: the ways in which it can lose what it has acknowledged.
     ///
     /// # Errors
     /// [`OpenError::Refused`] for a node of a cluster, [`OpenError::Unavailable`] for a replica.

@@ -1,7 +1,7 @@
 //! The [`Link`]: one connection for the requests of all elections of a process that were opened with one URL, and one for notices.
 //!
-//! It is made when somebody needs it, by a task of its own, so that whoever gives up waiting does not end the attempt, and
-//! of many who need it at once none waits longer than one attempt takes.
+//! It is made when a request needs it, by a task of its own, so that a caller that gives up waiting does not end the attempt, and
+//! of many callers that need it at once none waits longer than one attempt takes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,11 +28,10 @@ use crate::background::{self, Aborted};
 use crate::open::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
 
-/// How long connecting may take, the login and the questions at the beginning included: half a dozen round trips.
+/// The time for a connection, the login and the questions at the beginning included: half a dozen round trips.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a request may take, the connecting included. It is a fraction of a lease
-/// of usual length.
+/// The time limit of a request, the connecting included. It is a fraction of a lease of usual length.
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The most that is read for one answer, in bytes: above the longest record, and what a server tells of itself.
@@ -52,7 +51,7 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) elections: Elections,
     state: Mutex<State>,
-    /// What speaks against this server has been said.
+    /// True if the warnings about this server have been logged.
     has_warned: AtomicBool,
 }
 
@@ -81,7 +80,7 @@ pub(super) struct Live {
     pub(super) driver: Aborted<()>,
 }
 
-/// What sends requests over the link, also when nobody waits for it on the link's own thread.
+/// A handle for requests over the link, also while no caller waits for it on the link's own thread.
 #[derive(Clone)]
 pub(super) struct Handle(Arc<Inner>);
 
@@ -96,19 +95,19 @@ impl Link {
         Self { inner: Arc::new(inner), notices: Arc::default() }
     }
 
-    /// What will be heard of an election.
+    /// Returns a receiver of the changes of an election.
     pub(super) fn listen_for(&self, election: &str) -> watch::Receiver<Heard> {
         let (sender, receiver) = watch::channel(Heard::default());
         lock(&self.inner.elections).insert(election.to_owned(), sender);
         receiver
     }
 
-    /// Nobody wants to hear of it any more.
+    /// Removes the receiver of an election's changes.
     pub(super) fn forget(&self, election: &str) {
         lock(&self.inner.elections).remove(election);
     }
 
-    /// Where news is told to all who use this prefix.
+    /// The channel of notices for all elections with this prefix.
     pub(super) fn channel(&self) -> String {
         self.inner.settings.channel()
     }
@@ -162,7 +161,7 @@ impl Handle {
             }
         };
         let Ok(answer) = timeout_at(until, sending).await else {
-            // What is silent may be gone, which nobody would tell.
+            // A silent server may be gone without closing the connection.
             inner.give_up(&live);
             return Err(Failure::Unknown(inner.silence("answer")));
         };
@@ -179,7 +178,7 @@ impl Handle {
 }
 
 impl Inner {
-    /// The connection: the one that is there, or that which is being made, or a new one.
+    /// Returns the connection: the present one, or the one being made, or a new one.
     async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
         let mut outcome = {
             let mut state = lock(&self.state);
@@ -215,7 +214,7 @@ impl Inner {
         state.live = result.as_ref().ok().map(Arc::clone);
         state.next_at = Some(Instant::now() + RETRY_PAUSE);
         sender.send_replace(Some(result));
-        // Whoever waits for it has the outcome; this task is at its end.
+        // The waiting callers have the outcome; this task is at its end.
         state.attempt = None;
     }
 

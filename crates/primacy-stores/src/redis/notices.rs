@@ -1,9 +1,9 @@
 //! Notices of changes: a subscription on a connection of its own, which is read no faster than is of use.
 //!
-//! Users who may write to no key may still publish on the channel, as all may by default before Redis 7. What they
-//! send must neither stand before the answers to requests nor take this process' time: so the requests have another connection, a
-//! subscription that brings too much is given up for a while, and elections are told of what it brings in intervals. Whatever is
-//! missed is found by those who look.
+//! Users who may write to no key may still publish on the channel, as all may by default before Redis 7. Their messages must
+//! neither delay the answers to requests nor take this process' time: so the requests have another connection, a subscription
+//! that brings too much is given up for a while, and elections are notified of its messages in intervals. Missed changes are
+//! found by polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,14 +17,14 @@ use super::link::{CONNECT_PATIENCE, Inner, Live, REQUEST_PATIENCE, lock};
 use super::refusal;
 use crate::open::OpenError;
 
-/// Between two moments at which elections are told of notices.
+/// The interval at which elections are notified.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time between two looks whether the subscription still works. Between two such moments no more is read of it than
 /// of one answer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Before another subscription follows one that has ended.
+/// The pause before another subscription follows one that has ended.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// The notices of an election that were heard.
@@ -39,7 +39,7 @@ pub(super) struct Heard {
 /// The elections that are open over a connection, and what has been heard of each.
 pub(super) type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
 
-/// The versions that were named last, of elections that are open and have not been told yet.
+/// The versions that were named last, of elections that are open and have not been notified yet.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     named: Mutex<HashMap<String, u64>>,
@@ -50,7 +50,7 @@ pub(super) struct Inbox {
 pub(super) struct Subscription(Live);
 
 impl Inbox {
-    /// Takes in what was told on the channel: `VERSION ELECTION`.
+    /// Takes in a message of the channel: `VERSION ELECTION`.
     pub(super) fn take(&self, elections: &Elections, push: &PushInfo) {
         if push.kind == PushKind::Message
             && let [_, Value::BulkString(told)] = push.data.as_slice()
@@ -91,7 +91,7 @@ pub(super) async fn keep(inner: Arc<Inner>, first: Subscription) {
             }
         }
         sleep(PAUSE).await;
-        // An error was said to those who wanted something.
+        // The error is ignored: requests report their own.
         subscription = inner.subscribe().await.ok();
     }
 }

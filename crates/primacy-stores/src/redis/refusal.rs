@@ -1,4 +1,4 @@
-//! What the server's errors mean: was nothing written, or is it not known; and what to do about it.
+//! The meaning of the server's errors: nothing was written, or the outcome is not known; and the remedy.
 
 use redis::{ErrorKind, RedisError};
 
@@ -17,7 +17,7 @@ pub(super) enum Failure {
 /// An error of a server by its code.
 struct Known {
     code: &'static str,
-    /// What to do about it.
+    /// The remedy.
     hint: &'static str,
     /// Where it is met while a store is opened, trying again does not help.
     is_final: bool,
@@ -71,7 +71,7 @@ const KNOWN: [Known; 19] = [
 ];
 
 impl Failure {
-    /// What it means for a request that was sent.
+    /// Interprets the error of a request that was sent.
     pub(super) fn of(error: &RedisError) -> Self {
         match known(error) {
             Some(known) => Self::NotDone(told(error, known)),
@@ -80,7 +80,7 @@ impl Failure {
     }
 }
 
-/// What it means for an open.
+/// Interprets the error of an open.
 pub(super) fn of_opening(error: &RedisError) -> OpenError {
     let is_login = error.kind() == ErrorKind::AuthenticationFailed;
     match known(error) {

@@ -6,8 +6,8 @@
 //! | `PREFIX:fence:ELECTION` | a string: the highest token, in decimal digits |
 //! | `PREFIX:changed` | a channel: `VERSION ELECTION`, when there is a new holder, a release or a request to resign |
 //!
-//! Errors are returned and not raised, for a server of version 6 hides the code of one that is raised. Whatever is returned
-//! as an error has left the record as it was: the record is written last.
+//! Errors are returned and not raised, because a server of version 6 hides the code of one that is raised. A script that returns an error
+//! has left the record as it was: the record is written last.
 
 use std::sync::LazyLock;
 
@@ -40,8 +40,8 @@ if ARGV[5] ~= '' then redis.pcall('PUBLISH', ARGV[5], ARGV[2] .. ' ' .. ARGV[6])
 return 1
 ";
 
-/// Reads. Of what is too long it returns as much as tells that it is. `PERSIST` takes away the end of a key's time, which a record has not; so it changes nothing, and is refused by a
-/// replica all the same.
+/// Reads. Of a value that is too long it returns as much as shows that it is. `PERSIST` takes away the end of a key's time, which a record
+/// has not; so it changes nothing, and is refused by a replica all the same.
 const READ: &str = r"
 local kept = redis.pcall('PERSIST', KEYS[1])
 if type(kept) == 'table' then return kept end
@@ -52,7 +52,7 @@ end
 return found
 ";
 
-/// What the server calls a script by.
+/// The server's name of a script.
 static WRITE_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(WRITE).get_hash().to_owned());
 static READ_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(READ).get_hash().to_owned());
 
@@ -67,8 +67,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The election is what stands behind the last colon, and the prefix what stands before the one before it: so no two
-    /// elections have a key in common, whatever their prefixes.
+    /// The election is the part after the last colon, and the prefix the part before the one before it: so no two elections have a key in
+    /// common, whatever their prefixes.
     pub(super) fn new(prefix: &str, election: &str) -> Self {
         let election = election.replace('%', "%25").replace(':', "%3A");
         Self { record: format!("{prefix}:record:{election}"), fence: format!("{prefix}:fence:{election}") }
@@ -77,9 +77,9 @@ impl Keys {
 
 /// A request.
 pub(super) struct Request {
-    /// What is sent.
+    /// The command.
     pub(super) command: Cmd,
-    /// What is sent where the server does not know the script yet.
+    /// The command where the server does not know the script yet.
     pub(super) whole: Option<Cmd>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Write {
     pub(super) version: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) token: FencingToken,
-    /// The channel on which others are told at once.
+    /// The channel on which other processes are notified at once.
     pub(super) told: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn read(keys: &Keys) -> Request {
     })
 }
 
-/// Asks for the version alone, of whatever server; a hint only.
+/// Asks for the version alone, of any server; a hint only.
 pub(super) fn look(keys: &Keys) -> Request {
     let mut command = redis::cmd("HGET");
     command.arg(&keys.record).arg("version");
@@ -136,10 +136,10 @@ pub(super) fn is_written(reply: &Value) -> Result<bool, String> {
     }
 }
 
-/// What [`READ`] has found.
+/// Interprets the answer of [`READ`].
 ///
 /// # Errors
-/// [`ReadError::Malformed`] for what no write of this store leaves.
+/// [`ReadError::Malformed`] for a content that no write of this store leaves.
 pub(super) fn found(keys: &Keys, reply: Value) -> Result<Option<(u64, Vec<u8>)>, ReadError> {
     let strange = |_| ReadError::Unavailable {
         why: "the server's answer to a read is not of this store's script".to_owned(),

@@ -1,4 +1,5 @@
-//! What a URL says: `redis://USER:PASSWORD@HOST:PORT/PREFIX?db=N&ca=FILE&cert=FILE&key=FILE&tls=on`.
+//! The settings of a URL:
+//! `redis://USER:PASSWORD@HOST:PORT/PREFIX?db=N&ca=FILE&cert=FILE&key=FILE&tls=on`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,25 +10,25 @@ use crate::location::{Host, Location};
 use crate::open::OpenError;
 use crate::tls::Files;
 
-/// How a URL of this store is written.
+/// The form of a URL of this store.
 const FORM: &str = "redis://HOST/PREFIX, with USER:PASSWORD@ before the host, :PORT behind it, and ?db=N, ca=FILE, \
                     cert=FILE, key=FILE, tls=on";
 
-/// Where servers listen unless they are told otherwise.
+/// The default port of servers.
 const DEFAULT_PORT: u16 = 6379;
 
-/// What keys begin with where the URL does not say.
+/// The default prefix of keys.
 const DEFAULT_PREFIX: &str = "primacy";
 
 /// The longest prefix, in bytes: it is a part of every key.
 const PREFIX_LENGTH_MAX: usize = 200;
 
-/// Which server, and as whom.
+/// The server, the login and the prefix.
 #[derive(Clone)]
 pub(super) struct Settings {
     /// A name or an address, for TLS.
     pub(super) host: String,
-    /// What is connected to.
+    /// The address to connect to.
     pub(super) authority: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
@@ -37,12 +38,12 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Where news is told to all who use this prefix.
+    /// The channel of notices for all elections with this prefix.
     pub(super) fn channel(&self) -> String {
         format!("{}:changed", self.prefix)
     }
 
-    /// Takes apart what stands behind `redis:`.
+    /// Parses the part of a URL after `redis:`.
     ///
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for a file of TLS that cannot be used.

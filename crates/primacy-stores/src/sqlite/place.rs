@@ -14,7 +14,7 @@ use crate::open::OpenError;
 use crate::ownership::{Sharing, is_in_open_directory};
 use crate::passing;
 
-/// How the URL is written, for errors.
+/// The form of the URL, for errors.
 pub(super) const FORM: &str = "sqlite:PATH or sqlite:///PATH";
 
 /// The smallest page that SQLite has; a database is empty or has one at least.
@@ -29,7 +29,7 @@ pub(super) struct Place {
     beside: [OnceLock<FileId>; 2],
 }
 
-/// What tells one file from another: its device and its number there.
+/// The identity of a file: its device and its number there.
 type FileId = (u64, u64);
 
 fn file_id(metadata: &Metadata) -> FileId {
@@ -78,15 +78,15 @@ pub(super) fn resolve(path: &Path, create: bool) -> Result<PathBuf, OpenError> {
     Ok(resolved)
 }
 
-/// What SQLite keeps beside a database, under its name and one of these: the first two as long as any process has it open.
+/// The suffixes of the files that SQLite keeps beside a database: the first two as long as any process has it open.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// Makes an empty database that others cannot open, if there is none and `create` says so; then refuses one that somebody else
-/// could change or keep locked.
+/// Makes an empty database that others cannot open, if there is none and `create` is set; then refuses one that other users could
+/// change or keep locked.
 pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     if is_in_open_directory(path) {
-        // In one with the sticky bit, too: a journal that somebody puts there is played into the database.
+        // In one with the sticky bit, too: a journal that another user puts there is played into the database.
         return Err(refused(format!(
             "everybody may make files in the directory of {}, and SQLite would take some of these for its own; name a database in a \
              directory that only you may write to",
@@ -163,7 +163,7 @@ fn beside_of(path: &Path, beside: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Looks at a file, and returns which it is: the one that was `seen` there before, if one was.
+/// Looks at a file, and returns its identity: the same as `seen`, if the file was seen before.
 fn check_file(path: &Path, seen: Option<FileId>) -> Result<Option<FileId>, String> {
     let shown = path.display();
     match path.metadata().map(|metadata| file_id(&metadata)) {
@@ -218,8 +218,8 @@ impl Place {
         Ok(())
     }
 
-    /// Touches the file, so that whoever watches its directory looks at once. The write itself is no signal: it
-    /// is seen before the commit that makes it count.
+    /// Touches the file, so that watchers of its directory look at once. The write itself is no signal: it is seen before the commit
+    /// that makes it count.
     pub(super) fn ring(&self) {
         let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
         let times = rustix::fs::Timestamps { last_access: now, last_modification: now };

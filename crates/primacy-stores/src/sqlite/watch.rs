@@ -1,21 +1,21 @@
-//! Noticing that somebody has written, without asking all the time.
+//! Noticing writes of other processes without constant polling.
 //!
 //! The database's directory is watched with inotify. There are two signals:
 //!
-//! - **The bell.** Whoever writes a record through this store touches the database file after the commit. Then
-//!   one look is enough, and it comes at once.
+//! - **The bell.** A process that writes a record through this store touches the database file after the commit.
+//!   Then one look is enough, and it comes at once.
 //! - **A write.** Programs that write with SQL of their own, or that die between the commit and the bell, leave
-//!   only this. It comes *before* the commit counts, which happens in shared memory without any signal, so
-//!   looking once would be too early. We look again and again for a while, ever more slowly.
+//!   only this. It comes *before* the commit counts, which happens in shared memory without any signal, so looking
+//!   once would be too early. We look again and again for a while, ever more slowly.
 //!
-//! Where inotify is not to be had, we look every 50 ms.
+//! Where inotify is not available, the version is polled every 50 ms.
 
 use std::sync::Arc;
 
 use super::place::Place;
 use crate::watch::Watcher;
 
-/// Starts the thread; `look` says whether anybody still cares. `None` if no thread could be started.
+/// Starts the thread; `look` returns whether a handle is left that needs it. `None` if no thread could be started.
 pub(super) fn watch(place: Arc<Place>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
     if let Ok((watch, stop)) = notify::Watch::new(place.path()) {
@@ -38,7 +38,8 @@ mod notify {
 
     use crate::watch::notify::{Directories, Heard, StopEvent};
 
-    /// How long after a write we look for its commit: longer than a busy disk takes to flush, which can be seconds.
+    /// The time after a write for which we look for its commit: longer than a busy disk takes to flush, which can
+    /// be seconds.
     const HASTE_DURATION: Duration = Duration::from_secs(15);
     const HASTE_WAIT_MIN: Duration = Duration::from_millis(1);
     const HASTE_WAIT_MAX: Duration = Duration::from_millis(200);
@@ -51,7 +52,7 @@ mod notify {
         logs: [OsString; 2],
     }
 
-    /// What has happened in the directory.
+    /// The strongest event in the directory.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Signal {
         Nothing,
@@ -118,7 +119,7 @@ mod notify {
             self.directory.drain(|name, flags| {
                 let is_database = name == self.database.as_bytes();
                 let signal = if flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::IGNORED) {
-                    // Events were lost, or the directory was; whoever reads will learn what is the case.
+                    // Events were lost, or the directory was; the next read shows which.
                     Signal::Bell
                 } else if is_database && !flags.contains(ReadFlags::MODIFY) {
                     Signal::Bell

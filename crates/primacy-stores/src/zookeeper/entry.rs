@@ -1,14 +1,14 @@
-//! What an entry holds: who stands; and what the election's own znode holds: whom somebody has asked to resign.
+//! The data of an entry, which names the candidate; and the data of the election's own znode, which has a request to resign.
 //!
 //! ```json
 //! {"primacy":1,"holder":{"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000"}}
 //! {"primacy":1,"resign_request":{"token":4294967301,"by":"operator"}}
 //! ```
 //!
-//! The fields mean what they mean in a [record](crate::record). What is not such an object is a stranger's.
+//! The fields mean what they mean in a [record](crate::record). All other data is another program's.
 //!
-//! An entry is never written again. Curator's `LeaderLatch` has the servers tell it once of the entry before its own; were that
-//! a change and not the end, it would ask no more, and never learn that its turn has come.
+//! An entry is never written again. Curator's `LeaderLatch` has the servers notify it once of the entry before its own; if that
+//! were a change and not the end, it would ask no more, and never learn that its turn has come.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 /// The version of the format.
 const FORMAT: u64 = 1;
 
-/// The longest data that is looked at, in bytes. What is longer is a stranger's.
+/// The longest data that is parsed, in bytes. Longer data is another program's.
 const LENGTH_MAX: usize = 64 * 1024;
 
 /// The data of an entry that a node of ours has made.
@@ -30,7 +30,7 @@ pub(crate) struct Data {
 /// The data of the election's znode.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
-    /// The token of the leadership that somebody has asked to end, which may be over.
+    /// The token of the leadership that was requested to end, which may be over.
     pub(crate) token: Option<FencingToken>,
     fields: Map<String, Value>,
 }
@@ -83,7 +83,7 @@ impl Request {
         Value::Object(self.fields.clone()).to_string().into_bytes()
     }
 
-    /// `None` for what is somebody else's, and must not be written over. A znode is made without data.
+    /// `None` for another program's data, which must not be overwritten. A znode is made without data.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(Self { token: None, fields: Map::new() });
@@ -98,12 +98,12 @@ impl Request {
 fn fields(bytes: &[u8]) -> Option<Map<String, Value>> {
     let bytes = Some(bytes).filter(|bytes| bytes.len() <= LENGTH_MAX)?;
     let fields: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
-    // A later format stays compatible in what is read here, or it is taken for a stranger's, which is safe.
+    // A later format stays compatible in the fields that are read here, or it is taken for another program's, which is safe.
     let is_ours = fields.get("primacy").and_then(Value::as_u64) == Some(FORMAT);
     is_ours.then_some(fields)
 }
 
-/// Who stands with an entry of this name and data; `session` owns it.
+/// The candidate with an entry of this name and data; `session` owns it.
 pub(crate) fn holder(name: &str, bytes: &[u8], session: i64) -> Holder {
     match Data::decode(bytes) {
         Some(data) => data.holder,
@@ -111,7 +111,8 @@ pub(crate) fn holder(name: &str, bytes: &[u8], session: i64) -> Holder {
     }
 }
 
-/// A stranger is called what it has written into its entry, as far as a name of ours may hold that, or else as its entry is.
+/// Names a candidate that is another program by the data of its entry, as far as a name of ours may hold that, or else by the
+/// name of its entry.
 fn stranger(name: &str, bytes: &[u8], session: i64) -> Holder {
     let text = std::str::from_utf8(bytes).unwrap_or_default().trim();
     let node = [text, name].into_iter().find_map(named_after);

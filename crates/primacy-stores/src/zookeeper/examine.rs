@@ -1,4 +1,4 @@
-//! What an ensemble tells of itself: the znode of its configuration, which servers of 3.5 and later have.
+//! Checks of an ensemble, by the znode of its configuration, which servers of 3.5 and later have.
 
 use zookeeper_client::{Acl, Error};
 
@@ -77,7 +77,7 @@ fn judge(told: Result<String, Error>, named: usize) -> Vec<Check> {
     checks
 }
 
-/// How many servers vote, and how many only follow: `server.1=HOST:2888:3888:participant;0.0.0.0:2181`.
+/// Counts the voting servers, and the observers: `server.1=HOST:2888:3888:participant;0.0.0.0:2181`.
 fn count(text: &str) -> (usize, usize) {
     let servers: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("server.")).collect();
     let observers = servers.iter().filter(|line| line.contains(":observer")).count();
@@ -88,7 +88,7 @@ fn survives(voters: usize, observers: usize) -> Check {
     let found = format!("servers that vote: {voters}; observers: {observers}");
     let fix = "run three servers or five, each on a machine of its own, with all of them as server.N in each one's zoo.cfg";
     match voters {
-        // A server that stands alone has no list of servers. Nor has one whose list is in a file that it does not tell.
+        // A standalone server has no list of servers. Nor has a server whose list is in a file that it does not show.
         0 => {
             let found = "it names no servers of an ensemble, as one that stands alone does";
             Check::not(Verdict::Fail, SURVIVES, found, ALONE, fix)

@@ -1,11 +1,11 @@
-//! How entries are named, so that strangers take them for their own: Curator's `LeaderLatch` or kazoo's `Election`.
+//! The names of entries, in the layout of Curator's `LeaderLatch` or kazoo's `Election`, so that these take them for their own.
 //!
 //! Both take the entry with the lowest sequence number, which ZooKeeper appends to the name, for the leader's, and both find
 //! their own after a lost reply by a GUID in the name.
 
 use std::fmt;
 
-/// Whose names the entries of an election have. All who stand in it must agree.
+/// The layout of the entries of an election. All candidates must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// `_c_<uuid>-latch-<sequence>`
@@ -14,11 +14,11 @@ pub(crate) enum Layout {
     Kazoo,
 }
 
-/// 128 random bits: what makes the name of an entry known to whoever made it.
+/// 128 random bits, by which a candidate recognises the name of its own entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guid(pub(crate) u128);
 
-/// A child of the election's znode that stands in the queue.
+/// A child of the election's znode that is in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// The counter of the znode when the entry was made. It has 32 bits and a sign, and goes over its end.
@@ -39,15 +39,15 @@ impl Layout {
         }
     }
 
-    /// The first of these children that stands in the queue by another layout, whose owner does not see entries of this one: with any
-    /// names to which ZooKeeper has appended a number, those of its own recipe among them (`node-0000000007`), and those of locks for
-    /// readers, who have what they lock together with a leader that does not see them.
+    /// Returns the first of these children that is in the queue by another layout, whose owner does not see entries of this one: with
+    /// any names to which ZooKeeper has appended a number, those of its own recipe among them (`node-0000000007`), and those of locks
+    /// for readers, which share the lock with a leader that does not see them.
     pub(crate) fn stranger(self, children: &[String]) -> Option<&str> {
         let is_strange = |name: &&String| sequence(name).is_some() && self.parse(name).is_none();
         children.iter().find(is_strange).map(String::as_str)
     }
 
-    /// What is to be done about an entry of another layout.
+    /// Returns the remedy for an entry of another layout.
     pub(crate) fn advice(self, stranger: &str) -> String {
         let of = [Self::Curator, Self::Kazoo].into_iter().find(|layout| layout.parse(stranger).is_some());
         let of = of.map_or("another layout".to_owned(), |layout| format!("the layout `{layout}`"));
@@ -57,7 +57,7 @@ impl Layout {
         )
     }
 
-    /// What stands before the sequence number in the name of an entry.
+    /// The text before the sequence number in the name of an entry.
     const fn mark(self) -> &'static str {
         match self {
             Self::Curator => "latch-",
@@ -77,7 +77,7 @@ impl Layout {
         }
     }
 
-    /// Whether this child stands in the queue, and with which number. Others may have put anything there.
+    /// Returns the child with its number, if it is in the queue. Other programs may have put anything there.
     pub(crate) fn parse(self, name: &str) -> Option<Named> {
         let (_, number) = name.rsplit_once(self.mark())?;
         Some(Named { sequence: number_of(number)?, name: name.to_owned() })
@@ -92,7 +92,7 @@ fn number_of(number: &str) -> Option<i32> {
     number.parse().ok().filter(|_| is_number)
 }
 
-/// The number at the end of a name of whatever layout.
+/// The number at the end of a name of any layout.
 fn sequence(name: &str) -> Option<i32> {
     name.get(name.len().checked_sub(10)?..).and_then(number_of)
 }

@@ -1,20 +1,19 @@
-//! What the elections of one process share: its sessions with the servers.
+//! The link: the sessions of one process with the servers, which its elections share.
 //!
-//! **What a keep-alive proves.** A server answers most requests by itself, and may have lost the leader of the servers
-//! without knowing; so an answer proves nothing about the session unless the servers have agreed on something. A keep-alive is
-//! therefore a write, though of nothing (a transaction that checks one znode): it is answered when the servers' leader
-//! still had the session and a majority has written it down. And the server that this process is connected to tells the
-//! leader of the sessions that it has heard from only when the leader asks, twice a tick: one that answers and dies at once
-//! takes that with it. But what it hears, and what it tells, goes the same way in order: with the write, the leader knows
-//! of what was heard a while before it ([`TOLD_WITHIN`]). From the newest such moment on, the servers wait for the
+//! **The meaning of a keep-alive.** A server answers most requests by itself, and may have lost the leader of the servers without knowing;
+//! so an answer proves nothing about the session unless the servers have agreed on something. A keep-alive is therefore a write, though of
+//! nothing (a transaction that checks one znode): it is answered when the servers' leader still had the session and a majority has written
+//! it down. And the server that this process is connected to reports the sessions that it has heard from only when the leader asks, twice a
+//! tick: if it answers and dies at once, that report is lost. But its reports and its requests go the same way in order: with the write,
+//! the leader knows of all that was heard a while before it ([`TOLD_WITHIN`]). From the newest such moment on, the servers wait for the
 //! whole timeout; and so that there is always a recent one, the servers hear from this process all the time.
 //!
-//! **What was granted.** A server that a client comes back to may cut the session's timeout: another one, or the same with lower
-//! limits than before. The client library keeps it alive for the shorter time then, and does not tell. So after each reconnection
+//! **The granted timeout.** A server that a client comes back to may cut the session's timeout: another one, or the same with lower limits
+//! than before. The client library keeps the session alive for the shorter time then, and does not report it. So after each reconnection
 //! every server is asked for a short-lived session of the same timeout, and the shortest that any grants is what counts from then on.
 //!
-//! The client library keeps a session alive by itself. Nobody else would learn that an election has stopped doing so, so a
-//! session that nobody has kept alive for its whole timeout is ended here.
+//! The client library keeps a session alive by itself, even if no election wants it any more. So a session without a keep-alive from an
+//! election for its whole timeout is ended here.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -36,24 +35,23 @@ use crate::clock;
 use crate::sessions::{Begun, SessionError};
 use crate::shared::Shared;
 
-/// How long it may take to reach a server and to begin a session.
+/// The time to reach a server and to begin a session.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long one request may take, and how long it waits for a connection that is lost to be there again.
+/// The time limit of one request, which includes the wait for a lost connection to be there again.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The timeout that is asked for where nothing depends on the session: as a rule less than servers grant, which
-/// tells how little they do.
+/// The timeout that is requested where nothing depends on the session: as a rule less than servers grant, which shows their lowest one.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pause between two such sessions: servers that end each at once are not asked for one as fast as they answer.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a server may take to say what it grants, after a reconnection; the one that this process has come back to serves.
+/// The time for a server to answer with its grant, after a reconnection; the one that this process has come back to serves.
 const GRANT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the servers' leader may not know that this process was heard, of the shortest timeout that was granted. It asks
-/// twice a tick, and grants no less than two ticks unless it is told to; so a quarter, and something for the way.
+/// The longest time for which the servers' leader may not know that this process was heard, as a part of the shortest timeout that was
+/// granted. It asks twice a tick, and grants no less than two ticks unless it is configured to; so a quarter, and something for the way.
 const TOLD_WITHIN: f64 = 0.3;
 
 /// The servers hear from this process so many times within that time, but no more often than so many times in a session.
@@ -68,7 +66,7 @@ pub(crate) struct Link {
     servers: String,
     login: Option<String>,
     sessions: Arc<Mutex<Vec<Arc<Held>>>>,
-    /// For those who only look, while no session has begun.
+    /// The session for requests of elections that have no session, while none has begun.
     looking: Mutex<Option<Arc<Held>>>,
     /// When the next one of those may begin.
     look_from: Mutex<Option<tokio::time::Instant>>,
@@ -86,7 +84,7 @@ pub(crate) struct Held {
     asked: Duration,
     /// In nanoseconds; it may become less.
     granted: AtomicU64,
-    /// How often the connection was lost or made again; and how often it had been when it was last seen what is granted.
+    /// The number of times that the connection was lost or made again; and that number when the granted timeout was last checked.
     reconnections: Arc<AtomicU64>,
     seen_reconnections: AtomicU64,
     /// Within which time the servers' leader knows of what the server has heard.
@@ -95,7 +93,7 @@ pub(crate) struct Held {
     life: Mutex<Life>,
     /// The last write that was made for a keep-alive: when it was sent, and how it ended.
     agreed: tokio::sync::Mutex<Option<(Instant, Result<(), SessionError>)>>,
-    /// The connection was lost since it was last seen whose session it is.
+    /// The connection was lost since the session's identity was last checked.
     suspect: Arc<AtomicBool>,
     verifying: tokio::sync::Mutex<()>,
     /// It is another session that goes on under the hands of the client.
@@ -106,7 +104,7 @@ pub(crate) struct Held {
 
 /// When the servers have heard of a session.
 struct Life {
-    /// When somebody wanted it to be kept alive.
+    /// The time of the last keep-alive by an election.
     wanted_at: Instant,
     /// The leader of the servers knows of this, or of something later.
     known_at: Instant,
@@ -127,7 +125,7 @@ impl Link {
         }
     }
 
-    /// Who may do what with what this process makes: whoever shows the same password, or everyone where there is none.
+    /// The rights on all that this process makes: for clients with the same password, or for everyone where there is none.
     pub(crate) fn rights(&self) -> Acls<'static> {
         if self.has_login() { Acls::creator_all() } else { Acls::anyone_all() }
     }
@@ -189,7 +187,7 @@ impl Link {
         for server in self.servers.split(',') {
             let connector = Client::connector().with_session_timeout(held.asked);
             attempts::failed(&format_args!("asking {server} what it grants"));
-            // One that does not serve has granted nothing.
+            // A server that does not serve has granted nothing.
             if let Ok(Ok(client)) = timeout(GRANT_PATIENCE, connector.connect(server)).await {
                 held.granted.fetch_min(nanos(client.session_timeout()), Ordering::SeqCst);
             }
@@ -222,7 +220,7 @@ impl Link {
         timeout(REQUEST_PATIENCE, closed).await.map_err(|_| SessionError::NoAnswer { why: late.to_owned() })
     }
 
-    /// `user` is gone: the sessions that it has begun and not ended. Those that no other election uses are shared no more.
+    /// Removes `user`; returns the sessions that it has begun and not ended. Those that no other election uses are shared no more.
     pub(crate) fn forget(&self, user: &str) -> Vec<Arc<Held>> {
         let mut used = Vec::new();
         lock(&self.sessions).retain(|held| {
@@ -244,7 +242,7 @@ impl Link {
         held.ended().map_or(Ok(held), |why| Err(SessionError::Ended { why }))
     }
 
-    /// A session to look with: one that has begun, or else one of its own.
+    /// Returns a session for reads: one that has begun, or else one of its own.
     pub(crate) async fn look(&self) -> Result<Arc<Held>, Error> {
         let lives = |held: &&Arc<Held>| held.ended().is_none();
         let begun = || lock(&self.sessions).iter().find(lives).cloned();
@@ -310,7 +308,7 @@ impl Link {
 }
 
 impl Held {
-    /// How long the servers wait, at the least.
+    /// The least time that the servers wait.
     pub(crate) fn granted(&self) -> Duration {
         Duration::from_nanos(self.granted.load(Ordering::SeqCst))
     }
@@ -376,8 +374,8 @@ impl Held {
         result.map(|()| sent_at)
     }
 
-    /// Whether this is still the session that has begun. Some servers that are not ZooKeeper go on with a new one where the
-    /// old one has expired, and only what the session makes shows whose it is.
+    /// Checks that this is still the session that has begun. Some servers that are not ZooKeeper go on with a new one where the old one has
+    /// expired, and only the owner of what the session makes shows which it is.
     pub(crate) async fn verify(&self, directory: &str, rights: Acls<'_>) -> Result<(), SessionError> {
         let _verifying = self.verifying.lock().await;
         if !self.suspect.swap(false, Ordering::SeqCst) {
@@ -412,7 +410,7 @@ impl Held {
 impl Life {
     /// The newest of what was heard that the servers' leader knew of when it took part in what was sent then.
     fn known_at(&mut self, sent_at: Instant, told_within: Duration) -> Instant {
-        // A server may have heard as late as it answered; what is counted from is when it was told.
+        // A server may have heard as late as it answered; but the session counts from when the request was sent.
         while let Some((told_at, answered_at)) = self.heard_at.front().copied()
             && answered_at.after(told_within.into()) <= sent_at
         {
@@ -423,7 +421,7 @@ impl Life {
     }
 }
 
-/// Has the servers hear of the session again and again, until nobody has wanted that for its whole timeout.
+/// Has the servers hear of the session again and again, until no election has kept it alive for its whole timeout.
 async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
     loop {
         let Some((told_within, granted)) = held.upgrade().map(|held| (held.told_within, held.granted()))
@@ -453,7 +451,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the caller may believe after an error that no case of its own explains.
+/// Interprets an error that no case of its own explains.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the library may have more of them, and is safe to be asked again"
@@ -511,7 +509,7 @@ mod tests {
         assert_eq!(life.known_at(at(1099), told_within), began_at);
         assert_eq!(life.known_at(at(1200), told_within), at(1100));
         assert_eq!(life.known_at(at(1300), told_within), at(1100));
-        // An older request whose answer is late takes nothing back.
+        // An older request with a late answer takes nothing back.
         life.heard_at.push_back((at(900), at(900)));
         assert_eq!(life.known_at(at(2000), told_within), at(1250));
     }

@@ -4,10 +4,10 @@ use super::layout::Layout;
 use crate::location::Location;
 use crate::open::OpenError;
 
-/// How the URL is written.
+/// The form of the URL.
 pub(crate) const FORM: &str = "zookeeper://HOST/PATH";
 
-/// Where ZooKeeper listens if nothing else is said.
+/// The default port of ZooKeeper.
 const DEFAULT_PORT: u16 = 2181;
 
 /// Where an election is held.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
     pub(crate) owner: Option<String>,
     /// The znode whose children are the election's entries.
     pub(crate) directory: String,
-    /// How entries are named.
+    /// The layout of the entries' names.
     pub(crate) layout: Layout,
 }
 

@@ -18,7 +18,7 @@ use crate::background::{self, Aborted};
 use crate::sessions::SessionError;
 use crate::shared::Share;
 
-/// How often a queue that changes while it is looked at is looked at again, before the caller has to.
+/// The number of looks at a queue that changes meanwhile, before the caller has to look again.
 const LOOKS_MAX: usize = 20;
 
 /// The pause before what a dropped handle has left is tried again to be taken out.
@@ -33,7 +33,7 @@ pub(crate) struct Queue {
     /// An identity that may have rights on the znode, beside the login of this process.
     owner: Option<String>,
     state: Mutex<State>,
-    /// What was said last may no longer be so.
+    /// True if the last answer may be out of date.
     stale: watch::Sender<bool>,
 }
 
@@ -48,15 +48,15 @@ struct State {
 struct Own {
     session: SessionId,
     guid: Guid,
-    /// It was asked for; so it may be there, or may yet be.
+    /// It was requested; so it may be there, or may yet be.
     is_tried: bool,
-    /// Its name and its token, once the servers have told them.
+    /// Its name and its token, once they are known.
     made: Option<(String, FencingToken)>,
-    /// It was told to be the first.
+    /// The last answer was that it is the first.
     is_first: bool,
 }
 
-/// What the servers were asked to tell a change of.
+/// The znode that the servers were asked to notify a change of.
 #[derive(Debug)]
 struct Watched {
     path: String,
@@ -97,7 +97,7 @@ impl Queue {
             let children = self.children(&held).await.map_err(|error| told(&error))?.unwrap_or_default();
             let queue = self.in_order(&held, &children).await.map_err(|error| told(&error))?;
             let Some(position) = queue.iter().position(|entry| entry.name == name) else {
-                // Somebody has removed it.
+                // An operator has removed it.
                 state.own = None;
                 continue;
             };
@@ -166,7 +166,7 @@ impl Queue {
     }
 
     /// Refuses a znode in which others may change entries, where this process has a login, and removes its entry then. The entry shows the
-    /// identities of this process; and while it is there, nobody can put another znode in the place of this one.
+    /// identities of this process; and while it is there, no user can put another znode in the place of this one.
     async fn check_rights(&self, held: &Held, name: &str) -> Result<(), SessionError> {
         if !self.link.has_login() {
             return Ok(());
@@ -191,7 +191,7 @@ impl Queue {
         token: FencingToken,
         stranger: Option<&str>,
     ) -> Result<Option<Place>, SessionError> {
-        // It may have come later than this entry: then whoever leads by it ends in order, and does not come back before it is gone.
+        // It may have come later than this entry: then the leader with this entry ends in order, and does not come back before it is gone.
         let ends = stranger.is_some();
         if let Some(stranger) = stranger {
             let why = self.layout.advice(stranger);
@@ -232,7 +232,7 @@ impl Queue {
         Ok(Some(Place::First { token, asked_to_resign: ends || asked == Some(token) }))
     }
 
-    /// Where others stand before the own entry; `None` if the queue has changed meanwhile.
+    /// Answers where other entries are before the own one; `None` if the queue has changed meanwhile.
     async fn behind(
         &self,
         state: &mut State,
@@ -262,15 +262,15 @@ impl Queue {
             present(held.ask(async { held.client.delete(&path, None).await }).await)?;
         }
         *state = State::default();
-        // Whoever waits for a change has to look anew, which has the servers tell of other things.
+        // Waiters for a change have to look anew, which has the servers watch other znodes.
         self.stale.send_replace(true);
         Ok(())
     }
 
     /// Takes the entry out of the queue, and ends the session unless other elections use it.
     pub(crate) async fn end(&self, session: &SessionId) -> Result<(), SessionError> {
-        // Where the session goes on with others, the entry must not. And where it does not: the end of a session is told by
-        // the client library, which may have given up waiting for the servers; a deletion is told by them.
+        // Where the session goes on with other elections, the entry must not. And where it does not: the end of a session is reported by
+        // the client library, which may have given up waiting for the servers; a deletion is reported by the servers.
         match self.leave(session).await {
             Ok(()) | Err(SessionError::Ended { .. }) => self.link.end(session, &self.directory).await,
             Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => Err(error),
@@ -283,7 +283,7 @@ impl Queue {
         let Some(longest) = used.iter().map(|held| held.granted()).max() else { return };
         sleep(longest).await;
         let own = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
-        // Where nobody else uses it, this was the last that kept the client library from closing it.
+        // Where no other election uses it, this was the last reference that kept the client library from closing it.
         drop(used);
         let Some(session) = own else { return };
         while let Err(SessionError::NoAnswer { .. } | SessionError::Refused { .. }) =
@@ -306,18 +306,18 @@ impl Queue {
         Err(restless())
     }
 
-    /// Who is first, or that nobody is; `None` if the queue has changed meanwhile.
+    /// Returns the first entry, or that there is none; `None` if the queue has changed meanwhile.
     async fn look_at_first(&self, state: &mut State, held: &Held) -> Result<Option<Option<Entry>>, Error> {
         let Some(queue) = self.list(held).await? else {
             let is_missing = self.watch_for_beginning(state, held).await?;
             return Ok(is_missing.then_some(None));
         };
-        // An entry of a session that is lost tells this handle nothing any more, wherever it still stands.
+        // An entry of a session that is lost says nothing about this handle any more, wherever it still is.
         let own = state.own.as_ref().filter(|own| self.link.held(&own.session).is_ok());
         let prefix = own.map(|own| self.layout.prefix(own.guid));
         let stands_at =
             prefix.and_then(|prefix| queue.iter().position(|entry| entry.name.starts_with(&prefix)));
-        // Whoever stands behind others has to do with the one before it.
+        // A candidate behind others depends on the entry before its own.
         let watched = queue.get(stands_at.unwrap_or(0).saturating_sub(1));
         if let (Some(first), Some(watched)) = (queue.first(), watched) {
             let is_there = self.watch_stat(state, held, self.path(&watched.name)).await?;
@@ -403,8 +403,8 @@ impl Queue {
         format!("{}/{name}", self.directory)
     }
 
-    /// Has the server learn all that was agreed on before; a server may be behind. ZooKeeper's own `sync` is no
-    /// agreement of the servers: one that leads without knowing that others have chosen another leader answers it.
+    /// Has the server learn all that was agreed on before; a server may be behind. ZooKeeper's own `sync` is no agreement of the servers:
+    /// a leader that does not know that the others have chosen another leader answers it.
     async fn catch_up(&self, held: &Held) -> Result<(), SessionError> {
         held.agree(&self.directory).await.map(|_| ())
     }
@@ -422,7 +422,7 @@ impl Queue {
         }
     }
 
-    /// Those of these children that stand in the queue, in its order.
+    /// Returns the entries among these children, in the order of the queue.
     async fn in_order(&self, held: &Held, children: &[String]) -> Result<Vec<Named>, Error> {
         let mut queue: Vec<Named> = children.iter().filter_map(|name| self.layout.parse(name)).collect();
         if layout::sort(&mut queue) {
@@ -439,7 +439,7 @@ impl Queue {
         Ok(dated.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// The entry with this GUID, also one that was asked for over a connection that was lost meanwhile.
+    /// Returns the entry with this GUID, also one that was requested over a connection that was lost meanwhile.
     async fn find(&self, held: &Held, guid: Guid) -> Result<Option<(String, Stat)>, SessionError> {
         self.catch_up(held).await?;
         let find = async {
@@ -455,7 +455,7 @@ impl Queue {
         find.await.map_err(|error: Error| told(&error))
     }
 
-    /// Who stands there; `None` if nobody does any more.
+    /// Returns the candidate of this entry; `None` if the entry is gone.
     async fn entry(&self, held: &Held, named: &Named) -> Result<Option<Entry>, Error> {
         let path = self.path(&named.name);
         let read = unless_missing(held.ask(async { held.client.get_data(&path).await }).await)?;
@@ -535,7 +535,7 @@ fn restless() -> SessionError {
     SessionError::NoAnswer { why: "the queue changes all the time".to_owned() }
 }
 
-/// What the servers count, since which transaction an entry is there. It grows for as long as their data lasts.
+/// The number of the transaction that made an entry. It grows for as long as the servers' data lasts.
 fn token_of(stat: &Stat) -> FencingToken {
     FencingToken(stat.czxid.cast_unsigned())
 }
@@ -552,5 +552,5 @@ fn present<T>(result: Result<T, Error>) -> Result<Option<T>, SessionError> {
     unless_missing(result).map_err(|error| told(&error))
 }
 
-/// What several tasks hold at once.
+/// A queue that several tasks share.
 pub(crate) type SharedQueue = Arc<Queue>;

@@ -1,5 +1,5 @@
-//! The rights on an election's znode. A znode is the election's whoever made it, and by default everybody may make one; so a node with
-//! a login looks whether others than its own identities may change what is in it.
+//! The rights on an election's znode. Any user's znode can become the election's, and by default every user may make one; so a node
+//! with a login checks whether other identities than its own may change its content.
 
 use zookeeper_client::{Acl, Permission};
 

@@ -1,5 +1,5 @@
-//! Whatever an entry holds: ours is read as it was written, and everything else is a stranger. And whatever the election's znode
-//! holds: a request to resign is written where nothing or one of ours is, and is read then.
+//! Data of an entry: ours is read as it was written, and all other data is another program's. Data of the election's znode: a
+//! request to resign is written where there is none or one of ours, and is read then.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn zookeeper_entry() {
             None => assert_eq!(shown.identity.incarnation, Incarnation { count: 0, nonce: u64::MAX }),
             Some(data) => {
                 assert_eq!(data.holder, shown);
-                // What is too long is a stranger's, and was nearly so before.
+                // Data that is too long is another program's, and was nearly so before.
                 if let Some(again) = Data::decode(&data.encode()) {
                     assert_eq!(again.holder, shown);
                 }
