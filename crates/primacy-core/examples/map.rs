@@ -1,4 +1,4 @@
-//! How fast the replicated map is on one core, and what an entry costs in memory.
+//! The speed of the replicated map on one core, and the memory of an entry.
 //!
 //! `cargo run --release -p primacy-core --example map [KEYS [VALUE_BYTES]]`
 
@@ -88,7 +88,7 @@ impl Bench {
         self.sequence += 1;
         let incarnation = Incarnation { count: 1, nonce: 1 };
         let client = Identity { node: NodeId::new("n1").expect("a name"), incarnation };
-        // As on a replica, which gets bytes.
+        // Encoded and decoded, as on a replica, which gets bytes.
         let request = Request { client, sequence: self.sequence, done_below: self.sequence, command };
         let request = Request::decode(&request.encode()).expect("it was encoded");
         assert!(matches!(self.state.apply(&request), Applied::First(_)));
@@ -116,7 +116,7 @@ fn measure(what: &str, times: u64, work: impl FnOnce()) {
     println!("{what}: {nanos} ns each, {} a second", 1_000_000_000 / nanos.max(1));
 }
 
-/// How much memory the process has, in bytes.
+/// The resident memory of the process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("only where there is /proc");
     let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -8,24 +8,24 @@ mod phi_accrual;
 pub use self::phi_accrual::PhiAccrual;
 use crate::time::{Duration, Instant};
 
-/// How silence is judged.
+/// A way of judging silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Detection {
-    /// By a number of heartbeats in a row that did not come.
+    /// By the number of consecutive heartbeats that did not come.
     Missed {
-        /// How many.
+        /// The number.
         count: u32,
     },
-    /// By a time that is stated, whatever the heartbeats' interval: Hazelcast's default.
+    /// By a fixed timeout, whatever the heartbeats' interval: Hazelcast's default.
     Deadline {
-        /// How long.
+        /// The timeout.
         timeout: Duration,
     },
     /// By how unlikely the silence is after the intervals that were seen before: Akka's.
     PhiAccrual {
-        /// The likelihood, in tenths: with 80, one such silence in 10⁸ is expected of a node that lives.
+        /// The threshold of phi, in tenths: with 80, one such silence in 10⁸ is expected of a node that is alive.
         threshold_tenths: u32,
-        /// How much longer than an interval a pause of the node may be.
+        /// The length by which a pause of the node may exceed an interval.
         acceptable_pause: Duration,
         /// The least spread that is assumed of intervals.
         deviation_min: Duration,
@@ -35,7 +35,7 @@ pub enum Detection {
 /// A detector of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Detector {
-    /// See [`Detection::Missed`], and [`Detection::Deadline`], which differ in what is configured only.
+    /// See [`Detection::Missed`], and [`Detection::Deadline`], which differ only in their configuration.
     Timeout(MissedHeartbeats),
     /// See [`Detection::PhiAccrual`].
     PhiAccrual(PhiAccrual),
@@ -55,7 +55,7 @@ impl Detection {
         }
     }
 
-    /// How long a node that was heard once, and is expected every `interval`, may be silent.
+    /// The longest silence of a node that was heard once, and is expected every `interval`.
     #[must_use]
     pub fn patience(self, interval: Duration) -> Duration {
         self.begin(interval, Instant::default()).deadline().since(Instant::default())
@@ -63,7 +63,7 @@ impl Detection {
 }
 
 impl Detector {
-    /// A heartbeat came.
+    /// Takes a heartbeat.
     pub fn heard(&mut self, now: Instant) {
         match self {
             Self::Timeout(detector) => detector.heard(now),
@@ -71,7 +71,7 @@ impl Detector {
         }
     }
 
-    /// When the node will be suspected if nothing comes until then.
+    /// The time at which the node will be suspected if no heartbeat comes until then.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         match self {
@@ -80,7 +80,7 @@ impl Detector {
         }
     }
 
-    /// Whether the node is suspected.
+    /// True if the node is suspected.
     #[must_use]
     pub fn suspects(&self, now: Instant) -> bool {
         now >= self.deadline()
@@ -94,7 +94,7 @@ impl Detector {
     }
 }
 
-/// Suspects a node after a number of heartbeats in a row did not come.
+/// A detector that suspects a node after a number of consecutive heartbeats did not come.
 ///
 /// Intuition: the node is heard every `interval`; `miss_count` intervals of silence, and it is suspected.
 /// The BlazingMQ article uses three of them (its code ten).
@@ -111,7 +111,7 @@ impl MissedHeartbeats {
         Self { patience: interval.times(u64::from(miss_count)), heard_at: now }
     }
 
-    /// A heartbeat came.
+    /// Takes a heartbeat.
     pub fn heard(&mut self, now: Instant) {
         self.heard_at = self.heard_at.max(now);
     }
@@ -120,13 +120,13 @@ impl MissedHeartbeats {
         &mut self.heard_at
     }
 
-    /// When the node will be suspected if nothing comes until then.
+    /// The time at which the node will be suspected if no heartbeat comes until then.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.heard_at.after(self.patience)
     }
 
-    /// Whether the node is suspected.
+    /// True if the node is suspected.
     #[must_use]
     pub fn suspects(&self, now: Instant) -> bool {
         now >= self.deadline()

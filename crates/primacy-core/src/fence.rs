@@ -5,8 +5,8 @@
 
 use core::fmt;
 
-/// The number that a leader presents with everything it does; of one election, each leadership's is higher
-/// than every earlier one's, across restarts of everything.
+/// The number that a leader presents with every request; within an election, each leadership's is higher than every
+/// earlier one's, across restarts of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(pub u64);
 
@@ -49,7 +49,7 @@ pub struct Fence {
     highest: FencingToken,
 }
 
-/// Why a token was refused.
+/// The reason why a token was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceError {
     /// A later leader has been here.

@@ -1,4 +1,4 @@
-//! What a voter must not forget, and how one that has forgotten it comes back.
+//! The durable state of a voter, and the return of a voter that has lost it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use crate::protocol::Evidence;
 use crate::term::Term;
 use crate::time::Duration;
 
-/// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
+/// The highest term of an honest node: a higher one would take a thousand elections a second for 292 million years.
 pub const TERM_MAX: Term = Term(u64::MAX / 2);
 
-/// What a node must not forget.
+/// The durable state of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
     /// The highest term that it has taken over.
     pub term: Term,
-    /// Whom it has voted for in that term.
+    /// The candidate that it has voted for in that term.
     pub voted_for: Option<Identity>,
     /// The longest duration for which it may have promised its support.
     pub promise: Duration,
@@ -26,7 +26,7 @@ pub struct HardState {
 /// The completeness of a durable state: whether it has all that its node ever wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiskState {
-    /// As far as the node knows, it has.
+    /// As far as the node knows, it is complete.
     #[default]
     Intact,
     /// An earlier state is lost. Its votes and promises are not known, so the node grants nothing.
@@ -36,8 +36,9 @@ pub enum DiskState {
 }
 
 impl DiskState {
-    /// Returns true if this evidence tells node `me`, which counts on its state, that there was another one: it may have voted and
-    /// promised with that. One that has recovered from a loss is refused by nodes that have not heard of that yet, and goes on.
+    /// Returns true if this evidence tells node `me`, which counts on its state, that there was another one: it may
+    /// have voted and promised with that. A node that has recovered from a loss is refused by nodes that have not heard
+    /// of that yet, and goes on.
     pub(crate) fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
         match evidence {
             Evidence::Readmitted { by, term } => by != me && term <= TERM_MAX && self == Self::Intact,
@@ -54,10 +55,12 @@ impl DiskState {
 pub(crate) struct TermReports(BTreeMap<NodeId, Term>);
 
 impl TermReports {
-    /// Takes a report; with that of the last of the voters but for `me`, the state above all of them, in which the node takes part again.
+    /// Takes a report. With the last one of the voters but for `me`, returns the state above all of them, in which the
+    /// node takes part again.
     ///
-    /// So many that every majority has one of them would not do: a candidate that has a lost vote may be short of one more, and
-    /// who told a lower term may yet give it. But a candidate itself knows the term that it stands for.
+    /// Reports from one voter of every majority would not do: a candidate that has a lost vote may be short of one
+    /// more, and a voter that reported a lower term may yet give it. But a candidate itself knows the term that it
+    /// campaigns for.
     pub(crate) fn take(
         &mut self,
         hard: HardState,
@@ -77,12 +80,12 @@ impl TermReports {
         Some(HardState { term: highest.max(hard.term), voted_for, past: DiskState::Recovered, ..hard })
     }
 
-    /// Who of these, but for `me`, has not reported.
+    /// The voters, but for `me`, that have not reported.
     pub(crate) fn missing(&self, voters: &BTreeSet<NodeId>, me: NodeId) -> impl Iterator<Item = NodeId> {
         voters.iter().copied().filter(move |&voter| voter != me && !self.0.contains_key(&voter))
     }
 
-    /// Who has reported.
+    /// The nodes that have reported.
     pub(crate) fn by(&self) -> BTreeSet<NodeId> {
         self.0.keys().copied().collect()
     }

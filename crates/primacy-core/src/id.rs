@@ -1,4 +1,4 @@
-//! Who is meant: a node by its name, and one life of its process.
+//! Identities: a node by its name, and one incarnation of its process.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -6,9 +6,9 @@ use core::hash::{Hash, Hasher};
 
 /// The name of a node: 1 to 63 bytes of letters, digits, `.`, `_`, `-` and `:`.
 ///
-/// Names are ordered by their bytes; where an algorithm needs an order of nodes, it is this one.
-/// The name is kept in place, so that a `NodeId` can be copied like a number and a machine that holds
-/// some can be cloned, hashed and compared without following pointers.
+/// Names are ordered by their bytes; where an algorithm needs an order of nodes, it is this one. The name is kept in
+/// place, so that a `NodeId` can be copied like a number and a machine that holds some can be cloned, hashed and
+/// compared without following pointers.
 #[derive(Clone, Copy)]
 pub struct NodeId {
     // Padded with zeros, which no name contains; so their order is the order of the names.
@@ -16,7 +16,7 @@ pub struct NodeId {
     length: u8,
 }
 
-/// Why a text is no [`NodeId`].
+/// The reason why a text is no [`NodeId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeIdError {
     /// The name is empty.
@@ -52,7 +52,7 @@ impl NodeId {
         Ok(Self { bytes, length })
     }
 
-    /// The first eight bytes, the first one weighing most, and whether a name that begins so can have no others.
+    /// The first eight bytes, the first one weighing most; and true if a name that begins so has no others.
     const fn head(&self) -> (u64, bool) {
         let [a, b, c, d, e, f, g, h, ..] = self.bytes;
         (u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.length < 8)
@@ -66,8 +66,8 @@ impl NodeId {
     }
 }
 
-/// Most names are short, and machines compare them all the time: where the first eight bytes decide, no others are
-/// looked at.
+/// The order of the bytes. Most names are short, and machines compare them all the time: where the first eight bytes
+/// decide, no others are looked at.
 impl Ord for NodeId {
     fn cmp(&self, other: &Self) -> Ordering {
         let (head, is_all) = self.head();
@@ -91,7 +91,7 @@ impl PartialEq for NodeId {
 
 impl Eq for NodeId {}
 
-/// Only the name and not what pads it: machines that hold names are hashed often in a search.
+/// Hashes the name without its padding: machines that hold names are hashed often in a search.
 impl Hash for NodeId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.bytes[..usize::from(self.length)].hash(state);
@@ -134,16 +134,16 @@ impl fmt::Display for NodeIdError {
 
 impl core::error::Error for NodeIdError {}
 
-/// One life of a node's process.
+/// One run of a node's process.
 ///
 /// The counter is durable and grows with every start, for people to read; the nonce is drawn anew at every
 /// start, so that a disk restored from a backup never repeats an incarnation. Two incarnations are the same
 /// only if both agree, and their order means nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation {
-    /// How many times the node has started.
+    /// The number of times the node has started.
     pub count: u64,
-    /// Drawn at random at each start.
+    /// A number drawn at random at each start.
     pub nonce: u64,
 }
 
@@ -159,12 +159,12 @@ impl fmt::Debug for Incarnation {
     }
 }
 
-/// One process life of one node: who is promised something, voted for, or holds a lease.
+/// One incarnation of one node: it is promised something, voted for, or holds a lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The node.
     pub node: NodeId,
-    /// The life of its process.
+    /// The incarnation of its process.
     pub incarnation: Incarnation,
 }
 

@@ -3,24 +3,24 @@
 //! Any two majorities of the same voters share a voter. Every promise that Primacy makes by quorum rests on
 //! that one sentence, so the arithmetic has a file of its own and is checked against a slower twin.
 
-/// How a vote stands.
+/// The state of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// A majority said yes.
     Won,
     /// So many said no that a majority cannot say yes any more.
     Lost,
-    /// It depends on those who have not answered.
+    /// The voters that have not answered decide it.
     Pending,
 }
 
-/// How many of `voters` are a majority.
+/// The number of `voters` that are a majority.
 #[must_use]
 pub const fn needed(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// How a vote among `voters` stands after `yes` and `no` answers, each voter counted once.
+/// Returns the state of a vote among `voters` after `yes` and `no` answers, each voter counted once.
 #[must_use]
 pub const fn outcome(voters: usize, yes: usize, no: usize) -> Outcome {
     if yes >= needed(voters) {
@@ -45,7 +45,7 @@ pub fn reached<T: Ord + Copy>(voters: usize, values: &mut [T]) -> Option<T> {
 mod tests {
     use super::*;
 
-    /// The dumb twin: tries every way in which the silent voters may still answer.
+    /// The slow twin: tries every way in which the silent voters may still answer.
     fn outcome_by_trying(voters: usize, yes: usize, no: usize) -> Outcome {
         let silent = voters - yes - no;
         let wins = |more: usize| 2 * (yes + more) > voters;

@@ -1,8 +1,9 @@
-//! Who belongs to a cluster: members with their ages, in views that a coordinator numbers.
+//! The membership of a cluster: members with their ages, in views that a coordinator numbers.
 //!
-//! It is the membership of Joshi's "Emergent Leader", with what that leaves open decided: no coordinator gives an age twice, and no
-//! view has one twice; a view of another coordinator is never mistaken for a later one of the same, and what becomes of two parts that have lost each other
-//! is a [`Policy`], and not an accident. Nothing here sends or waits; [`seniority`](crate::election::seniority) does.
+//! It is the membership of Joshi's "Emergent Leader", with its open questions decided: no coordinator gives an age
+//! twice, and no view has one twice; a view of another coordinator is never mistaken for a later one of the same, and
+//! the outcome for two parts that have lost each other is a [`Policy`], and not an accident. Nothing here sends or
+//! waits; [`seniority`](crate::election::seniority) does.
 
 mod attributes;
 #[cfg(test)]
@@ -20,59 +21,61 @@ use crate::id::{Identity, NodeId};
 use crate::majority;
 use crate::term::Term;
 
-/// How many members a cluster has at most. Whoever asks to join a full one is refused.
+/// The highest number of members of a cluster. A node that asks to join a full one is refused.
 pub const MEMBERS_MAX: usize = 1_024;
 
-/// How many of those who were removed a view remembers at most.
+/// The highest number of removed nodes that a view remembers.
 pub const REMOVED_MAX: usize = 1_024;
 
-/// A term, a number of a view or an age above this one is no honest coordinator's, and leaves no room for those after it.
+/// The highest term, number of a view or age of an honest coordinator: a higher one leaves no room for later ones.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// How long ago a member joined, compared with others of its view: a smaller number is older. Given once by a coordinator; two that do
-/// not hear each other may give the same one.
+/// The age of a member among those of its view: a smaller number is older. Given once by a coordinator; two that do not
+/// hear each other may give the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Age(pub u64);
 
 impl Age {
-    /// The youngest that can be given.
+    /// The youngest age that can be given.
     pub const MAX: Self = Self(NUMBER_MAX);
 }
 
-/// One process life that belongs to the cluster. Who comes back after a crash is another one, and the youngest.
+/// An incarnation that belongs to the cluster. A node that comes back after a crash is another member, and the
+/// youngest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// How old.
+    /// The age.
     pub age: Age,
-    /// Who.
+    /// The node and its incarnation.
     pub identity: Identity,
-    /// Which of the joinings of this process life, counted from 1: one that has left and joins again is a new member.
+    /// The number of its joining in this incarnation, counted from 1: a node that has left and joins again is a new
+    /// member.
     pub joining: u64,
-    /// What it tells of itself.
+    /// The attributes that it reports.
     pub attributes: Arc<Attributes>,
 }
 
 /// The number of a view.
 ///
-/// Each coordinator has a term of its own, above all that it has heard of, and numbers its views from 1. Two parts of a cluster
-/// that have lost each other may come to the same term; then the name of the coordinator tells them apart, so that any two
-/// views are ordered in the same way by everybody.
+/// Each coordinator has a term of its own, above all that it has heard of, and numbers its views from 1. Two parts of a
+/// cluster that have lost each other may come to the same term; then the name of the coordinator tells them apart, so
+/// that all nodes order any two views in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewVersion {
     /// The coordinator's term.
     pub term: Term,
-    /// Who coordinates. Of two in one term, the one with the smaller name comes first.
+    /// The coordinator. Of two in one term, the one with the smaller name comes first.
     pub coordinator: Identity,
-    /// How many views this coordinator has made in this term.
+    /// The number of views that this coordinator has made in this term.
     pub number: u64,
 }
 
-/// A cluster, by how it came about: another founding is another cluster.
+/// A cluster, identified by its founding: another founding is another cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cluster {
-    /// The process life that has founded it.
+    /// The incarnation that has founded it.
     pub founder: Identity,
-    /// Which of its joinings that was.
+    /// The number of its joining at that time.
     pub joining: u64,
 }
 
@@ -81,27 +84,28 @@ pub struct Cluster {
 pub struct View {
     cluster: Cluster,
     version: ViewVersion,
-    /// The oldest first. Never empty.
+    /// The members, the oldest first. Never empty.
     members: Vec<Member>,
     removed: BTreeSet<NodeId>,
     next_age: Age,
     decision: FencingToken,
 }
 
-/// What of a view tells it from others, and which of two parts is the larger: what is said most of the time.
+/// The identity and the weight of a view: it tells a view from others, and the larger of two parts. Most messages carry
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sight {
     /// The cluster.
     pub cluster: Cluster,
     /// The number of the view.
     pub version: ViewVersion,
-    /// How many members it has.
+    /// The number of its members.
     pub members: u32,
-    /// What the store has decided last, where one decides; otherwise 0.
+    /// The last decision of the store, where one decides; otherwise 0.
     pub decision: FencingToken,
 }
 
-/// All of a view, to be made one by whoever has read it from bytes.
+/// All parts of a view, as they are read from bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewParts {
     /// The cluster.
@@ -110,15 +114,15 @@ pub struct ViewParts {
     pub version: ViewVersion,
     /// The members, the oldest first.
     pub members: Vec<Member>,
-    /// Those who were removed and have not come back.
+    /// The nodes that were removed and have not come back.
     pub removed: BTreeSet<NodeId>,
-    /// The age of whoever joins next.
+    /// The age of the next node that joins.
     pub next_age: Age,
-    /// What the store has decided last, where one decides; otherwise 0.
+    /// The last decision of the store, where one decides; otherwise 0.
     pub decision: FencingToken,
 }
 
-/// Why these are no view.
+/// The reason why these parts are no view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewError {
     /// It has no members, or more than [`MEMBERS_MAX`].
@@ -133,7 +137,7 @@ pub enum ViewError {
     Number(u64),
 }
 
-/// Who asks to join cannot be given an age.
+/// Error: a node that asks to join cannot be given an age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgesRunOut {
     /// The youngest age that may be given, and has been.
@@ -143,13 +147,13 @@ pub struct AgesRunOut {
 /// A request is refused, because the part of the cluster that could serve it is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TooFewMembers {
-    /// How many members there are; 0 if this node is none itself.
+    /// The number of members; 0 if this node is none itself.
     pub members: usize,
-    /// How many there must be.
+    /// The number of members that are needed.
     pub minimum: usize,
 }
 
-/// What becomes of the parts of a cluster that have lost each other.
+/// The outcome for the parts of a cluster that have lost each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// The part with most of the members goes on; of two halves, the one with the smallest name.
@@ -157,8 +161,8 @@ pub enum Policy {
     KeepMajority,
     /// A part of at least this many goes on. With more than twice as many members less one, two parts may.
     StaticQuorum(usize),
-    /// The part with the oldest member goes on, however small it is; but where that one is alone, and has lost at least two,
-    /// the others do, for otherwise its crash would stop them all.
+    /// The part with the oldest member goes on, however small it is; but where that member is alone, and has lost at
+    /// least two, the others do, for otherwise its crash would stop them all.
     KeepOldest,
     /// The part that is first with the store goes on. The larger part asks at once, the smaller one a while later.
     Lease,
@@ -166,7 +170,7 @@ pub enum Policy {
     Available,
 }
 
-/// As options and configuration files name it; the store of [`Lease`](Policy::Lease) is left out.
+/// Shows the policy as options and configuration files name it; the store of [`Lease`](Policy::Lease) is left out.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -179,7 +183,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What a part shall do that has lost the others.
+/// The action of a part that has lost the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It goes on without the others.
@@ -188,7 +192,7 @@ pub enum Fate {
     Stops,
     /// It goes on if the store says so.
     AsksStore {
-        /// Whether it is the smaller one, and waits before it asks.
+        /// True if it is the smaller one, and waits before it asks.
         waits: bool,
     },
 }
@@ -208,10 +212,10 @@ impl View {
         Self { cluster, version, members, removed: BTreeSet::new(), next_age: Age(2), decision }
     }
 
-    /// The view that these make up.
+    /// Makes a view of its parts.
     ///
     /// # Errors
-    /// Why they make up none.
+    /// The reason why they are no view.
     pub fn new(parts: ViewParts) -> Result<Self, ViewError> {
         let ViewParts { cluster, version, members, removed, next_age, decision } = parts;
         let oldest = members
@@ -239,7 +243,7 @@ impl View {
         Ok(Self { cluster, version, members, removed, next_age, decision })
     }
 
-    /// All of it, to be written as bytes.
+    /// All parts, to be written as bytes.
     #[must_use]
     pub fn parts(&self) -> ViewParts {
         let Self { cluster, version, members, removed, next_age, decision } = self.clone();
@@ -258,7 +262,7 @@ impl View {
         self.version
     }
 
-    /// What tells it from others.
+    /// The identity and the weight of this view.
     #[must_use]
     pub fn sight(&self) -> Sight {
         let members = u32::try_from(self.members.len()).expect("at most MEMBERS_MAX");
@@ -271,25 +275,25 @@ impl View {
         &self.members
     }
 
-    /// Those who were removed and have not come back: a coordinator goes on asking for them.
+    /// The nodes that were removed and have not come back: a coordinator goes on asking for them.
     #[must_use]
     pub const fn removed(&self) -> &BTreeSet<NodeId> {
         &self.removed
     }
 
-    /// What the store has decided last, where one decides.
+    /// The last decision of the store, where one decides.
     #[must_use]
     pub const fn decision(&self) -> FencingToken {
         self.decision
     }
 
-    /// The age of whoever joins next.
+    /// The age of the next node that joins.
     #[must_use]
     pub const fn next_age(&self) -> Age {
         self.next_age
     }
 
-    /// The oldest member, who coordinates.
+    /// The oldest member, which coordinates.
     ///
     /// # Panics
     /// Never: a view has members.
@@ -298,19 +302,19 @@ impl View {
         self.members.first().expect("a view has members")
     }
 
-    /// This process life as a member.
+    /// The member that is this incarnation.
     #[must_use]
     pub fn member(&self, identity: Identity) -> Option<&Member> {
         self.members.iter().find(|member| member.identity == identity)
     }
 
-    /// The member of this name, whichever life of it belongs to the cluster.
+    /// The member of this name, whichever incarnation of it belongs to the cluster.
     #[must_use]
     pub fn named(&self, node: NodeId) -> Option<&Member> {
         self.members.iter().find(|member| member.identity.node == node)
     }
 
-    /// The next view, with one more member: the youngest. Whoever had its name is no member any more.
+    /// The next view, with one more member: the youngest. The former member of that name is none any more.
     ///
     /// # Errors
     /// If ages above `last` would have to be given.
@@ -332,7 +336,7 @@ impl View {
         Ok(next)
     }
 
-    /// The next view, without these; `None` if nobody would be left.
+    /// The next view, without these; `None` if no member would be left.
     #[must_use]
     pub fn without(&self, gone: &BTreeSet<NodeId>) -> Option<Self> {
         let mut next = self.next();
@@ -344,7 +348,7 @@ impl View {
         (!next.members.is_empty()).then_some(next)
     }
 
-    /// The same members in a view of another coordinator, in a term above this one and above what else was heard of.
+    /// The same members in a view of another coordinator, in a term above this one and above `heard_of`.
     #[must_use]
     pub fn taken_over_by(&self, coordinator: Identity, heard_of: Term) -> Self {
         let term = self.version.term.max(heard_of).next();
@@ -362,8 +366,8 @@ impl View {
         Self { version, ..self.clone() }
     }
 
-    /// Whether this member is to lead: none that are older than it are left. So one alone is when the coordinator dies,
-    /// whoever else dies with it.
+    /// True if this member is to lead: no older member is left. So exactly one is when the coordinator dies, whichever
+    /// others die with it.
     #[must_use]
     pub fn is_next(&self, me: Identity, lost: &BTreeSet<NodeId>) -> bool {
         let older = |me: &Member| {
@@ -373,7 +377,7 @@ impl View {
         self.member(me).is_some_and(older)
     }
 
-    /// What the part shall do of which these members are not.
+    /// The action of the part that has lost these members.
     #[must_use]
     pub fn fate(&self, policy: Policy, lost: &BTreeSet<NodeId>) -> Fate {
         let (gone, here): (Vec<&Member>, Vec<&Member>) =
@@ -401,9 +405,10 @@ impl View {
 }
 
 impl Sight {
-    /// Whether the part that looks so joins that other one, when two parts meet again: the one does that a store has decided against,
-    /// where one decides; otherwise the smaller one; of two that are as large, the one with the earlier term or number; and
-    /// of two in which these are the same, the one whose coordinator has the higher name. So one of the two does, and never both.
+    /// True if the part with this view joins the other one, when two parts meet again: the part does that a store has
+    /// decided against, where one decides; otherwise the smaller one; of two that are as large, the one with the
+    /// earlier term or number; and of two in which these are the same, the one whose coordinator has the higher name.
+    /// So one of the two does, and never both.
     #[must_use]
     pub fn joins(&self, other: &Self) -> bool {
         let weight = |sight: &Self| {
@@ -413,13 +418,13 @@ impl Sight {
         weight(self) < weight(other)
     }
 
-    /// Whether it is a later view of the same cluster than that other one.
+    /// True if it is a later view of the same cluster than the other one.
     #[must_use]
     pub fn is_later_than(&self, other: &Self) -> bool {
         self.cluster == other.cluster && self.version > other.version
     }
 
-    /// Whether an honest coordinator can have made a view that looks so.
+    /// True if an honest coordinator can have made this view.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         self.version.term.0 <= NUMBER_MAX
@@ -430,7 +435,7 @@ impl Sight {
 }
 
 impl Policy {
-    /// Whether two parts of so many members may go on at the same time.
+    /// True if two parts of so many members may go on at the same time.
     #[must_use]
     pub const fn allows_two(self, members: usize) -> bool {
         match self {

@@ -1,8 +1,8 @@
-//! Who is next on a ring, when some are not there: what the elections on rings share.
+//! The neighbours of a node on a ring from which some are missing, for the elections on rings.
 //!
-//! A node sends to the next one in each direction that it does not take to be gone. It takes one to be gone whose connection
-//! has closed, whose death was vouched for, or that has not said in time that it received something; and to be back as
-//! soon as it hears from it. As long as two nodes disagree, a message may leave somebody out, or come round twice; numbers and
+//! A node sends to the next one in each direction that it does not take to be gone. It takes a node to be gone if its
+//! connection has closed, its death was reported, or it has not confirmed a message in time; and to be back as soon as
+//! it hears from it. As long as two nodes disagree, a message may leave a node out, or come round twice; numbers and
 //! timers of the election make up for that.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -26,15 +26,15 @@ pub enum Direction {
 pub struct Neighbours {
     /// All nodes, in the order of the ring. Shared, for a simulated ring has thousands.
     ring: Arc<[NodeId]>,
-    /// Where this node is.
+    /// The index of this node.
     position: usize,
     gone: BTreeSet<NodeId>,
-    /// In which life each of those was that were heard: that an earlier one has ended says nothing.
+    /// The incarnation in which each node was heard: the end of an earlier one is ignored.
     lives: BTreeMap<NodeId, Incarnation>,
 }
 
 impl Direction {
-    /// The other one.
+    /// The opposite direction.
     #[must_use]
     pub const fn opposite(self) -> Self {
         match self {
@@ -45,14 +45,14 @@ impl Direction {
 }
 
 impl Neighbours {
-    /// The ring, as the node of this name sees it; `None` if it is not on it, or somebody is on it twice.
+    /// The ring, as the node of this name sees it; `None` if it is not on it, or a name is on it twice.
     #[must_use]
     pub fn new(ring: Arc<[NodeId]>, me: NodeId) -> Option<Self> {
         let position = ring.iter().position(|&node| node == me)?;
         is_ring(&ring).then(|| Self::at(position, ring))
     }
 
-    /// The ring, as each of its nodes sees it, in its order; `None` if somebody is on it twice.
+    /// The ring, as each of its nodes sees it, in its order; `None` if a name is on it twice.
     #[must_use]
     pub fn all(ring: &Arc<[NodeId]>) -> Option<Vec<Self>> {
         is_ring(ring).then(|| (0..ring.len()).map(|position| Self::at(position, Arc::clone(ring))).collect())
@@ -62,13 +62,13 @@ impl Neighbours {
         Self { ring, position, gone: BTreeSet::new(), lives: BTreeMap::new() }
     }
 
-    /// How many are on the ring, whether they are there or not.
+    /// The number of nodes on the ring, whether they are there or not.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ring.len()
     }
 
-    /// Whether it is on the ring. The nearest are looked at first, for most messages are theirs.
+    /// True if the node is on the ring. The nearest are looked at first, for most messages are theirs.
     #[must_use]
     pub fn knows(&self, node: NodeId) -> bool {
         let count = self.ring.len();
@@ -78,19 +78,19 @@ impl Neighbours {
         })
     }
 
-    /// The next one in this direction that is not gone; `None` if all others are.
+    /// The next node in this direction that is not gone; `None` if all others are.
     #[must_use]
     pub fn next(&self, direction: Direction) -> Option<NodeId> {
         self.others(direction).find(|node| !self.gone.contains(node))
     }
 
-    /// Those that are passed over on the way to the next one, in either direction; some of them twice.
+    /// The nodes that are skipped on the way to the next one, in either direction; some of them twice.
     pub fn skipped(&self) -> impl Iterator<Item = NodeId> {
         let passed_over = |direction| self.others(direction).take_while(|node| self.gone.contains(node));
         passed_over(Direction::Onward).chain(passed_over(Direction::Back))
     }
 
-    /// Whether it is taken to be gone.
+    /// True if the node is taken to be gone.
     #[must_use]
     pub fn is_gone(&self, node: NodeId) -> bool {
         self.gone.contains(&node)
@@ -106,18 +106,18 @@ impl Neighbours {
         (1..count).map(move |step| self.ring[place(step)])
     }
 
-    /// It has not answered in time.
+    /// Takes a node to be gone, because it has not answered in time.
     pub fn suspect(&mut self, node: NodeId) {
         self.gone.insert(node);
     }
 
-    /// It was heard, in this life.
+    /// Takes a node to be there, because it was heard, in this incarnation.
     pub fn heard(&mut self, identity: Identity) {
         self.gone.remove(&identity.node);
         self.lives.insert(identity.node, identity.incarnation);
     }
 
-    /// What is known without a message.
+    /// Applies evidence about a node.
     pub fn learn(&mut self, evidence: Evidence) {
         match evidence {
             Evidence::Connected(peer) => self.heard(peer.identity),
@@ -132,7 +132,7 @@ impl Neighbours {
     }
 }
 
-/// Whether nobody is there twice.
+/// True if no name is there twice.
 fn is_ring(nodes: &[NodeId]) -> bool {
     let names: BTreeSet<&NodeId> = nodes.iter().collect();
     names.len() == nodes.len()

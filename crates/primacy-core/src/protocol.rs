@@ -1,4 +1,4 @@
-//! The one contract that every election honours.
+//! The contract that every election fulfils.
 //!
 //! An election is a value. It is handed inputs and drained of effects, in order:
 //!
@@ -22,9 +22,9 @@ use crate::time::{Duration, Instant};
 
 /// An election, as a state machine without I/O.
 pub trait Protocol {
-    /// What it says to others.
+    /// A message to another node, a store or a client.
     type Message: Clone;
-    /// What of its state must survive a crash; `()` where nothing must.
+    /// The part of its state that must survive a crash; `()` where there is none.
     type Durable: Clone;
 
     /// Takes one input. It never fails and never blocks. All outputs must have been drained before.
@@ -35,41 +35,42 @@ pub trait Protocol {
     /// may happen: the machine is to be thrown away, as in a crash.
     fn poll(&mut self) -> Option<Output<Self::Message, Self::Durable>>;
 
-    /// When to hand it [`Input::Timeout`] if nothing else comes before. One that comes early does nothing.
+    /// The time to hand it [`Input::Timeout`] if nothing else comes before. An early one does nothing.
     fn deadline(&self) -> Option<Instant>;
 }
 
-/// Where a message comes from or goes to. A store is one more endpoint, which happens to be linearizable; a client is one too.
+/// The origin or destination of a message. A store is one more endpoint, which happens to be linearizable; a client is
+/// one too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// Another node.
     Node(NodeId),
     /// The store that the election is held in.
     Store,
-    /// Whoever asks this node for something of the state that it keeps with the others.
+    /// A client that asks this node about the state that it keeps with the others.
     Client,
 }
 
-/// What can happen to a machine.
+/// An input to a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input<M> {
     /// A message came. The transport vouches for the sender.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: Endpoint,
-        /// What it says.
+        /// The message.
         message: M,
     },
     /// The deadline has come.
     Timeout,
-    /// The application or its operator wants something.
+    /// The application or its operator has given a command.
     Command(Command),
     /// The transport or a guardian has noticed something about another node.
     Evidence(Evidence),
 }
 
 impl<M> Input<M> {
-    /// The same, with what a message says as `wrap` has it.
+    /// The same, with its message wrapped by `wrap`.
     pub fn map<W>(self, wrap: impl FnOnce(M) -> W) -> Input<W> {
         match self {
             Self::Message { from, message } => Input::Message { from, message: wrap(message) },
@@ -80,28 +81,28 @@ impl<M> Input<M> {
     }
 }
 
-/// What the application or its operator may want.
+/// A command of the application or its operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Stand for election until further notice. A machine starts without standing.
+    /// Campaign until further notice. A machine starts without campaigning.
     Campaign,
-    /// Stand no more; a leader resigns.
+    /// Campaign no more; a leader resigns.
     Withdraw,
     /// Give up the lead in order: stop accepting, drain, release. Nothing happens if this node does not lead.
     Resign,
     /// The same, and let this node have the lead. For elections among peers.
     Transfer(NodeId),
-    /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released, and is not before. Of the work of an earlier
-    /// one, from which this node was deposed, it says nothing.
+    /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released, and is not before.
+    /// It says nothing of the work of an earlier leadership, from which this node was deposed.
     Drained,
-    /// An operator vouches that this node is not to be waited for: it is removed from the cluster at once. For `seniority`; other
-    /// elections have their members from their configuration.
+    /// An operator reports that this node is not to be waited for: it is removed from the cluster at once. For
+    /// `seniority`; other elections have their members from their configuration.
     Down(NodeId),
-    /// What the health check says: a node that is not healthy does not campaign, and gives up the lead.
+    /// The result of the health check: a node that is not healthy does not campaign, and gives up the lead.
     Healthy(bool),
 }
 
-/// What may be known of another node without a message from it.
+/// Knowledge of another node that did not come by a message from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
     /// A connection from this node has been made, and its handshake was accepted.
@@ -109,11 +110,11 @@ pub enum Evidence {
     /// The last connection from this node has closed. It is not heard any more, and that is all: kernels reset
     /// the connections of living processes, and proxies close what they like.
     Disconnected(NodeId),
-    /// The guardian of this process life vouches that it is gone, and after it all its work.
+    /// The guardian of this incarnation reports that it is gone, and after it all its work.
     Died(Identity),
     /// This node's durable state is not the one that `by` knew it with, and an operator has told `by` to take it back.
     Readmitted {
-        /// Who says so.
+        /// The node that reports this.
         by: NodeId,
         /// The highest term that it knows of.
         term: Term,
@@ -128,16 +129,16 @@ pub enum Evidence {
     },
 }
 
-/// What a node tells of itself in its handshake.
+/// A node's report about itself in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Who it is.
+    /// The node and its incarnation.
     pub identity: Identity,
-    /// Its priority: nodes of higher priority stand first.
+    /// The priority: nodes of higher priority campaign first.
     pub priority: u32,
-    /// Whether it votes only and never stands.
+    /// True if it only votes and never campaigns.
     pub witness: bool,
-    /// How long the handshake's round trip took.
+    /// The round-trip time of the handshake.
     pub round_trip: Duration,
 }
 
@@ -148,16 +149,16 @@ pub enum Output<M, D> {
     Persist(D),
     /// Send this. It may be lost.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Endpoint,
-        /// What.
+        /// The message.
         message: M,
     },
     /// Tell the application.
     Event(Event),
 }
 
-/// What a leader was given.
+/// The kind of a leader's authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mandate {
     /// The election reserved this number for this leadership alone.
@@ -166,23 +167,23 @@ pub enum Mandate {
     Advisory,
 }
 
-/// Who leads, as one node knows it.
+/// A leader, as one node knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leader {
-    /// The process life that leads.
+    /// The incarnation that leads.
     pub identity: Identity,
     /// Its term.
     pub term: Term,
 }
 
-/// What an application is told.
+/// An event for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// This node leads.
     Elected {
         /// The number of this leadership.
         term: Term,
-        /// What it may show to resources.
+        /// The authority that it may show to resources.
         mandate: Mandate,
         /// The end on this node's own clock; the work must have ended by then unless it is [`Event::Renewed`].
         valid_until: Instant,
@@ -199,14 +200,14 @@ pub enum Event {
     Deposed(Reason),
     /// Another node leads, as far as this node knows, or none.
     LeaderChanged(Option<Leader>),
-    /// Something that must never be was seen. This node does not lead, and an operator should look.
+    /// A violation was seen, which must never be. This node does not lead, and an operator should look.
     Violation(Violation),
 }
 
-/// What made a node stand: the best that it knew of the end of the leadership before.
+/// The trigger of a campaign: the best that the node knew of the end of the leadership before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Occasion {
-    /// Nothing was heard, and nobody told anything.
+    /// The leader was not heard, and there was no report.
     Silence,
     /// The leader's last connection was closed; see [`Evidence::Disconnected`].
     Disconnected,
@@ -214,11 +215,11 @@ pub enum Occasion {
     Resigned,
     /// The leader resigned, and let this node have the lead.
     Transferred,
-    /// The leader's guardian vouched for its death.
+    /// The leader's guardian reported its death.
     Died,
 }
 
-/// Why a leadership ends.
+/// The reason why a leadership ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The application or an operator asked for it.
@@ -229,8 +230,9 @@ pub enum Reason {
     Unhealthy,
     /// It could not be renewed in time; by seniority, its part of the cluster does not go on after a split, by the policy.
     Expired,
-    /// Its part of the cluster has lost the others, and a store is to say which one goes on. The node keeps its place until then, and
-    /// leads again if its part is chosen; first the application must [campaign](Command::Campaign) again.
+    /// Its part of the cluster has lost the others, and a store decides which one goes on. The node keeps its place
+    /// until then, and leads again if its part is chosen; first the application must [campaign](Command::Campaign)
+    /// again.
     Undecided,
     /// A node had a higher term.
     HigherTerm(Term),
@@ -242,14 +244,15 @@ pub enum Reason {
     SessionEnded,
     /// The others know this node with another durable state: it has forgotten its votes, and another node may lead.
     DiskLost,
-    /// What must never be was seen.
+    /// A violation was seen, which must never be.
     Violation,
     /// The node cannot go on: its state could not be written, or it is closing without having drained.
     Halted,
 }
 
 impl Reason {
-    /// Returns whether the lead still is this node's until its end, so that work may drain. Otherwise another node may lead already.
+    /// Returns true if the lead still is this node's until its end, so that work may drain. Otherwise another node may
+    /// lead already.
     #[must_use]
     pub const fn leaves_time(self) -> bool {
         match self {
@@ -261,23 +264,23 @@ impl Reason {
     }
 }
 
-/// What must never be, and was seen.
+/// An observation that must never be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// Two leaders in one term.
     TwoLeaders {
         /// The term.
         term: Term,
-        /// The one that was known.
+        /// The leader that was known.
         known: Identity,
-        /// The other one.
+        /// The other leader.
         other: Identity,
     },
     /// The store shows a token that is lower than one that it has shown before.
     TokenWentDown {
-        /// The highest that was seen.
+        /// The highest token that was seen.
         seen: FencingToken,
-        /// What the store shows now.
+        /// The token that the store shows now.
         found: FencingToken,
     },
     /// The record that this node holds is gone from the store.
@@ -306,7 +309,7 @@ impl fmt::Display for Violation {
 }
 
 impl Identity {
-    /// This life of a node.
+    /// This incarnation of a node.
     #[must_use]
     pub const fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self { node, incarnation }

@@ -38,7 +38,7 @@ impl Rng {
     }
 }
 
-/// What tests draw that feed machines with what no honest node says.
+/// The draws of tests that feed machines with messages that no honest node sends.
 #[cfg(test)]
 impl Rng {
     /// One of these.
@@ -53,7 +53,7 @@ impl Rng {
         self.one_of(&ends)
     }
 
-    /// A small number twice out of three times, so that a conversation gets anywhere.
+    /// A small number twice out of three times, so that a conversation makes progress.
     pub(crate) fn mostly_small(&mut self) -> u64 {
         if self.up_to(2) == 0 { self.number() } else { self.up_to(5) }
     }

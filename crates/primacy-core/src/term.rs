@@ -1,4 +1,4 @@
-//! The number of a leadership, and the numbers that a leader gives to what it sends.
+//! The number of a leadership, and the numbers that a leader gives to its records.
 
 use core::fmt;
 
@@ -25,20 +25,20 @@ impl fmt::Display for Term {
     }
 }
 
-/// The number of one thing that a leader sends: the leader sequence number of the BlazingMQ article.
+/// The number of one record of a leader: the leader sequence number of the BlazingMQ article.
 ///
-/// Ordered by term first, so that whatever a later leader sends is above all that an earlier one sent:
-/// `(5, 2)` is newer than `(4, 1000)`. The counter starts from 1 in each term.
+/// Ordered by term first, so that all records of a later leader are above all of an earlier one: `(5, 2)` is newer than
+/// `(4, 1000)`. The counter starts from 1 in each term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaderSequence {
     /// The leadership that sent it.
     pub term: Term,
-    /// Which of the things that this leadership sent; from 1.
+    /// The number of the record within this leadership; from 1.
     pub counter: u64,
 }
 
 impl LeaderSequence {
-    /// The number of nothing: before whatever anybody sent.
+    /// The number of no record: before all others.
     pub const NONE: Self = Self { term: Term(0), counter: 0 };
 
     /// The first number of a term.

@@ -1,4 +1,4 @@
-//! What happens, as people read it: the same line from the simulator and from a running node.
+//! Events as text for people: the same line from the simulator and from a running node.
 
 use alloc::borrow::ToOwned as _;
 use alloc::format;
@@ -7,8 +7,8 @@ use alloc::string::String;
 use crate::protocol::{Event, Mandate, Reason, Violation};
 use crate::time::Instant;
 
-/// What an event says, as a sentence whose subject is the node. `until` says in words until when a leadership is valid,
-/// from the instant of the node's clock.
+/// An event as a sentence whose subject is the node. `until` puts in words until when a leadership is valid, from the
+/// instant of the node's clock.
 #[must_use]
 pub fn event(event: &Event, until: impl FnOnce(Instant) -> String) -> String {
     match *event {

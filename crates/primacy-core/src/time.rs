@@ -1,4 +1,4 @@
-//! Time as plain numbers: a machine is told the time and never asks for it.
+//! Time as plain numbers: a machine is given the time and never asks for it.
 //!
 //! [`Instant`] and [`Duration`] are our own, because a machine's state must be cloned, hashed, printed and
 //! replayed, and the standard library's `Instant` can be none of these.
@@ -19,7 +19,7 @@ pub struct Instant(u64);
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
-/// How far the rates of two clocks may differ: the bound under which leases are safe.
+/// The largest difference between the rates of two clocks: the bound under which leases are safe.
 ///
 /// A promise that is made for `d` on one clock is counted by another for `d / (1 + drift)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,10 +28,10 @@ pub struct Drift {
 }
 
 impl Instant {
-    /// The end of time: what never comes.
+    /// The end of time, which never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// From nanoseconds since the clock's origin.
+    /// Makes an instant of nanoseconds since the clock's origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -55,7 +55,7 @@ impl Instant {
         Self(self.0.saturating_sub(duration.0))
     }
 
-    /// How long ago `earlier` was; zero if it is not in the past.
+    /// The time since `earlier`; zero if it is not in the past.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
@@ -66,19 +66,19 @@ impl Duration {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
-    /// From nanoseconds.
+    /// Makes a duration of nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// From milliseconds.
+    /// Makes a duration of milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(NANOS_PER_MILLI))
     }
 
-    /// From seconds.
+    /// Makes a duration of seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SECOND))
@@ -96,19 +96,19 @@ impl Duration {
         self.0 / NANOS_PER_MILLI
     }
 
-    /// Whether this is no time at all.
+    /// True if this is no time at all.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left without `other`; zero at least.
+    /// The difference to `other`; zero at least.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -144,26 +144,26 @@ impl Drift {
     /// Clocks whose rates are the same.
     pub const NONE: Self = Self { parts_per_million: 0 };
 
-    /// From parts per million: 10 000 is one per cent.
+    /// Makes a drift of parts per million: 10 000 is one per cent.
     #[must_use]
     pub const fn from_ppm(parts_per_million: u32) -> Self {
         Self { parts_per_million }
     }
 
-    /// In parts per million.
+    /// The drift in parts per million.
     #[must_use]
     pub const fn as_ppm(self) -> u32 {
         self.parts_per_million
     }
 
-    /// What a holder may count of a promise: `duration / (1 + drift)`, rounded down.
+    /// The part of a promise that its holder may count: `duration / (1 + drift)`, rounded down.
     #[must_use]
     pub fn shorten(self, duration: Duration) -> Duration {
         let shortened = u128::from(duration.0) * PPM / (PPM + u128::from(self.parts_per_million));
         Duration(u64::try_from(shortened).expect("no longer than it was"))
     }
 
-    /// What a rival must wait for a promise to another: `duration × (1 + drift)`, rounded up.
+    /// The time that a rival must wait for a promise to another: `duration × (1 + drift)`, rounded up.
     #[must_use]
     pub fn lengthen(self, duration: Duration) -> Duration {
         let lengthened = (u128::from(duration.0) * (PPM + u128::from(self.parts_per_million))).div_ceil(PPM);
@@ -184,7 +184,7 @@ impl From<Duration> for core::time::Duration {
 }
 
 impl fmt::Display for Duration {
-    /// The largest unit in which the number has at most three decimals: `1.5s`, `250ms`, `90ns`.
+    /// Shows the largest unit in which the number has at most three decimals: `1.5s`, `250ms`, `90ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             0 => return f.write_str("0s"),

@@ -1,9 +1,11 @@
-//! Phi-accrual (Hayashibara, Défago, Yared, Katayama 2004): the longer the silence, compared with what was usual, the less
-//! likely it is that the node lives; suspected is who has been silent for so long that a living node would be once in 10^phi.
+//! Phi-accrual (Hayashibara, Défago, Yared, Katayama 2004): the longer the silence, compared with the usual one, the
+//! less likely it is that the node is alive; a node is suspected if its silence is one that a living node has once in
+//! 10^phi.
 //!
-//! Intuition: a timeout that sets itself. Intervals are taken to be spread normally around the mean of those that were seen; a
-//! silence has level phi if only one interval in 10^phi would be as long. For a threshold this is a timeout of mean plus so and so
-//! many deviations, and how many follows from the threshold alone. So there is nothing to be asked of a floating-point library.
+//! Intuition: a timeout that sets itself. Intervals are taken to be spread normally around the mean of those that were
+//! seen; a silence has level phi if only one interval in 10^phi would be as long. For a threshold this is a timeout of
+//! the mean plus a number of deviations, which follows from the threshold alone. So no floating-point library is
+//! needed.
 //!
 //! The tail of the normal distribution is taken from the logistic approximation that Akka uses (Bowling, Khasawneh, Kaewkuekool,
 //! Cho 2009): P(X > mean + y·deviation) ≈ 1 / (1 + exp(y·(1.5976 + 0.070566·y²))), wrong by at most
@@ -13,8 +15,8 @@ use alloc::collections::VecDeque;
 
 use crate::time::{Duration, Instant};
 
-/// How many of the last intervals are looked at. Akka's default is 1,000, Hayashibara's study had as many; 100 of them know the
-/// mean to a tenth of a deviation, and 1,000 detectors of that are still small.
+/// The number of latest intervals that are kept. Akka's default is 1,000, Hayashibara's study had as many; 100 of them
+/// give the mean to a tenth of a deviation, and 1,000 detectors of that are still small.
 const SAMPLES_MAX: usize = 100;
 
 const MILLION: u64 = 1_000_000;
@@ -25,13 +27,13 @@ const LN_10: u64 = 2_302_585;
 /// A detector that learns how regularly the node is heard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PhiAccrual {
-    /// How many deviations above the mean are too many, in thousandths.
+    /// The number of deviations above the mean that are too many, in thousandths.
     deviations: u64,
     acceptable_pause: Duration,
     deviation_min: Duration,
-    /// In nanoseconds.
+    /// The latest intervals, in nanoseconds.
     intervals: VecDeque<u64>,
-    /// The mean of them, and their deviation, so that a deadline is not computed anew each time that it is asked for.
+    /// The mean of them, and their deviation, so that a deadline is not computed anew at each call.
     mean: Duration,
     deviation: Duration,
     heard_at: Instant,
@@ -63,12 +65,12 @@ impl PhiAccrual {
         detector
     }
 
-    /// A heartbeat came.
+    /// Takes a heartbeat.
     pub fn heard(&mut self, now: Instant) {
         if now <= self.heard_at {
             return; // It was taken to have been heard later, or the clock is read out of order.
         }
-        // What came after a suspicion is no usual interval.
+        // An interval that was suspicious is no usual one.
         if now < self.deadline() {
             self.intervals.push_back(now.since(self.heard_at).as_nanos());
             if self.intervals.len() > SAMPLES_MAX {
@@ -83,7 +85,7 @@ impl PhiAccrual {
         &mut self.heard_at
     }
 
-    /// When the node will be suspected if nothing comes until then.
+    /// The time at which the node will be suspected if no heartbeat comes until then.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let deviation = self.deviation.max(self.deviation_min).as_nanos();
@@ -102,8 +104,8 @@ impl PhiAccrual {
     }
 }
 
-/// The y, in thousandths, at which the tail of the normal distribution is 10^-phi: where y·(1.5976 + 0.070566·y²) reaches
-/// phi·ln 10. (Exactly it would be ln(10^phi − 1), which is the same from phi = 1 on, within a twentieth.)
+/// The y, in thousandths, at which the tail of the normal distribution is 10^-phi: where y·(1.5976 + 0.070566·y²)
+/// reaches phi·ln 10. (Exactly it would be ln(10^phi − 1), which is the same from phi = 1 on, within a twentieth.)
 fn deviations(threshold_tenths: u32) -> u64 {
     let wanted = u128::from(threshold_tenths) * u128::from(LN_10) / 10;
     let reached = |y: u64| {
@@ -123,7 +125,8 @@ fn deviations(threshold_tenths: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// The tail of the normal distribution, from tables: one in 10, 10³, 10⁵ and 10⁸ lies so many deviations above the mean.
+    /// The tail of the normal distribution, from tables: one in 10, 10³, 10⁵ and 10⁸ is this many deviations above the
+    /// mean.
     #[test]
     fn a_threshold_is_a_number_of_deviations() {
         for (tenths, exact) in [(10, 1_282), (30, 3_090), (50, 4_265), (80, 5_612)] {

@@ -14,7 +14,7 @@
 //! | [`session`] | the first in the queue of a store that keeps sessions | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for a node that does not campaign.
-//! What the two rings share is in [`on_a_ring`].
+//! The shared part of the two rings is [`on_a_ring`].
 
 use core::fmt;
 use core::str::FromStr;

@@ -1,16 +1,16 @@
-//! What a member tells of itself, for observers: a small set, so that a view of a large cluster stays small.
+//! The attributes of a member, for observers: a small set, so that a view of a large cluster stays small.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt;
 
-/// How many bytes the texts of a member's attributes have together at most.
+/// The most bytes of the texts of a member's attributes together.
 const BYTES_MAX: usize = 512;
 
-/// How many labels a member has at most.
+/// The highest number of labels of a member.
 const LABELS_MAX: usize = 8;
 
-/// What a member tells of itself when it joins. It is the same for as long as it belongs to the cluster.
+/// The attributes that a member reports when it joins. They are the same for as long as it belongs to the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attributes {
     address: String,
@@ -19,7 +19,7 @@ pub struct Attributes {
     labels: BTreeMap<String, String>,
 }
 
-/// Why these are no attributes.
+/// The reason why these are no attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributesError {
     /// The texts have too many bytes together; this many.
@@ -31,8 +31,8 @@ pub enum AttributesError {
 }
 
 impl Attributes {
-    /// The attributes of a member: where it can be reached, where it stands, which version of its program runs, and what
-    /// else its operator says of it. Each may be empty.
+    /// The attributes of a member: its address, its zone, the version of its program, and the labels that its operator
+    /// gives it. Each may be empty.
     ///
     /// # Errors
     /// [`AttributesError`] if there are more than 8 labels, or if all texts have more than 512 bytes together.
@@ -57,25 +57,25 @@ impl Attributes {
         Ok(Self { address, zone, version, labels })
     }
 
-    /// Where it can be reached by clients.
+    /// The address at which clients reach it.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where it stands.
+    /// The zone that it is in.
     #[must_use]
     pub fn zone(&self) -> &str {
         &self.zone
     }
 
-    /// Which version of its program runs.
+    /// The version of its program.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// What else its operator says of it.
+    /// The labels that its operator gives it.
     #[must_use]
     pub const fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels

@@ -34,7 +34,7 @@ fn ages_are_given_once() {
     let view = joined(&view, "cyrene", 2);
     assert_eq!((view.member(life("cyrene", 1)), view.removed().len()), (None, 0));
     assert_eq!(view.member(life("cyrene", 2)).unwrap().age, Age(5));
-    // Back before anybody has missed it.
+    // Back before any member has missed it.
     let view = joined(&view, "athens", 2);
     assert_eq!((view.oldest().identity, view.members().len()), (life("byzantium", 1), 4));
 }
@@ -77,7 +77,7 @@ fn one_alone_claims_the_lead_whoever_has_died() {
         here.filter(|name| view.is_next(life(name, 1), suspected)).copied().collect()
     };
     assert_eq!(claims(&names(["athens"])), ["byzantium"]);
-    // By the article's rule nobody would.
+    // By the article's rule no member would.
     assert_eq!(claims(&names(["athens", "euphesus"])), ["byzantium"]);
     assert_eq!(claims(&names(["athens", "byzantium", "cyrene"])), ["delphi"]);
     assert_eq!(claims(&names(["cyrene"])), ["athens"]);
@@ -137,7 +137,7 @@ fn of_two_halves_one_joins_the_other_and_never_both() {
         assert!(joins.joins(&stays) && !stays.joins(&joins));
     }
     assert!(by("cyrene", 3).joins(&by("athens", 3)) && !by("athens", 3).joins(&by("cyrene", 3)));
-    // What a store has decided weighs more.
+    // A decision of a store weighs more.
     let chosen = Sight { members: 1, decision: FencingToken(1), ..old.sight() };
     assert!(new.sight().joins(&chosen) && !chosen.joins(&new.sight()));
     // After that the term is above both.

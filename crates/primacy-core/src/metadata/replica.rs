@@ -227,7 +227,7 @@ struct Lead {
     followers: BTreeMap<NodeId, Follower>,
     /// The followers that do not vote yet.
     learners: BTreeMap<NodeId, Learner>,
-    /// The nodes that have last stopped voting, and their addresses.
+    /// The node that has stopped voting last, and its address.
     leaving: BTreeMap<NodeId, Arc<str>>,
     /// The voters that there shall be, as soon as a majority of them holds all that is committed.
     next: Option<Next>,
