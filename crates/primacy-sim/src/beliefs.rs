@@ -14,7 +14,7 @@ use crate::clock::{Clock, Moment};
 pub enum Stage {
     /// It leads.
     Leading,
-    /// It was told to drain.
+    /// It is draining.
     Resigning,
     /// The machine does not lead any more; the work may not have ended yet.
     Deposed,

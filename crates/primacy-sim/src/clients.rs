@@ -33,7 +33,7 @@ const FEW: Limits = Limits {
     ..Limits { quota: Limits::QUOTA, history_bytes: 4_096, history_changes: 0 }
 };
 
-/// A session is kept alive so many times in the time that it lives.
+/// The number of keep-alives of a session in its time to live.
 const KEPT_TIMES: u64 = 3;
 
 /// A client's request to a node.

@@ -64,7 +64,7 @@ impl Counters {
 pub struct Sent {
     /// All of them.
     pub all: u64,
-    /// Those that are not routine; see [`Algorithm::is_routine`].
+    /// The number of messages that are not routine; see [`Algorithm::is_routine`].
     pub beyond_routine: u64,
 }
 

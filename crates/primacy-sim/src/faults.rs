@@ -16,7 +16,7 @@ const TELL_AGAIN: Duration = Duration::from_millis(50);
 /// The extent of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The node's process: its connections close, and its guardian ends its work and tells the others.
+    /// The node's process: its connections close, and its guardian ends its work and reports the death.
     Process,
     /// The process and its guardian: the connections close, the work dies with the guardian, and no death is
     /// reported.
@@ -426,13 +426,13 @@ impl<A: Algorithm> World<A> {
         if !connected {
             self.connect(by, seat);
         } else if !self.network.is_cut(self.host(by), self.host(seat)) {
-            // It was taken at its word, or was never refused here. What a cut keeps away, the operator says again.
+            // It was trusted, or was never refused here. If a cut drops the report, the operator readmits it again.
             self.report_term(by, seat);
         }
         true
     }
 
-    /// Reports the first term, and the voters, to a readmitted node over a new connection.
+    /// Reports the voters and the term to a readmitted node, as its first messages over a connection.
     fn report_term(&mut self, by: Seat, to: Seat) {
         let reports = self.node(by).disk.peers.get(&to).is_some_and(|known| known.readmitted);
         let term = self.process(by).and_then(|process| A::term_to_report(&process.machine));

@@ -42,11 +42,11 @@ pub enum Fault {
 /// A fault that is aimed at some packets.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// From this host, or any.
+    /// The sending host, or any.
     pub from: Option<Host>,
-    /// To this host, or any.
+    /// The receiving host, or any.
     pub to: Option<Host>,
-    /// Of this kind, or any.
+    /// The kind of message, or any.
     pub kind: Option<String>,
     /// The fault.
     pub fault: Fault,

@@ -104,7 +104,7 @@ pub struct World<A: Algorithm> {
     pub network: Network,
     /// The store, which only some elections use.
     pub store: Store,
-    /// Its queue, where it keeps sessions.
+    /// The queue of the store, where it keeps sessions.
     pub sessions: SessionStore,
     /// The clients of the nodes' replicated state.
     pub clients: Clients,

@@ -19,9 +19,9 @@ pub struct Confirmed<N, C>(PhantomData<(N, C)>);
 /// `nominate.NAME`.
 #[derive(Clone, Debug)]
 pub struct Timers<N, C> {
-    /// Of the election that nominates.
+    /// Settings of the election that nominates.
     pub nomination: N,
-    /// Of the one that confirms.
+    /// Settings of the election that confirms.
     pub confirmation: C,
     /// The time that another node's nomination must hold until the leader hands over.
     pub damping: Duration,

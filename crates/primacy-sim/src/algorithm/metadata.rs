@@ -25,7 +25,7 @@ pub struct Metadata;
 /// Settings of a node: those of the election under their own names, and those of the log.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// Of the election.
+    /// Settings of the election.
     pub election: ElectionTimers,
     /// The durability of a record that a node holds.
     pub durability: Durability,

@@ -57,12 +57,12 @@ pub trait Algorithm: Debug + Sized + 'static {
         None
     }
 
-    /// Takes a write into what is kept on a disk.
+    /// Adds a write to the contents of a disk.
     fn keep(kept: &mut Option<Self::Kept>, written: Self::Durable) {
         *kept = Some(written.into());
     }
 
-    /// Removes the log, and nothing else, from a disk's contents. Returns false if there is no log.
+    /// Removes the log, and nothing else, from a disk's contents. Returns false if this election has no log.
     fn lose_log(kept: &mut Option<Self::Kept>) -> bool {
         let _ = kept;
         false
@@ -275,10 +275,10 @@ pub trait Settings: Clone + Debug + Default {
     /// Sets one thing.
     ///
     /// # Errors
-    /// Why that cannot be set.
+    /// If it cannot be set, with the reason.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String>;
 
-    /// Sets what a source states.
+    /// Applies a profile: the numbers that a source states.
     ///
     /// # Errors
     /// If there is no profile of that name.

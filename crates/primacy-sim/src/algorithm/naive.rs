@@ -12,7 +12,7 @@ use crate::naive::{Config, Message, Naive as Machine};
 #[derive(Clone, Copy, Debug)]
 pub struct Naive;
 
-/// Its timers.
+/// Settings of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Timers {
     heartbeat_interval: Duration,

@@ -13,7 +13,7 @@ use crate::note::{Config, Message, Note as Machine, Seen};
 #[derive(Clone, Copy, Debug)]
 pub struct Note;
 
-/// Its timers.
+/// Settings of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Timers {
     heartbeat_interval: Duration,

@@ -6,7 +6,7 @@ use super::{Algorithm, Life, Settings, duration, unknown_setting};
 use crate::invariants::{Invariant, Meaning};
 use crate::whim::{Silence, Whim as Machine};
 
-/// `whim`, which elects nobody.
+/// `whim`, which elects no leader.
 #[derive(Clone, Copy, Debug)]
 pub struct Whim;
 

@@ -39,7 +39,7 @@ pub enum Split {
     KeepMajority,
     /// The one with the oldest member.
     KeepOldest,
-    /// The one that a store decides for.
+    /// The one that a store chooses.
     Lease,
     /// All of them.
     Available,

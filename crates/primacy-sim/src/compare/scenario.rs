@@ -35,7 +35,7 @@ const WITHDRAWS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_
 pub enum Scenario {
     /// Nothing.
     Calm,
-    /// The leader's process is killed; its guardian ends its work and tells the others.
+    /// The leader's process is killed; its guardian ends its work and reports the death to the others.
     Crash,
     /// The leader's host loses power, so no death is reported, and starts again half a minute later.
     PowerLoss,

@@ -13,7 +13,7 @@ const BAR: i64 = 9;
 /// Above the rows of a band, and below them for the numbers of the axes.
 const HEAD: i64 = 30;
 const FOOT: i64 = 30;
-/// Between two columns.
+/// The gap between two columns.
 const GAP: i64 = 22;
 /// The place of zero on a logarithmic axis, which has no nought.
 const NOUGHT: i64 = 28;

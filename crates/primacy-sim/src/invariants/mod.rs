@@ -145,7 +145,7 @@ pub enum Phase {
 /// The meaning of a message, in any algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing that an invariant asks for.
+    /// Nothing that an invariant checks.
     Nothing,
     /// The sender votes.
     Votes {

@@ -25,7 +25,7 @@ use crate::counters::Counters;
 pub struct ShownIsDurable {
     written: BTreeMap<NodeId, LeaderSequence>,
     shown: LeaderSequence,
-    /// The processes that have been seen, each of which began with what its disk had.
+    /// The processes that have been seen, each of which began with the contents of its disk.
     begun: BTreeSet<Identity>,
     met: Vec<&'static str>,
 }

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// For maps whose keys are numbers.
+/// The hasher of maps whose keys are numbers.
 pub(super) type BuildFold = BuildHasherDefault<Fold>;
 
 /// The hash so far.

@@ -28,7 +28,7 @@ use crate::algorithm::Algorithm as _;
 
 const NODES: usize = 3;
 
-/// So long that it never comes.
+/// A duration so long that it never ends.
 const NEVER_DUE: Duration = Duration::from_nanos(1 << 50);
 
 /// The number of rounds, in each of which all messages are heard and all nodes woken, until all must agree: a

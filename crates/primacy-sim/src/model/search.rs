@@ -26,7 +26,7 @@ pub trait Model {
 /// The steps out of a state.
 #[derive(Debug)]
 pub struct Found<S> {
-    /// Those within the bounds.
+    /// The steps within the bounds.
     pub steps: Vec<Step<S>>,
     /// The number of steps that lead out of the bounds.
     pub cut: u64,

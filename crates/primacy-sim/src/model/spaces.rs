@@ -237,7 +237,7 @@ const fn sessions(name: &'static str, space: store::Space, sometimes: u64, state
 }
 
 impl Row {
-    /// It takes longer than a test may.
+    /// Marks a space whose search takes longer than a test may.
     const fn large(self) -> Self {
         Self { small: false, ..self }
     }

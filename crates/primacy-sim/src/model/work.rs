@@ -9,8 +9,8 @@ use super::now::NOW;
 pub(super) struct Works {
     /// The work of the leadership that the machine has reported and not ended.
     current: Option<Work>,
-    /// The latest end of the work of the leaderships from which the machine was deposed, by its node's clock.
-    /// It is given the time to drain, and takes all of it: an earlier end could break nothing.
+    /// The latest end, by its node's clock, of the work of the leaderships from which the machine was
+    /// deposed. The work is given the time to drain, and takes all of it: an earlier end could break nothing.
     earlier: Instant,
     pub(super) guardian: Guardian,
 }

@@ -36,7 +36,7 @@ pub(super) enum Kind {
     HoldBack,
     Forget,
     Haunt,
-    // Of the worlds beyond what is assumed.
+    // Faults beyond the assumptions.
     Jump,
     Freeze,
     Rot,
@@ -110,7 +110,7 @@ impl<A: Algorithm> Swarm<A> {
         Seat(self.index(count))
     }
 
-    /// A node, and more often than not one that leads.
+    /// Draws a node, more often than not the leader.
     pub(super) fn victim(&mut self) -> Seat {
         let leader = self.world().leaders().next();
         match leader {

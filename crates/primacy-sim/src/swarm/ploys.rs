@@ -16,7 +16,7 @@ const STEPS: u64 = 60;
 
 impl<A: Algorithm> Swarm<A> {
     /// Takes the leader away for longer than any node waits, without another fault until another node leads:
-    /// only the promises keep the two apart. Before that, messages to the leader may come late, so that its
+    /// only promises and leases keep the two apart. Before that, messages to the leader may come late, so that its
     /// last renewals rest on old answers.
     pub(super) fn oust(&mut self) {
         let Some(leader) = self.world().leaders().next() else { return };

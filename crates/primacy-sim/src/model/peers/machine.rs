@@ -45,6 +45,6 @@ pub struct View {
     pub leads: bool,
     /// The nodes that it is connected with.
     pub connected: BTreeSet<NodeId>,
-    /// The highest term in which it has voted, campaigns or leads.
+    /// The highest term that it has adopted, or campaigns for.
     pub term: Term,
 }

@@ -238,7 +238,7 @@ impl<M: Machine> Peers<M> {
         }
     }
 
-    /// All moves of all nodes, with where their steps are among all.
+    /// Takes all moves of all nodes.
     fn every_move(&mut self, state: &State, found: &mut Found<State>) {
         self.plan(state);
         for index in 0..self.planned.len() {

@@ -85,7 +85,7 @@ pub(super) struct Moves<M: Machine> {
     pub(super) signs: Vec<Sign>,
     /// The messages to each node.
     pub(super) to: [Wire; SEATS_MAX as usize],
-    /// For each node the messages that change nothing in it, as far as they were tried.
+    /// The messages that change nothing in each node, as far as they were tried.
     pub(super) idle: Vec<Wire>,
     known: HashMap<u64, Rc<[Way]>, BuildFold>,
 }

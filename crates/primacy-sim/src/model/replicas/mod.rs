@@ -345,13 +345,13 @@ impl Replicas {
         None
     }
 
-    /// True if a node has applied all records up to a number, and its log contains that number.
+    /// True if a node has applied all records up to a number, and its log or snapshot contains that number.
     fn has(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
         let replica = &self.moves.nodes.value(state.nodes[usize::from(seat)]).replica;
         self.holds(state, seat, number) && replica.applied() >= number
     }
 
-    /// True if a node's log contains a number.
+    /// True if a node's log or snapshot contains a number.
     fn holds(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
         let log = self.moves.nodes.value(state.nodes[usize::from(seat)]).replica.log();
         number <= log.base() || log.position(number).is_some()
@@ -437,7 +437,7 @@ impl Replicas {
         }
     }
 
-    /// Each step, with the move that it is.
+    /// Visits each step with its move.
     fn each(&mut self, state: &State, found: &mut Found<State>, mut visit: impl FnMut(Move, &Way, usize)) {
         for planned in self.plan(state, found) {
             let node = state.nodes[usize::from(planned.seat)];

@@ -121,7 +121,7 @@ pub(super) struct Moves {
     pub(super) nodes: Interned<Node>,
     pub(super) signs: Vec<Sign>,
     items: Interned<Item>,
-    /// Of each message, by its number.
+    /// The label of each message, by its number.
     pub(super) labels: Vec<Label>,
     pub(super) told: Interned<Told>,
     pub(super) orders: Interned<Order>,

@@ -28,7 +28,7 @@ const RESEND_AFTER: Duration = Duration::from_nanos(1000);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Node {
     pub(super) seat: u8,
-    /// Which of its processes this is, from [`FIRST_LIFE`].
+    /// The number of its process, from [`FIRST_LIFE`].
     pub(super) life: u8,
     /// The voters on its disk. The term there is always that to which the process is bound.
     voters: Arc<Voters>,
@@ -44,13 +44,13 @@ pub(super) struct Node {
 pub(super) enum Act {
     /// A message comes; its number.
     Hear(u32),
-    /// It does what is due at once.
+    /// Its deadline for due work has come.
     Due,
     /// The answer at this place among those waited for is overdue.
     Late(u8),
     /// A client proposes a write.
     Propose,
-    /// It is told that it leads in this term.
+    /// The election reports that it leads in this term.
     Lead(u8),
     /// A new process of that node connects with it: its seat, and its number.
     Connected(u8, u8),

@@ -34,8 +34,8 @@ pub struct Space {
     /// True if a message that one process has taken may arrive again at the next one of its node, which has
     /// lost it.
     pub late: bool,
-    /// The number of nodes that may be without their logs at a time, otherwise. More than one of three breaks
-    /// the assumptions.
+    /// The number of nodes that may be without their logs at a time, until a pair has crashed. More than one
+    /// of three breaks the assumptions.
     pub lost: u8,
     /// True if a node that has lost its log knows it, and so recovers before it counts.
     pub recovers: bool,
