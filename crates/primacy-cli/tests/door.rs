@@ -40,7 +40,7 @@ fn address(node: &Node) -> String {
 struct Client(StreamOwned<ClientConnection, TcpStream>);
 
 impl Client {
-    /// Connects with the certificate of `FILE.pem`, trusts the signer of `trusted`, and waits until the server
+    /// Connects with the certificate of `FILE.pem`, trusts the authority `trusted`, and waits until the server
     /// speaks HTTP/2.
     fn connect(address: &str, place: &Place, file: &str, trusted: &str) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();

@@ -297,7 +297,7 @@ fn the_page_of_etcd_can_be_followed() {
     let mut reader = Reader::start(Page::read("etcd"), &[("ETCD", &format!("{host}:{port}"))]);
     reader.follow("Try it");
     assert_eq!(reader.tokens().len(), 2);
-    // The role is made, and then `psql` prompts for passwords.
+    // The role is made, and then authentication is enabled.
     let [(roles, made), (login, leads)] = reader.commands("Least rights").try_into().unwrap();
     reader.run(&roles, &made);
     let root =
