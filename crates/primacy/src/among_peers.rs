@@ -63,9 +63,9 @@ pub(crate) struct PeersWorld {
 /// The reaction to a peer that is configured differently for the election.
 #[derive(Debug)]
 struct Odds {
-    /// Why that one and this node refuse each other.
+    /// The reason why that peer and this node refuse each other.
     news: watch::Receiver<Option<String>>,
-    /// Since when that is known.
+    /// The time since which it is known.
     since: Option<Instant>,
     /// The time to wait for another peer that agrees. No node leads before that except the only seed of a cluster, which founds it
     /// at once.
@@ -92,7 +92,7 @@ pub(crate) struct Entry {
     peers: Vec<(NodeId, String)>,
 }
 
-/// Opens the state and takes the address: whatever is wrong with the configuration is known after this.
+/// Opens the state and takes the address: all errors of the configuration are known after this.
 pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<Entry, ConnectError> {
     let Some(address) = peers.address(config.node) else {
         let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
@@ -208,7 +208,7 @@ impl Entry {
         }
     }
 
-    /// In an advisory election, as itself or as what nominates.
+    /// Holds an advisory election, as itself or as the nomination of a confirmed one.
     async fn live_confirmed<N: AmongPeers<Durable = ()>>(
         self,
         config: &Config,
@@ -225,7 +225,7 @@ impl Entry {
         self.live_with_store(config, register, desk, ready, elections::confirmed_by_store::<N>).await;
     }
 
-    /// In an election that asks the peers and a store.
+    /// Holds an election that asks the peers and a store.
     async fn live_with_store<P>(
         self,
         config: &Config,
@@ -415,7 +415,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
 impl<P: AmongPeers> Asked<P> for PeersWorld {
     fn after(&mut self, machine: &P, led: bool) -> Result<(), Halt> {
         self.may_go_on(led)?;
-        // While this node has lost its own disk it vouches for no term, whatever it has heard.
+        // While this node has lost its own disk it vouches for no term, even if it has heard of it.
         if let (Some(term), Some(heard)) = (self.mesh.term(), machine.heard_of())
             && heard > term
         {
@@ -477,7 +477,7 @@ impl PeersWorld {
     }
 }
 
-/// Tells the log that this node waits to be readmitted.
+/// Logs that this node waits to be readmitted.
 fn say_disk_lost(me: &Hello) {
     let (node, election) = (me.identity.node, &me.election);
     tracing::error!(

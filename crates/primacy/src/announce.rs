@@ -40,7 +40,7 @@ impl fmt::Debug for Announcement {
     }
 }
 
-/// Why a state is not announced. Nothing has changed.
+/// The reason why a state is not announced. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// Only the leader announces, until its work shall stop.
@@ -166,7 +166,7 @@ impl Elector {
 /// An order to announce.
 #[derive(Debug)]
 pub(crate) struct Announce {
-    /// Only in this leadership.
+    /// The leadership in which alone it is announced.
     term: Option<Term>,
     state: Arc<[u8]>,
     answer: oneshot::Sender<Result<LeaderSequence, PublishError>>,
@@ -189,7 +189,7 @@ async fn publish(
 
 /// A machine, as far as its leader can tell the others something of the application's.
 pub(crate) trait Announces {
-    /// Whether messages of the leader carry something.
+    /// True if messages of the leader carry an announcement.
     const CARRIES: bool = false;
 
     /// Tells it, and returns with which number; nothing if this node does not lead, or nothing is carried.

@@ -128,7 +128,7 @@ pub(crate) fn shown(text: &str) -> String {
     text.chars().take(REFUSAL_TEXT_MAX).map(harmless).collect()
 }
 
-/// Why bytes are no frame.
+/// The reason why bytes are no frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("the bytes are no Protocol Buffers message: {0}")]

@@ -9,7 +9,7 @@
 //! | drift bound | 1 % | 1 % |
 //! | heartbeats missed until the leader is not heard | 4 | |
 //! | random wait before standing | 0 to three tenths | |
-//! | stagger of those who stand in order | four round trips, at least 5 ms | |
+//! | stagger of nodes that campaign in order | four round trips, at least 5 ms | |
 //! | time for which claims are gathered, by `ranked` | two round trips, at least 5 ms | |
 //! | time for the answers of a round | a quarter | an eighth |
 //! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
@@ -32,7 +32,7 @@ use crate::seniority::{SeniorityError, SeniorityOptions};
 /// The time without an answer after which the log sends something again, where metadata is kept.
 pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250);
 
-/// Where metadata is kept: how long a request waits for a leader that answers it, as long as etcd's do.
+/// Where metadata is kept: the time that a request waits for an answer of a leader, as long as etcd's do.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(7);
 
 /// The interval at which a node checks that its state directory is still there.
@@ -76,13 +76,13 @@ const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(5);
 const MISS_COUNT: u32 = 4;
-/// For how long a store that was not reached is left alone by an errand: it may be electing a leader of its own.
+/// The time for which a request leaves an unreachable store alone: it may be electing a leader of its own.
 pub(crate) const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time that a member of a cluster by seniority may be lost, or silent, before anything is done about it: an operator
 /// can act within an hour.
 pub(crate) const STABLE_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// Where the election is held, as far as timers depend on it.
+/// The place of an election, as far as timers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Venue {
     /// Among the nodes themselves.
@@ -115,7 +115,7 @@ pub struct Timers {
     pub stagger: Duration,
     /// The time to wait for an answer: of the voters in one round, or of the store.
     pub answer_timeout: Duration,
-    /// Over a store: how often it is read where it does not tell of changes.
+    /// Over a store: the interval of reads where it does not report changes.
     pub poll_interval: Duration,
 }
 
@@ -135,7 +135,7 @@ pub enum ConfigError {
     Node {
         /// The name.
         name: String,
-        /// Why not.
+        /// The error.
         error: NodeIdError,
     },
     /// The timers do not fit together.
@@ -279,13 +279,13 @@ pub enum ConfigError {
     NoStateDirectory,
 }
 
-/// One relation between timers that does not hold.
+/// A relation between timers that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimerProblem {
     /// A timer is zero.
     #[error("{name} is zero")]
     Zero {
-        /// Which one.
+        /// The timer.
         name: &'static str,
     },
     /// The drift bound is not below one half: clocks like that keep no lease.
@@ -475,7 +475,7 @@ impl Default for Limits {
     }
 }
 
-/// All that a [`Builder`](crate::Builder) gathers.
+/// The options that a [`Builder`](crate::Builder) gathers.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) election: String,
@@ -489,11 +489,11 @@ pub(crate) struct Config {
     pub(crate) cluster: String,
     pub(crate) security: Security,
     pub(crate) timers: Timers,
-    /// By seniority: how the cluster is held.
+    /// By seniority: the options of the cluster.
     pub(crate) seniority: SeniorityOptions,
     /// The attributes of this node, for the other members.
     pub(crate) attributes: Arc<Attributes>,
-    /// Those of the election that nominates, where a store confirms; otherwise the same.
+    /// The timers of the nomination, where a store confirms; otherwise the same.
     pub(crate) nomination_timers: Timers,
 }
 

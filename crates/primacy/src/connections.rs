@@ -20,14 +20,14 @@ pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
 /// Bounds of time and size in a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For a connection to be made.
+    /// The time for a connection to be made.
     pub connect_timeout: Duration,
-    /// For a handshake to end, on either side.
+    /// The time for a handshake to end, on either side.
     pub handshake_timeout: Duration,
     /// The time that sent bytes may stay unacknowledged before the connection counts as broken. Without it, TCP
     /// would retry ever more seldom, and a link would come back minutes after its network.
     pub stall_timeout: Duration,
-    /// After how much silence the kernel asks whether the other side is still there; in whole seconds.
+    /// The silence after which the kernel probes the other side; in whole seconds.
     pub keep_alive: Duration,
     /// The longest wait before the second attempt to connect; it doubles with each further one.
     pub backoff_first: Duration,
@@ -56,7 +56,7 @@ pub struct Limits {
     pub buffer_max: usize,
 }
 
-/// Why a mesh cannot be started.
+/// The reason why a mesh cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// Messages to this address could be read and forged.

@@ -45,9 +45,9 @@ pub(crate) enum Order {
     Transfer { term: Term, to: NodeId },
     /// The result of the health check.
     Healthy(bool),
-    /// Why the application does not want to lead while it does not campaign.
+    /// The reason why the application does not want to lead while it does not campaign.
     NotCampaigning(Option<String>),
-    /// In this leadership, the work must give signs of progress.
+    /// The work in this leadership must report progress.
     Promise { term: Term, due: Weak<Due> },
     /// Tell the others this.
     Announce(Announce),
@@ -57,7 +57,7 @@ pub(crate) enum Order {
     Close(oneshot::Sender<()>),
 }
 
-/// Where the effects of a machine take place.
+/// The surroundings in which a machine's effects take place.
 pub(crate) trait World<P: Protocol> {
     /// Returns only when the state would survive a power cut. An error ends this node's part in the election.
     fn persist(&mut self, durable: P::Durable) -> Result<(), Halt>;
@@ -88,7 +88,7 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
 
 /// The driver's queries to a machine beyond its contract.
 pub(crate) trait Settles {
-    /// Whether nothing is under way that could make this node the leader after it has withdrawn.
+    /// True if nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
     /// The cluster that this node belongs to, where the election has one.
     fn cluster(&self) -> Option<&Arc<membership::View>> {
@@ -96,17 +96,17 @@ pub(crate) trait Settles {
     }
     /// The trigger of this node's campaign, where the election knows it.
     fn occasion(&self) -> Option<Occasion>;
-    /// For how long others promise their support to this leader, where that is not this node's own lease.
+    /// The time for which others promise their support to this leader, where that is not this node's own lease.
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
         BTreeMap::new()
     }
-    /// Why the part of the cluster that this node belonged to does not go on.
+    /// The reason why the part of the cluster that this node belonged to does not go on.
     fn why_stopped(&self) -> Option<String> {
         None
     }
 }
 
-/// Why a driver cannot go on.
+/// The reason why a driver cannot go on.
 #[derive(Clone, Debug)]
 pub(crate) enum Halt {
     /// A necessary part does not work.
@@ -148,11 +148,11 @@ pub(crate) struct Desk {
     pub(crate) cordon: Cordon,
     /// The result of the health check.
     pub(crate) healthy: bool,
-    /// Why the application does not want to lead while it does not campaign, as it has stated.
+    /// The reason why the application does not want to lead while it does not campaign, as it has stated.
     pub(crate) not_campaigning: Option<String>,
-    /// Whether the application has ever campaigned.
+    /// True if the application has ever campaigned.
     pub(crate) has_campaigned: bool,
-    /// Why the part of the cluster that this node belonged to does not go on.
+    /// The reason why the part of the cluster that this node belonged to does not go on.
     pub(crate) stopped: Option<String>,
     pub(crate) timers: Timers,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
@@ -168,7 +168,7 @@ pub(crate) struct Desk {
     pub(crate) cell: Option<Arc<Cell>>,
     /// The time by which stopping work should have drained; then the log warns of it.
     pub(crate) drain_until: Option<Instant>,
-    /// For how long others promise their support to this leader, where that is not the lease.
+    /// The time for which others promise their support to this leader, where that is not the lease.
     pub(crate) promises_of_others: BTreeMap<NodeId, Duration>,
     /// A leadership that has ended, and whose release may still be under way.
     pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
@@ -263,7 +263,7 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
     }
 }
 
-/// Drives a machine that no application waits on, until `ended` says so.
+/// Drives a machine that no application waits on, until `ended` is true.
 pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
     machine: &mut P,
     world: &mut W,
@@ -394,7 +394,7 @@ impl Desk {
         Some(Input::Command(command))
     }
 
-    /// Whether this node may lead, as far as its operator and its health check are concerned.
+    /// True if this node may lead, as far as its operator and its health check are concerned.
     pub(crate) const fn is_fit(&self) -> bool {
         self.healthy && !self.cordon.is_set()
     }
@@ -424,7 +424,7 @@ impl Desk {
         Some(Input::Command(Command::Withdraw))
     }
 
-    /// When the work must be asked to stop, so that it can drain, and be killed if need be, before the lease ends.
+    /// The time at which the work must be asked to stop, so that it can drain, and be killed if need be, before the lease ends.
     fn stop_at(&mut self) -> Option<(Instant, Reason)> {
         let cell = self.cell.as_ref().filter(|cell| !cell.is_ending())?;
         let needed = Duration::from(self.timers.drain.saturating_add(self.timers.kill_margin));
@@ -588,7 +588,7 @@ impl Desk {
         }
     }
 
-    /// For how long the others promise their support, at the least, if that is less than the lease.
+    /// The least time for which the others promise their support, if that is less than the lease.
     fn granted(&self) -> Option<Duration> {
         let shortest = self.promises_of_others.values().copied().min();
         shortest.filter(|&shortest| shortest < self.timers.lease.into())

@@ -74,12 +74,12 @@ struct About {
     timers: Timers,
     /// The minimum number of members, by seniority.
     minimum_members: Option<usize>,
-    /// With the peers of the configuration; where voters can change, the map knows better.
+    /// The specification with the peers of the configuration; where voters can change, the map knows better.
     witness_spec: Option<WitnessSpec>,
     map: Option<Map>,
-    /// Whether the leader's right ends by itself.
+    /// True if the leader's right ends by itself.
     has_lease: bool,
-    /// For the one part that this node takes in the partitions.
+    /// A permit for the one part that this node takes in the partitions.
     place: Arc<Semaphore>,
     #[cfg(feature = "metrics")]
     measures: Arc<Measures>,
@@ -350,7 +350,7 @@ impl Builder {
         self
     }
 
-    /// By seniority: how the cluster is held.
+    /// By seniority: sets the options of the cluster.
     pub fn seniority(mut self, options: SeniorityOptions) -> Self {
         self.seniority = Some(options);
         self
@@ -598,7 +598,7 @@ impl Builder {
         Ok((kind, safety))
     }
 
-    /// Over a store, which has its own way to find the leader.
+    /// The kind of election over a store, which has its own way to find the leader.
     fn over_a_store(&self) -> Result<ElectionKind, ConfigError> {
         let among_peers = [
             (self.algorithm.is_some(), "an algorithm (algorithm)"),

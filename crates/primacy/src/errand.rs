@@ -21,7 +21,7 @@ use crate::over_sessions::SessionsWorld;
 use crate::over_store::StoreWorld;
 use crate::status::NEW_RECORD;
 
-/// Why an errand was not done, or is not known to be.
+/// The reason why a request was not written, or may not be.
 #[derive(Debug, thiserror::Error)]
 pub enum ErrandError {
     /// The store cannot be opened.

@@ -7,7 +7,7 @@ use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Unreadable;
 use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError, is_passing};
 
-/// Why an election could not be entered.
+/// The reason why an election could not be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The configuration is wrong.
@@ -93,7 +93,7 @@ impl From<MarkError> for ConnectError {
     }
 }
 
-/// Why a campaign ended without a leadership.
+/// The reason why a campaign ended without a leadership.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CampaignError {
     /// The elector was closed.

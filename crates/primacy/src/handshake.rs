@@ -34,7 +34,7 @@ pub struct Hello {
     pub election: String,
     /// Its incarnation; of a guardian, the incarnation that it guards.
     pub identity: Identity,
-    /// Whether the node itself speaks, or its guardian.
+    /// The process that sends it: the node itself, or its guardian.
     pub role: Role,
     /// The number that was drawn when its durable state was made.
     pub disk: DiskId,
@@ -51,7 +51,7 @@ pub struct Hello {
     pub priority: u32,
     /// True if it only votes and never campaigns.
     pub witness: bool,
-    /// Which election it is.
+    /// The kind of election.
     pub kind: ElectionKind,
     /// The policy for parts of the cluster that have lost each other; in an election by seniority.
     pub split_brain: Option<Policy>,
@@ -80,7 +80,7 @@ pub enum Confirmation {
 }
 
 impl ElectionKind {
-    /// Whether its leaders have a token.
+    /// True if its leaders have a token.
     #[must_use]
     pub const fn is_fenced(self) -> bool {
         self.algorithm.is_fenced() || self.confirmation.is_some()
@@ -133,7 +133,7 @@ pub struct DiskId(pub [u8; DiskId::LENGTH]);
 pub struct PeerDisk {
     /// The disk that counts.
     pub disk: DiskId,
-    /// Whether an operator has readmitted the peer with it, because it may have lost an earlier one.
+    /// True if an operator has readmitted the peer with it, because it may have lost an earlier one.
     pub readmitted: bool,
     /// The disks that were replaced. None of them comes back: none of them holds the votes cast since.
     pub former: BTreeSet<DiskId>,
@@ -143,14 +143,14 @@ pub struct PeerDisk {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Voters(Vec<NodeId>);
 
-/// Why one node does not talk to another. Its text names both sides' values, and what to do.
+/// The reason why one node does not talk to another. Its text names both sides' values, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The node that refuses.
     pub by: NodeId,
     /// The node that is refused.
     pub of: NodeId,
-    /// Why.
+    /// The disagreement.
     pub reason: Disagreement,
 }
 
@@ -247,9 +247,9 @@ pub enum Disagreement {
         recorded: DiskId,
         /// The disk that the refused node has now.
         presented: DiskId,
-        /// Whether it had that one earlier, and came with another since.
+        /// True if it had that one earlier, and came with another since.
         former: bool,
-        /// It is one of the refuser's voters.
+        /// True if it is one of the refuser's voters.
         votes: bool,
     },
 }
@@ -287,11 +287,11 @@ pub enum RefusalKind {
     DiskReplaced,
     /// Transport security failed before any message.
     Tls(TlsProblem),
-    /// A reason that only a later version knows; its text says more.
+    /// A reason that only a later version knows; its text has more.
     Unknown,
 }
 
-/// Why two nodes have no protected connection, or must not have an unprotected one.
+/// The reason why two nodes have no protected connection, or must not have an unprotected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsProblem {
     /// One speaks cleartext where TLS is expected.
@@ -385,7 +385,7 @@ pub struct Known<'a> {
     pub peers: &'a BTreeSet<NodeId>,
 }
 
-/// Whether `mine` may talk to `theirs`, with what this node knows of others.
+/// Checks that `mine` may talk to `theirs`, with this node's knowledge of others.
 ///
 /// A peer without a recorded disk is taken at its word; the caller records the disk before it counts a
 /// message.
@@ -487,7 +487,7 @@ impl Hello {
         Self { role: Role::GuardianOf, ..self.clone() }
     }
 
-    /// Whether the other side has a part in the same election, as far as this one knows: it votes, or is about to.
+    /// True if the other side has a part in the same election, as far as this one knows: it votes, or is about to.
     fn is_concerned_with(&self, peers: &BTreeSet<NodeId>, theirs: &Self) -> bool {
         let node = theirs.identity.node;
         // A node that was away while all others were replaced knows none of them, and no other node can tell it. A hello with a newer
@@ -540,7 +540,7 @@ impl Voters {
         Self(nodes)
     }
 
-    /// Whether this node's vote counts.
+    /// True if this node's vote counts.
     #[must_use]
     pub fn contains(&self, node: NodeId) -> bool {
         self.0.binary_search(&node).is_ok()

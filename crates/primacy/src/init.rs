@@ -29,7 +29,7 @@ pub enum Init {
     NotNeeded,
 }
 
-/// Why there is no first record, as far as is known. Nothing that was there has been changed.
+/// The reason why there is no first record, as far as is known. No existing record has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The store's URL is wrong, or the store cannot be opened.
@@ -113,12 +113,12 @@ pub async fn init_register(register: &dyn Register, lease: Duration) -> Result<I
     }
 }
 
-/// As a new store begins: released, and written once.
+/// True if the record is as a new store begins: released, and written once.
 fn is_untouched(record: &Record) -> bool {
     record.holder.is_none() && record.renewal == 0 && record.nonce == 0
 }
 
-/// By which the write is known again.
+/// Draws the number by which the write is recognised.
 fn draw_nonce() -> Result<u64, InitError> {
     let mut bytes = [0; 8];
     let failed =

@@ -61,11 +61,11 @@ struct Counted(Arc<Cell>);
 pub struct Lost {
     /// The leadership that has ended.
     pub term: Term,
-    /// Why, where it is known; `None` if its time has passed and nothing else is known.
+    /// The reason, where it is known; `None` if its time has passed and nothing else is known.
     pub reason: Option<Reason>,
 }
 
-/// Why a leadership ended, for people.
+/// The reason for which a leadership ended, for people.
 #[must_use]
 pub const fn describe(reason: Reason) -> &'static str {
     match reason {
@@ -132,15 +132,15 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.leader
     }
 
-    /// The trigger of this node's campaign, where the election knows it: among peers. It is information only: whatever the trigger,
-    /// the others have voted.
+    /// The trigger of this node's campaign, where the election knows it: among peers. It is information only: with any trigger, the
+    /// others have voted.
     #[must_use]
     pub fn occasion(&self) -> Option<Occasion> {
         self.held.cell.occasion
     }
 
-    /// Until when this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every
-    /// renewal, also while the work drains. [`Instant::NEVER`] in an advisory election.
+    /// The time until which this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every renewal,
+    /// also while the work drains. [`Instant::NEVER`] in an advisory election.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.held.cell.state.borrow().valid_until
@@ -320,7 +320,7 @@ impl WorkGuard {
 }
 
 impl<M> WorkGuard<M> {
-    /// As [`Leadership::check`].
+    /// Checks as [`Leadership::check`] does.
     ///
     /// # Errors
     /// As there.
@@ -348,17 +348,17 @@ impl Drop for Counted {
     }
 }
 
-/// One leadership, as the driver and the application share it.
+/// A leadership, as the driver and the application share it.
 #[derive(Debug)]
 pub(crate) struct Cell {
     leader: Leader,
     mandate: Mandate,
     occasion: Option<Occasion>,
-    /// Until when acts are accepted, in nanoseconds of the boot clock; zero from the moment the work shall stop.
+    /// The time until which acts are accepted, in nanoseconds of the boot clock; zero from the moment the work must stop.
     accepts_until: AtomicU64,
     guards: AtomicUsize,
     sent: AtomicU64,
-    /// Told when the last guard is dropped.
+    /// Notified when the last guard is dropped.
     undrained: Notify,
     /// The reason that keeps the work from ending, as the work stated it.
     delay: Mutex<Option<String>>,
@@ -367,14 +367,14 @@ pub(crate) struct Cell {
     explanation: OnceLock<String>,
     /// The trouble with the store when the end began.
     store_trouble: OnceLock<Option<String>>,
-    /// Where to ask for that before.
+    /// The source of that before the end.
     measures: Weak<Measures>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     valid_until: Instant,
-    /// For how long it is renewed at least, if that is less than the lease.
+    /// The least time for which it is renewed, if that is less than the lease.
     granted: Option<primacy_core::Duration>,
     ending: Option<Reason>,
     over: Option<Reason>,
@@ -410,7 +410,7 @@ impl Cell {
         }
     }
 
-    /// As [`Leadership::why`].
+    /// The reason for the end, as [`Leadership::why`] has it.
     pub(crate) fn why(&self, reason: Reason) -> String {
         if let Some(explanation) = self.explanation.get().filter(|_| reason == Reason::Expired) {
             return explanation.clone();
@@ -475,7 +475,7 @@ impl Cell {
         self.state.send_modify(|state| state.valid_until = until);
     }
 
-    /// For how long it is renewed at least, if that is less than the lease.
+    /// The least time for which it is renewed, if that is less than the lease.
     pub(crate) fn granted(&self) -> Option<primacy_core::Duration> {
         self.state.borrow().granted
     }

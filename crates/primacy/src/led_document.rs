@@ -72,7 +72,7 @@ use crate::config::{DRIFT_MAX, LEASE, Timers, Venue};
 use crate::measures::Measures;
 use crate::store_health::{Operation, StoreRequest, StoreTrouble};
 
-/// Which broker this is, and how long it leads without a write.
+/// The identity of a broker, and its timers.
 #[derive(Clone, Debug)]
 pub struct LedOptions {
     /// Where clients reach it. Two brokers may have the same: what tells them apart is drawn for each
@@ -92,7 +92,7 @@ impl LedOptions {
         Self { address: address.to_owned(), timeout: LEASE, write_interval_min: Duration::ZERO }
     }
 
-    /// When nothing was written for this long, the document is written as it is: a third of the timeout.
+    /// The interval after which an unchanged document is written again: a third of the timeout.
     fn heartbeat(&self) -> Duration {
         self.timeout / 3
     }
@@ -115,14 +115,14 @@ pub enum Election {
     },
     /// It led already, and its last write is younger than its timeout.
     AlreadyLeader {
-        /// Of its leadership.
+        /// The token of its leadership.
         token: FencingToken,
     },
     /// Another broker leads, as far as can be known.
     OtherLeader {
-        /// Where it is reached; empty in a document that another program wrote.
+        /// The address where it is reached; empty in a document that another program wrote.
         address: String,
-        /// Of its leadership.
+        /// The token of its leadership.
         token: FencingToken,
         /// The time for which it must still be silent until it is taken to be gone.
         remaining: Duration,
@@ -131,7 +131,7 @@ pub enum Election {
     Conflict,
 }
 
-/// Why it was not possible to campaign.
+/// The reason why it was not possible to campaign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedError {
     /// The store does not answer, or not clearly. Try again: what has been written will be found then.
@@ -151,7 +151,7 @@ pub enum LedError {
     Options,
 }
 
-/// Why a change was not acknowledged.
+/// The reason why a change was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// This broker does not lead. The change was not made.
@@ -184,19 +184,19 @@ pub enum Standing {
     Standby,
     /// It leads.
     Leading {
-        /// Of its leadership.
+        /// The token of its leadership.
         token: FencingToken,
     },
     /// It has led.
     Ended {
-        /// Of the leadership that has ended.
+        /// The token of the leadership that has ended.
         token: FencingToken,
-        /// Why.
+        /// The reason.
         why: Ended,
     },
 }
 
-/// Why a leadership ended.
+/// The reason why a leadership ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It resigned.
@@ -222,7 +222,7 @@ pub struct Stamp {
 }
 
 type Stamping<S> = Arc<dyn Fn(&mut S, &Stamp) + Send + Sync>;
-/// Asked for the time; tests have one of their own.
+/// The source of the time; tests have one of their own.
 type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// A document with state of type `S`, and this process's part in its election.
@@ -248,7 +248,7 @@ struct Ground<S> {
     me: Broker,
     stamping: Option<Stamping<S>>,
     clock: Clock,
-    /// Until when this broker leads by its last durable write, in nanoseconds of its clock.
+    /// The time until which this broker leads by its last durable write, in nanoseconds of its clock.
     led_until: AtomicU64,
     measures: Arc<Measures>,
 }

@@ -56,20 +56,20 @@ impl Histogram {
         std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed))
     }
 
-    /// All of them together, in nanoseconds.
+    /// The sum of the durations, in nanoseconds.
     #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn sum(&self) -> u64 {
         self.nanos.load(Ordering::Relaxed)
     }
 }
 
-/// All that is measured of one node in one election.
+/// The measurements of one node in one election.
 #[derive(Debug, Default)]
 pub(crate) struct Measures {
     course: Mutex<Course>,
     pub(crate) heartbeat_round_trips: Histogram,
     pub(crate) state_writes: Histogram,
-    /// Over a store: how its requests go.
+    /// Over a store: the health of its requests.
     pub(crate) store: StoreHealth,
     /// The counters of the connections; among peers only.
     pub(crate) connections: OnceLock<Arc<Mutex<Counters>>>,
@@ -81,7 +81,7 @@ pub(crate) struct Measures {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
     pub(crate) leader: Option<Leader>,
-    /// Since when no leader is known.
+    /// The time since which no leader is known.
     pub(crate) leaderless_since: Option<Instant>,
     /// The time without a known leader, before that.
     pub(crate) leaderless: Duration,
@@ -217,7 +217,7 @@ pub(crate) struct Reading {
     pub(crate) log: LogReading,
 }
 
-/// Its log in figures.
+/// A node's log in figures.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) struct LogReading {
@@ -225,11 +225,11 @@ pub(crate) struct LogReading {
     pub(crate) records: [(&'static str, primacy_core::LeaderSequence); 3],
     pub(crate) uncommitted: u64,
     pub(crate) lost: bool,
-    /// Of each follower of a leader, how many records it is not known to hold.
+    /// The number of records that each follower of a leader is not known to hold.
     pub(crate) behind: Vec<(NodeId, u64)>,
 }
 
-/// When the last heartbeats were sent, so that their replies can be timed.
+/// The times at which the last heartbeats were sent, so that their replies can be timed.
 #[derive(Debug, Default)]
 pub(crate) struct HeartbeatTimes {
     /// By node and round. A round that was sent to a node twice, because it has connected anew, counts from the last time:

@@ -122,7 +122,7 @@ struct Node {
     node: String,
     witness: bool,
     measures: Arc<Measures>,
-    /// Where the nodes keep metadata.
+    /// The map's figures, where the nodes keep metadata.
     map: Option<Gauges>,
 }
 

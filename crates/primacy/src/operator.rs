@@ -46,7 +46,7 @@ pub enum AskError {
         node: NodeId,
         /// The leader, as far as it knows.
         leader: Option<NodeId>,
-        /// Why its application does not want to lead, where it has stated that.
+        /// The reason why its application does not want to lead, where it has stated that.
         not_campaigning: Option<String>,
     },
     /// The node is giving up its lead already, and cannot give it to another node any more.

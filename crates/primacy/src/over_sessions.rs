@@ -34,7 +34,7 @@ pub(crate) struct SessionsWorld {
     /// The keep-alive, which waits for none of these.
     keep_alives: JoinSet<()>,
     _changes: JoinSet<()>,
-    /// Told when the store has shown what it has: only then is a further change news.
+    /// Notified when the store has shown its state: only then is a further change news.
     looked: Rc<Notify>,
     leftover: Leftover,
     request_pace: RequestPace,
@@ -163,7 +163,7 @@ async fn answer(
             Message::EndReply { request, result: ended.map_err(told) }
         }
         Message::First { request } => {
-            // Who is first is asked for besides, whatever becomes of that.
+            // The first of the queue is read meanwhile, whether or not the leftover session ends.
             let (first, _) = tokio::join!(looking().run(store.first()), end_leftover(store, leftover));
             Message::FirstReply { request, result: first.map_err(told) }
         }
@@ -202,7 +202,7 @@ fn complain_of_a_short_session(answer: &Message, timeout_min: Duration) {
     }
 }
 
-/// Whether the store has shown what it has.
+/// True if the store has shown its state.
 fn is_look(answer: &Message) -> bool {
     match answer {
         Message::StandReply { result, .. } => result.is_ok(),

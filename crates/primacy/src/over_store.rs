@@ -34,10 +34,10 @@ pub(crate) struct StoreWorld {
     measures: Arc<Measures>,
 }
 
-/// When a change is news.
+/// The state that decides whether a change is news.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Told when the store has answered: only then is a further change news.
+    /// Notified when the store has answered: only then is a further change news.
     looked: Notify,
     /// The number of requests under way: one, and given-up requests that have not ended yet.
     requests: Cell<usize>,
@@ -121,7 +121,7 @@ fn absent() -> Found {
     Found::Absent { first_token: FencingToken(clock::wall_millis()) }
 }
 
-/// Whether the store has shown what it has.
+/// True if the store has shown its state.
 fn is_look(answer: &Message) -> bool {
     match answer {
         Message::ReadReply { found, .. } => found.is_some(),
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells of a write before it answers it, and answers when it may.
+    /// A store that reports a write before it answers it, and answers when it may.
     #[derive(Debug)]
     struct Early {
         inner: MemoryRegister,

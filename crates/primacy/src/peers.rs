@@ -26,7 +26,7 @@ impl Peers {
         self.0.len()
     }
 
-    /// Whether there is none; a parsed list has at least one.
+    /// True if there is none; a parsed list has at least one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -40,7 +40,7 @@ impl Progress {
     }
 }
 
-/// By when the next sign must come, in nanoseconds of the boot clock.
+/// The time by which the next report must come, in nanoseconds of the boot clock.
 #[derive(Debug)]
 pub(crate) struct Due(AtomicU64);
 
@@ -57,7 +57,7 @@ impl Promises {
         self.0.clear();
     }
 
-    /// By when the next sign must come, of whichever comes first.
+    /// The time by which the next report must come, the earliest of all.
     pub(crate) fn next_due(&mut self) -> Option<Instant> {
         self.0.retain(|due| due.strong_count() > 0);
         let due = self.0.iter().filter_map(Weak::upgrade);

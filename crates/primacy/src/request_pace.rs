@@ -22,7 +22,7 @@ const IN_A_LEASE: u64 = 40;
 #[derive(Clone, Debug)]
 pub(crate) struct RequestPace {
     interval: Duration,
-    /// When the bucket is full again.
+    /// The time at which the bucket is full again.
     full_at: Rc<Cell<Instant>>,
 }
 

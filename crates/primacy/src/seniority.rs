@@ -54,7 +54,7 @@ pub struct SeniorityOptions {
     pub neighbours: Option<u32>,
     /// The rule by which silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
     pub detection: Option<Detection>,
-    /// For how long the same members must have been lost before they are removed, or a part stops; at most an hour. `None`: the
+    /// The time for which the same members must have been lost before they are removed, or a part stops; at most an hour. `None`: the
     /// lease.
     pub stable_after: Option<Duration>,
     /// The minimum number of members, see [`Elector::check_members`]; `None`: one.
@@ -85,7 +85,7 @@ pub enum SplitBrain {
     Available,
 }
 
-/// Why a cluster cannot be held so.
+/// The reason why a cluster cannot be held with these options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeniorityError {
     /// Seeds, heartbeats or timers cannot work.
@@ -128,7 +128,7 @@ pub enum SeniorityError {
     /// Silence would never be suspicious.
     #[error("a member would be suspected after {patience} of silence; state at most {STABLE_AFTER_MAX:?}")]
     Patience {
-        /// After how much silence.
+        /// The silence after which a member is suspected.
         patience: core::Duration,
     },
     /// No cluster is that small, or that large.
@@ -260,7 +260,7 @@ impl SeniorityOptions {
         if grace < interval { Err(SeniorityError::Grace { grace, interval }) } else { Ok(()) }
     }
 
-    /// All that is wrong with it among these peers.
+    /// All defects of the options among these peers.
     #[cfg(feature = "peers")]
     pub(crate) fn problems_among(
         &self,

@@ -35,7 +35,7 @@ pub struct Status {
     pub timers: Timers,
     /// The leader, as far as this node knows.
     pub leader: Option<Leader>,
-    /// Since when that is so, as far as this node knows.
+    /// The time since which that is so, as far as this node knows.
     pub since: Instant,
     /// This node's own leadership.
     pub lead: Option<Lead>,
@@ -44,16 +44,16 @@ pub struct Status {
     pub kept_by: Option<String>,
     /// The last announcement of the leader, as far as this node knows; see [`Elector::announcements`](crate::Elector::announcements).
     pub announced: Option<Announcement>,
-    /// Whether the application wants this node to lead.
+    /// True if the application wants this node to lead.
     pub campaigning: bool,
-    /// Why it does not: as it has stated with [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning), or that
-    /// an earlier campaign of it has ended. `None` for an application that has never campaigned and states nothing.
+    /// The reason why it does not: as it has stated with [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning),
+    /// or that an earlier campaign of it has ended. `None` for an application that has never campaigned and states nothing.
     pub not_campaigning: Option<String>,
     /// The result of the health check.
     pub healthy: bool,
-    /// Whether the operator lets this node lead; see [`Elector::cordon`](crate::Elector::cordon).
+    /// True if an operator has cordoned this node; see [`Elector::cordon`](crate::Elector::cordon).
     pub cordoned: bool,
-    /// Over a store: what fails there now; nothing while the store answers.
+    /// Over a store: the present failures there; empty while the store answers.
     pub store_troubles: Vec<StoreTrouble>,
     /// Its knowledge of the others.
     pub view: View,
@@ -68,7 +68,7 @@ pub struct Lead {
     pub mandate: Mandate,
     /// The end, unless it is renewed.
     pub valid_until: Instant,
-    /// Why it is being given up, if it is.
+    /// The reason why it is being given up, if it is.
     pub ending: Option<Reason>,
 }
 
@@ -103,7 +103,7 @@ pub struct PeersView {
     pub safety: Safety,
     /// The priority; nodes of higher priority campaign first.
     pub priority: u32,
-    /// Whether this node votes only.
+    /// True if this node only votes.
     pub witness: bool,
     /// The number of this node's durable state.
     pub disk: DiskId,
@@ -130,7 +130,7 @@ pub struct MetadataView {
     pub committed: LeaderSequence,
     /// The last record that the map was made of.
     pub applied: LeaderSequence,
-    /// Whether this node has lost its log, and what it has of it does not count yet: the others have not told it all that it may have
+    /// True if this node has lost its log, and its part of it does not count yet: the others have not told it all that it may have
     /// held, or it has lost its whole disk and not all of them have readmitted it. Until then it counts for none of the majorities that
     /// hold a record.
     pub recovering: bool,
@@ -252,8 +252,7 @@ impl ElectionView {
 }
 
 impl Status {
-    /// Whether the cluster was large enough, where there is one; see
-    /// [`Elector::check_members`](crate::Elector::check_members).
+    /// Checks that the cluster was large enough, where there is one; see [`Elector::check_members`](crate::Elector::check_members).
     ///
     /// # Errors
     /// [`TooFewMembers`] if it was not.
@@ -271,7 +270,7 @@ impl Status {
 }
 
 impl View {
-    /// Whether this node has lost its disk and does not know yet what it may vote for.
+    /// True if this node has lost its disk and does not know yet what it may vote for.
     pub(crate) fn is_recovering(&self) -> bool {
         match self {
             Self::Peers(view) => view.election.recovering().is_some(),
@@ -279,7 +278,7 @@ impl View {
         }
     }
 
-    /// Whether `node` could be removed from the cluster of `me`.
+    /// Checks that `node` could be removed from the cluster of `me`.
     pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::NoMembers) };
         if node == me {
@@ -300,7 +299,7 @@ impl View {
         Err(AskError::NotAMember { node, by: me, members: names.join(", ") })
     }
 
-    /// Whether `to` could be given the lead of `me`.
+    /// Checks that `to` could be given the lead of `me`.
     pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::OverAStore) };
         if !view.kind.can_transfer() {

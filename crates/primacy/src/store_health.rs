@@ -132,7 +132,7 @@ struct Channel {
 #[derive(Clone, Debug)]
 struct Row {
     since: Instant,
-    /// When the last one of them was met.
+    /// The time at which the last one of them was met.
     at: Instant,
     count: u64,
     error: String,
@@ -157,10 +157,10 @@ pub struct StoreTrouble {
     pub operation: &'static str,
     /// The number of failed requests in a row, those that were not answered in time included.
     pub failures: u64,
-    /// Since when no such request has succeeded, on this machine's boot clock: of a renewal, since the last one that did; of a read,
-    /// since the first one that failed.
+    /// The time since which no such request has succeeded, on this machine's boot clock: of a renewal, since the last one that did; of a
+    /// read, since the first one that failed.
     pub since: Instant,
-    /// When the last one of them failed. A member of a cluster by seniority asks no more once it hears the others again.
+    /// The time at which the last one of them failed. A member of a cluster by seniority asks no more once it hears the others again.
     pub last: Instant,
     /// The store's own words for the last one.
     pub error: String,
@@ -238,8 +238,8 @@ impl StoreHealth {
         Operation::ALL.into_iter().rev().filter_map(|operation| state.trouble(operation)).collect()
     }
 
-    /// Why no renewal succeeded, or else what else fails. A renewal of unknown outcome is looked up, so that of a store that does not
-    /// answer mostly looks fail: all count.
+    /// The reason why no renewal succeeded, or else the other failures. A renewal of unknown outcome is looked up, so that of a store that
+    /// does not answer mostly looks fail: all count.
     pub(crate) fn loss(&self, now: Instant) -> Option<String> {
         let troubles = self.troubles();
         let failures = troubles.iter().map(|trouble| trouble.failures).sum();

@@ -89,7 +89,7 @@ impl Formats {
 }
 
 impl Version {
-    /// Whether nodes of this version and of the one `before` can be one cluster, and any of them upgraded or taken back.
+    /// True if nodes of this version and of the one `before` can be one cluster, and any of them upgraded or taken back.
     const fn may_follow(self, before: Self) -> bool {
         self.protocol == before.protocol + 1
             && self.requests.may_follow(before.requests)

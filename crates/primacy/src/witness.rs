@@ -33,7 +33,7 @@ pub struct Witness {
 
 #[derive(Debug)]
 enum Part {
-    /// And in the record of the store that confirms the leader, if one does.
+    /// The peers, and the record of the store that confirms the leader, if one does.
     Peers(PeersWitness, Option<StoreWitness>),
     Store(StoreWitness),
 }
@@ -45,13 +45,13 @@ pub struct Testimony {
     pub heard: Vec<NodeId>,
     /// The peers that have not, and why. They will find out by silence.
     pub unheard: Vec<(NodeId, String)>,
-    /// Over a store: whether the record names the dead no more.
+    /// Over a store: true if the record names the dead process no more.
     pub released: bool,
-    /// Over a store: why the record could not be released. Its lease will run out.
+    /// Over a store: the reason why the record could not be released. Its lease will run out.
     pub trouble: Option<String>,
 }
 
-/// Why a guardian cannot bear witness.
+/// The reason why a guardian cannot report a death.
 #[derive(Debug, thiserror::Error)]
 pub enum WitnessError {
     /// The node's hello was not made by this version.

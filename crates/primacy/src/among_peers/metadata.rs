@@ -40,7 +40,7 @@ const APPEND_MAX: usize = 256 << 10;
 const WINDOW: usize = 2 << 20;
 /// The bytes of a snapshot in one message.
 const PART_MAX: usize = 256 << 10;
-/// After how many bytes of records a snapshot takes their place.
+/// The bytes of records after which a snapshot takes their place.
 const SNAPSHOT_AFTER: usize = 64 << 20;
 /// The bytes of records that stay in memory.
 const KEPT_MAX: usize = 8 << 20;
@@ -79,7 +79,7 @@ struct MetadataWorld {
     unreadable: u64,
 }
 
-/// The voters and nodes as the mesh was told them.
+/// The voters and nodes that the mesh was given.
 #[derive(Debug, Default)]
 struct Reached {
     voters: Option<Arc<Voters>>,
@@ -261,7 +261,7 @@ impl MetadataWorld {
         Ok(())
     }
 
-    /// Why this node cannot be made a voter, as far as that is known here.
+    /// Checks that this node can be made a voter, as far as that is known here.
     fn may_add(&self, node: NodeId, address: &Arc<str>) -> Result<(), String> {
         self.peers.mesh.may_add(node, address).map_err(|error| error.to_string())?;
         let voters = self.reached.voters.iter().flat_map(|voters| voters.members.clone());
@@ -370,7 +370,7 @@ impl MetadataWorld {
         }
     }
 
-    /// Tells everybody how far this node is.
+    /// Publishes this node's progress.
     fn post(&mut self, machine: &Metadata) {
         // A snapshot may be ahead of what is committed, and so of what will ever have been.
         if machine.replica().is_current() {

@@ -83,7 +83,7 @@ pub(super) fn open_log(
     Ok(OpenLog { log, stored, found, log_lost })
 }
 
-/// Why the files of a node cannot be used.
+/// The reason why the files of a node cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error(transparent)]

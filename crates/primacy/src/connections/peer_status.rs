@@ -56,7 +56,7 @@ pub struct PeerStatus {
     pub address: String,
     /// The incarnation that this node can send to.
     pub outbound: Option<Identity>,
-    /// In which version of the protocol it is talked to.
+    /// The version of the protocol in which this node sends to it.
     pub version: Option<u32>,
     /// The incarnation that this node can hear; the latest, if there are two.
     pub inbound: Option<Identity>,
@@ -66,21 +66,21 @@ pub struct PeerStatus {
     pub round_trip: Option<Duration>,
     /// The last time that it sent anything, on this machine's boot clock. A connection outlives a process that is stopped.
     pub heard_at: Option<Instant>,
-    /// Why one of the two refused the other, until they agree.
+    /// The reason why one of the two refused the other, until they agree.
     pub refusal: Option<PeerRefusal>,
-    /// Why the last attempt to reach it failed, until one succeeds.
+    /// The reason why the last attempt to reach it failed, until one succeeds.
     pub trouble: Option<String>,
 }
 
 /// A refusal, of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerRefusal {
-    /// Whether the other side has refused this node, and not this node the other side.
+    /// True if the other side has refused this node, and not this node the other side.
     pub by_peer: bool,
-    /// Why.
+    /// The kind of the refusal.
     pub kind: RefusalKind,
     /// The same for people, with both sides' values.
     pub text: String,
-    /// When it was, on this machine's boot clock.
+    /// The time of the refusal, on this machine's boot clock.
     pub at: Instant,
 }

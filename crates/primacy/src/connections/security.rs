@@ -33,7 +33,7 @@ pub struct TlsFiles {
     pub ca: PathBuf,
 }
 
-/// Why the files of TLS cannot be used.
+/// The reason why the files of TLS cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -154,7 +154,7 @@ pub enum TlsError {
 /// The state of this node's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateStatus {
-    /// Until when the certificate that is in use is valid: seconds since 1970.
+    /// The end of the validity of the certificate in use: seconds since 1970.
     pub valid_until: u64,
     /// The number of times that the files have been replaced since the start.
     pub replaced: u64,
@@ -172,7 +172,7 @@ pub(crate) trait CertificateReport: fmt::Debug + Send + Sync {
 }
 
 impl Security {
-    /// Whether what is at this address may be talked to.
+    /// Checks that this node may connect to this address.
     ///
     /// # Errors
     /// [`TransportError::NotLoopback`]
@@ -186,7 +186,7 @@ impl Security {
         }
     }
 
-    /// Whether a peer may be talked to at all of its addresses.
+    /// Checks that this node may connect to all addresses of a peer.
     ///
     /// # Errors
     /// [`TransportError::NotLoopback`]

@@ -46,12 +46,12 @@ const VOTER_OVERHEAD: usize = 32;
 pub struct StateFile {
     path: PathBuf,
     file: File,
-    /// Which slot has the newest state; the other one is written next.
+    /// The slot with the newest state; the other one is written next.
     newest: Slot,
     record: Record,
     /// The file as it was opened, by its device and its number there.
     identity: FileId,
-    /// Why nothing can be written any more, once something could not.
+    /// The reason why nothing can be written any more, after a failed write.
     failed: Option<String>,
     /// Holds the lock while it is open.
     _lock: Lock,
@@ -94,11 +94,11 @@ pub struct Stored {
     pub voters: Option<Arc<Voters>>,
     /// The durability with which an earlier process kept its log of metadata; `None` if none has kept one.
     pub log: Option<Durability>,
-    /// Whether the log may lack what this node has held, where metadata is kept.
+    /// True if the log may lack records that this node has held, where metadata is kept.
     pub log_lost: bool,
     /// The least extent of the log when the state was written last.
     pub log_reach: LogReach,
-    /// Whether the file was made just now: this node has never taken part, or has lost its disk.
+    /// True if the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
 
@@ -326,7 +326,7 @@ impl StateFile {
     }
 }
 
-/// Whether a node can remember these voters, in addition to all else that it must.
+/// Checks that a node has room for these voters, in addition to all else that it must keep.
 ///
 /// # Errors
 /// [`DiskError::VotersTooLong`]

@@ -59,7 +59,7 @@ impl Settles for Machine {
     }
 }
 
-/// Its disk is full; something is noticed when it is told to.
+/// A world whose disk is full; a problem is noticed on request.
 struct FullDisk {
     told: oneshot::Receiver<()>,
     /// The number of sent messages.

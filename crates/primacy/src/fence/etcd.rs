@@ -38,7 +38,7 @@ pub enum Write {
     },
 }
 
-/// Why a guarded write was not made.
+/// The reason why a guarded write was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The leadership with this token is over. Nothing was written.

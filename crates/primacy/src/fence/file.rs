@@ -48,7 +48,7 @@ pub struct DurableFence {
     file: Mutex<File>,
 }
 
-/// Why a token was not admitted. Nothing may be written to the resource then.
+/// The reason why a token was not admitted. Nothing may be written to the resource then.
 #[derive(Debug, thiserror::Error)]
 pub enum DurableFenceError {
     /// A later leader has been here.
@@ -305,7 +305,7 @@ impl DurableFence {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the path still leads to the file.
+    /// Checks that the path still leads to the file.
     pub(super) fn check_place(&self, file: &File) -> Result<(), DurableFenceError> {
         let ours = file.metadata().map_err(|error| self.failed("looked at", error))?;
         match self.path.metadata() {

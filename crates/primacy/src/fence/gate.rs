@@ -28,7 +28,7 @@ use crate::log_limit::LogLimit;
 pub struct Limits {
     /// Until requests of lower tokens are revoked.
     pub patience: Duration,
-    /// From then on, until a request of a higher token is turned away.
+    /// The time after that until a request of a higher token is turned away.
     pub grace: Duration,
 }
 
@@ -51,7 +51,7 @@ pub struct Admitted {
     revoked: watch::Receiver<bool>,
 }
 
-/// Why a request was not let in. Nothing of it may be done.
+/// The reason why a request was not admitted. Nothing of it may be done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refused {
     /// A later leader has been here.
@@ -71,7 +71,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// One more request is refused for its token.
+    /// Makes, and counts, the refusal of a request for its token.
     fn stale(presented: FencingToken, highest: FencingToken) -> Self {
         super::count_refused();
         Self::Stale(FenceError::Stale { presented, highest })
@@ -99,11 +99,11 @@ struct GateLog {
 
 #[derive(Debug)]
 struct State {
-    /// Whatever is lower is refused.
+    /// The floor: lower tokens are refused.
     floor: FencingToken,
     /// The highest token that is on disk for certain.
     durable: FencingToken,
-    /// Whether the requests of `floor` are let in: it is on disk, and no older ones are under way.
+    /// True if the requests of `floor` are admitted: it is on disk, and no older ones are under way.
     open: bool,
     /// A task is making it so.
     raising: bool,

@@ -78,7 +78,7 @@ pub const FENCING_TOKEN_HIGHEST: HeaderName = HeaderName::from_static("fencing-t
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub &'static str);
 
-/// Which requests need no token.
+/// The requests that need no token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Without {
     /// None: a request without a token is refused. A service may well write on a GET.
@@ -111,7 +111,7 @@ impl FenceLayer {
         Self { gate, without: Without::default() }
     }
 
-    /// Says which requests need no token.
+    /// Sets the requests that need no token.
     #[must_use]
     pub fn without_token(self, without: Without) -> Self {
         Self { without, ..self }

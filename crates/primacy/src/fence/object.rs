@@ -42,13 +42,13 @@ pub struct FencedObject {
 /// The content of a fenced object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
-    /// Of the leader that wrote it.
+    /// The token of the leader that wrote it.
     pub token: FencingToken,
     /// The application's bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Why an object was not read or written.
+/// The reason why an object was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FencedObjectError {
     /// A later leader has been here. Nothing was written.

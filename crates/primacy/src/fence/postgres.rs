@@ -202,7 +202,7 @@ pub enum FenceState {
     Altered,
     /// A part of it belongs to a role that this one need not trust.
     Foreign {
-        /// Which part, and the role.
+        /// The part, and the role.
         why: String,
     },
 }
@@ -240,9 +240,9 @@ pub struct Attempt {
     /// Schemas, of the table and its fence, each with roles that may use it and not write to the table: a lock which such a role waits
     /// for stops writes. Empty if there are none.
     pub others: String,
-    /// Of a write without a token.
+    /// The answer to a write without a token.
     pub without: Answer,
-    /// Of a write with a token below the highest one; `None` where the table has no guard.
+    /// The answer to a write with a token below the highest one; `None` where the table has no guard.
     pub stale: Option<Answer>,
 }
 

@@ -103,7 +103,7 @@ const FENCE_INSERT: (&str, &str) = (
 /// The writes that a guarded table refuses.
 const WRITES: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
-/// Why a guard was not installed, or a guarded write was not made.
+/// The reason why a guard was not installed, or a guarded write was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// A later leader has been here. Nothing was written.
@@ -120,7 +120,7 @@ pub enum GuardError {
     Table {
         /// The table.
         table: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// Something has a name that the guard needs, and is not what the guard would put there: another program's,

@@ -23,7 +23,7 @@ use zookeeper_client::{
 /// The number of times that a write is tried again because the fence was raised meanwhile. Each time, there was a later leader.
 const TRIES_MAX: usize = 20;
 
-/// Why a guard was not installed, or a guarded write was not made.
+/// The reason why a guard was not installed, or a guarded write was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuardError {
     /// A later leader has been here. Nothing was written.

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{Ended, Ground, Standing, SubmitError};
 
-/// Tells a caller what came of its change.
+/// The answer to a caller about its change.
 pub(super) type Acknowledge = Box<dyn FnOnce(Result<(), SubmitError>) + Send>;
 /// A change to the state; it returns the acknowledgement to send.
 pub(super) type Job<S> = Box<dyn FnOnce(&mut S) -> Acknowledge + Send>;
@@ -47,7 +47,7 @@ impl<S> Queue<S> {
         Self { waiting: Mutex::new(waiting), rung: Notify::new() }
     }
 
-    /// Whether it was taken.
+    /// Adds a change; returns true if it was accepted.
     pub(super) fn push(&self, job: Job<S>) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_open {
@@ -63,14 +63,14 @@ impl<S> Queue<S> {
         self.rung.notify_one();
     }
 
-    /// All that waits, and whether more may come.
+    /// Takes all waiting changes; the flag is true if more may come.
     fn take(&self) -> (Vec<Job<S>>, bool) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         (waiting.jobs.drain(..).collect(), waiting.is_open)
     }
 }
 
-/// One leadership.
+/// The writer of one leadership.
 pub(super) struct Committer<S> {
     pub(super) ground: Arc<Ground<S>>,
     pub(super) queue: Arc<Queue<S>>,
@@ -80,7 +80,7 @@ pub(super) struct Committer<S> {
     pub(super) version: Version,
     pub(super) token: FencingToken,
     pub(super) beat: u64,
-    /// When the last write that is durable was asked for.
+    /// The time at which the last durable write was begun.
     pub(super) written_at: Instant,
 }
 
@@ -125,7 +125,7 @@ impl<S: Serialize + Clone> Committer<S> {
     /// Waits until there is something to write, or a heartbeat is due.
     async fn wait(&self) {
         let options = &self.ground.options;
-        // Between two writes at least this, whatever comes.
+        // At least this between two writes, even if more changes come.
         tokio::time::sleep(options.write_interval_min.saturating_sub(self.silence())).await;
         let has_jobs = {
             let waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,12 +142,12 @@ impl<S: Serialize + Clone> Committer<S> {
         (self.ground.clock)().since(self.written_at).into()
     }
 
-    /// Whether others may take this broker to be gone soon.
+    /// True if others may take this broker to be gone soon.
     fn is_expired(&self) -> bool {
         self.ground.remaining().is_zero()
     }
 
-    /// Not waited for longer than this broker leads.
+    /// Waits for a request, but no longer than this broker leads.
     async fn bounded<T>(&self, request: impl Future<Output = T>) -> Result<T, String> {
         let bounded = tokio::time::timeout(self.ground.remaining(), request).await;
         bounded.map_err(|_| "the store did not answer in time".to_owned())
@@ -228,7 +228,7 @@ impl<S: Serialize + Clone> Committer<S> {
         if open_since.is_some() { Outcome::Unknown(ended) } else { Outcome::NotDone(ended) }
     }
 
-    /// Why there is another version than this leadership has made. It is over, whatever the look shows.
+    /// The reason why there is another version than this leadership has made. It is over in any case.
     async fn cause_of_conflict(&self) -> Ended {
         self.ground.led_until.store(0, Ordering::SeqCst);
         let looking = tokio::time::timeout(self.ground.options.heartbeat(), self.ground.read());

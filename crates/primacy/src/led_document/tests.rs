@@ -29,9 +29,9 @@ struct Cell(Arc<Mutex<Inner>>);
 struct Inner {
     content: Option<Vec<u8>>,
     version: u64,
-    /// Of the next writes.
+    /// Faults of the next writes.
     faults: VecDeque<Fault>,
-    /// Of all others.
+    /// The fault of all other writes.
     standing: Option<Fault>,
     late: Vec<(Option<Version>, Vec<u8>)>,
     writes: u32,
@@ -404,7 +404,7 @@ async fn silence_is_measured_by_the_readers_own_clock_and_only_from_when_it_saw_
         }
     };
     assert!(second > first);
-    // Counted from the last sign of life, which was at most a third of the timeout before.
+    // Counted from the last heartbeat, which was at most a third of the timeout before.
     let least = TIMEOUT * 2 / 3;
     assert!(waited.elapsed() >= least && waited.elapsed() < TIMEOUT * 2, "{:?}", waited.elapsed());
 }

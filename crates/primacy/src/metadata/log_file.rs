@@ -66,7 +66,7 @@ pub(crate) const PAYLOAD_LENGTH_MAX: usize = PAYLOAD_MAX;
 const RECORD_OVERHEAD: usize = 64;
 /// The longest segment that this code reads, in bytes: the longest that it makes, and as much again.
 const SEGMENT_LENGTH_READ_MAX: u64 = 2 * (SEGMENT_LENGTH + BLOCK_LENGTH_MAX as u64);
-/// After how many bytes another segment is begun.
+/// The length of a segment, in bytes, after which another one is begun.
 const SEGMENT_LENGTH: u64 = 16 * 1024 * 1024;
 /// The most bytes of records that are flushed at once. A longer append takes several flushes.
 const BLOCK_LENGTH_MAX: usize = 16 * 1024 * 1024;
@@ -101,7 +101,7 @@ pub(crate) struct LogFile {
     active: Option<Active>,
     index_next: u64,
     numbers: Numbers,
-    /// Why nothing can be written any more, once something could not.
+    /// The reason why nothing can be written any more, after a failed write.
     failed: Option<String>,
     /// The bytes to write; kept so that not every write takes new memory.
     buffer: Vec<u8>,
@@ -147,7 +147,7 @@ pub enum LogError {
         /// The system's error.
         source: io::Error,
     },
-    /// There is no space left. What was acknowledged is on the disk, and will be found.
+    /// There is no space left. Acknowledged records are on the disk, and will be found.
     #[error(
         "the disk of {} is full: {source}; make room and start this node again, until then it takes no records",
         path.display()
@@ -163,7 +163,7 @@ pub enum LogError {
     Io {
         /// The attempted operation.
         action: &'static str,
-        /// With which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -293,12 +293,12 @@ struct Owner {
     node: NodeId,
 }
 
-/// Why one file cannot be used.
+/// The reason why one file cannot be used.
 #[derive(Debug)]
 enum Wrong {
     /// A later version has written it.
     Newer(u32),
-    /// At this byte.
+    /// A defect at this byte.
     Damaged { offset: u64, found: String },
     /// The system's error.
     Unread(io::Error),
@@ -390,14 +390,14 @@ struct Segment {
 struct Active {
     file: File,
     id: SegmentId,
-    /// Where the next block goes.
+    /// The offset of the next block.
     end: u64,
     /// The length of the file, which is a multiple of `step`.
     length: u64,
     step: u64,
 }
 
-/// Which numbers a log passes over.
+/// The numbers that a log passes over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Numbers {
     /// The record before the first one.
@@ -422,7 +422,7 @@ impl Numbers {
         follows
     }
 
-    /// Whether the log passes over this number, or ends before it.
+    /// True if the log passes over this number, or ends before it.
     fn may_be_cut_at(&self, number: LeaderSequence) -> bool {
         let has = |last: &u64| number > self.base && (1..=*last).contains(&number.counter);
         number == self.base || number > self.last || self.terms.get(&number.term).is_some_and(has)
@@ -505,7 +505,7 @@ impl LogFile {
         Ok(FileId::of(&segment.path, &active.file)?.check(&segment.path)?)
     }
 
-    /// Whether there is a log of `node` in `election`, whatever is in it.
+    /// True if there is a log of `node` in `election`, even a damaged one.
     ///
     /// # Errors
     /// [`LogError`] if that cannot be seen.
@@ -647,7 +647,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Whether the log has all records up to this one, so that nothing rests on a snapshot of it.
+    /// True if the log has all records up to this one, so that nothing rests on a snapshot of it.
     pub(crate) fn passes(&self, number: LeaderSequence) -> bool {
         number <= self.numbers.last && self.numbers.may_be_cut_at(number)
     }

@@ -46,22 +46,22 @@ pub struct Map {
     steps: watch::Receiver<u64>,
     board: watch::Receiver<Board>,
     reached: watch::Receiver<BTreeMap<NodeId, Arc<str>>>,
-    /// Set before the handle is given to anybody.
+    /// Set before any handle is given out.
     state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
 
 /// A request to a driver.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// To have this done.
+    /// Do this.
     Write(Command, oneshot::Sender<Result<Outcome, MapError>>),
     /// Answer when this node knows all that was written before now.
     Read(oneshot::Sender<Result<(), MapError>>),
     /// The time to live of a session.
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
-    /// To have this of the voters.
+    /// Make this change of the voters.
     Revise(Wish, oneshot::Sender<Result<Progress, MapError>>),
-    /// To take this node's log for whole.
+    /// Accept this node's log as complete.
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
@@ -80,21 +80,22 @@ pub struct Board {
     pub committed: LeaderSequence,
     /// The number of records of its log that are not known to be on a majority.
     pub uncommitted: u64,
-    /// Whether this node has lost its log, and what it has of it does not count yet.
+    /// True if this node has lost its log, and its part of it does not count yet.
     pub log_lost: bool,
-    /// At the leader: of each other voter, and of each node that is being brought up to date, how many records it is not known to hold.
+    /// At the leader: for each other voter, and each node that is being brought up to date, the number of records that it is not known to
+    /// hold.
     pub behind: Vec<(NodeId, u64)>,
     /// The voters, each with its address.
     pub voters: Arc<primacy_core::metadata::voters::Voters>,
 }
 
-/// Why the map did not answer.
+/// The reason why the map did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// There is no leader, or none has answered in time. A write may have been done, or be done later.
     #[error("no leader has answered in time; a write may have been done")]
     Timeout,
-    /// It was done, and what came of it is not known.
+    /// It was done, and its result is not known.
     #[error("it was done, and the answer is lost")]
     AnswerLost,
     /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; another leader that was sent

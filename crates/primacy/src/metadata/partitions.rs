@@ -57,7 +57,7 @@ pub struct Partitions {
 /// A change of the partitions that a node has.
 #[derive(Debug)]
 pub enum News {
-    /// It is the primary of one more.
+    /// It has become the primary of one more.
     Begun(Primary),
     /// Of this one it must stop being the primary: what [`Primary::ended`] tells, for programs that have no task for each.
     Ending {
@@ -67,7 +67,7 @@ pub enum News {
         index: u32,
         /// Under which number this node was its primary.
         token: FencingToken,
-        /// Why.
+        /// The reason.
         end: End,
     },
 }
@@ -81,7 +81,7 @@ pub struct Primary {
     dropped: mpsc::UnboundedSender<Arc<Cell>>,
 }
 
-/// Why a node stops being the primary of a partition.
+/// The reason why a node stops being the primary of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It is wanted back: another node shall have it, or its group shall go.
@@ -102,11 +102,11 @@ pub struct PartitionLost {
     pub group: GroupName,
     /// The partition.
     pub index: u32,
-    /// Why, where it is known; `None` if its time has passed and nothing else is known.
+    /// The reason, where it is known; `None` if its time has passed and nothing else is known.
     pub end: Option<End>,
 }
 
-/// Why a node cannot take part in partitions, or not any more.
+/// The reason why a node cannot take part in partitions, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionsError {
     /// The elector was not told to keep metadata.
@@ -278,7 +278,7 @@ impl Primary {
         self.cell.group.as_str()
     }
 
-    /// Which partition of the group, from 0.
+    /// The index of the partition in the group, from 0.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.cell.index
@@ -306,8 +306,8 @@ impl Primary {
         Err(PartitionLost { group: cell.group.clone(), index: cell.index, end })
     }
 
-    /// Until when this node is the primary if nothing is heard any more, on the clock of [`clock::now`]. It is the same for all
-    /// partitions of a node, and moves each time its session is kept alive.
+    /// The time until which this node is the primary if nothing is heard any more, on the clock of [`clock::now`]. It is the same
+    /// for all partitions of a node, and moves each time its session is kept alive.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         Instant::from_nanos(self.cell.right.0.load(Ordering::SeqCst))
@@ -342,11 +342,11 @@ impl Drop for Primary {
     }
 }
 
-/// Until when this node may act, in nanoseconds of the boot clock; for all partitions that it has by one session.
+/// The time until which this node may act, in nanoseconds of the boot clock; for all partitions that it has by one session.
 #[derive(Debug)]
 pub(super) struct Right(AtomicU64);
 
-/// One leadership, as the keeper and the program share it.
+/// A leadership, as the keeper and the program share it.
 pub(super) struct Cell {
     group: GroupName,
     index: u32,
@@ -367,7 +367,7 @@ struct State {
 mod bit {
     pub(super) const HANDED_OVER: u8 = 1;
     pub(super) const OVER: u8 = 2;
-    /// Why it ends, from this bit on.
+    /// The reason of its end, from this bit on.
     pub(super) const END: u8 = 4;
 }
 

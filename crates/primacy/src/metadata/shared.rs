@@ -1,4 +1,4 @@
-//! A state that the driver changes and everybody may read.
+//! A state that the driver changes and all others may read.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -38,7 +38,7 @@ impl SharedState {
         Self { shown: Arc::new(RwLock::new(state)), ahead: None }
     }
 
-    /// Asks the state of this node, whether or not it is shown.
+    /// Reads the state of this node, whether or not it is shown.
     fn ask<T>(&self, ask: impl FnOnce(&State) -> T) -> T {
         match &self.ahead {
             Some(ahead) => ask(ahead),

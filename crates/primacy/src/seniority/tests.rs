@@ -26,7 +26,7 @@ impl SeniorityOptions {
     }
 }
 
-/// Why it cannot be held so among three.
+/// The error of these options among three peers.
 fn refused(options: &SeniorityOptions) -> SeniorityError {
     let node = *peers(1).first().unwrap();
     let alone = options.check(node, &attributes(0), &timers());

@@ -328,7 +328,7 @@ fn over_sessions(status: &Status, view: &session::Status) -> Vec<String> {
     why
 }
 
-/// Where the record cannot be read now, nothing is known of what became of it.
+/// Describes the holder of the record: as it was read last, if it cannot be read now.
 fn held(holder: &str, unchanged: Option<Duration>, lease: Duration, is_read: bool) -> String {
     if !is_read {
         let ago = unchanged.map_or_else(String::new, |ago| format!(", first seen so {ago} ago"));

@@ -22,7 +22,7 @@ use super::tls::{self, Trouble};
 /// With this byte a handshake of TLS begins; a frame of Primacy that does would be longer than a frame may be.
 const TLS_FIRST_BYTE: u8 = 0x16;
 
-/// Why a handshake came to nothing. Refusals have been counted where they were made.
+/// The reason why a handshake came to nothing. Refusals have been counted where they were made.
 #[derive(Debug)]
 pub(super) enum Failure {
     Refused,
@@ -163,7 +163,7 @@ async fn refuse_in_the_clear(
     Failure::Refused
 }
 
-/// Whether or not it can be told, it is refused.
+/// Sends a refusal. The refusal stands, whether or not it can be sent.
 async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
     if let Ok(frame) = shared.encode(&Frame::Refused(refused)) {
         let _ = stream.write_all(&frame).await;

@@ -61,7 +61,7 @@ struct Signals {
     close: Notify,
 }
 
-/// Why an attempt led to no connection.
+/// The reason why an attempt led to no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
     #[error("its name cannot be looked up: {0}")]
@@ -158,7 +158,7 @@ impl Link {
         self.outbound.borrow().as_ref().map(|outbound| outbound.identity)
     }
 
-    /// In which version of the protocol the peer is talked to.
+    /// The version of the protocol in which this node sends to the peer.
     pub(super) fn version(&self) -> Option<u32> {
         self.outbound.borrow().as_ref().and_then(|outbound| outbound.version)
     }
@@ -361,7 +361,7 @@ async fn renewed(shared: &Shared, link: &Link, stream: &Stream) -> Connected {
     }
 }
 
-/// One attempt, with its handshake.
+/// Makes one attempt, with its handshake.
 async fn dial(shared: &Shared, link: &Link) -> Result<Connected, DialError> {
     let patience = shared.limits.connect_timeout.into();
     let connected = timeout(patience, connect(shared, &link.address, link.node)).await;

@@ -57,7 +57,7 @@ pub(crate) use tls::{Sides, Tls};
 pub struct MeshConfig {
     /// The hello of this node.
     pub me: Hello,
-    /// Where it listens.
+    /// The address on which it listens.
     pub listen: SocketAddr,
     /// Every other node, with its `host:port`. A host's name is looked up again at every attempt.
     pub peers: Vec<(NodeId, String)>,
@@ -237,7 +237,7 @@ impl Mesh {
         Ok(())
     }
 
-    /// Whether a node of this name and with this address may be among the peers.
+    /// Checks that a node of this name and with this address may be among the peers.
     ///
     /// # Errors
     /// [`TransportError`]
@@ -295,7 +295,7 @@ impl Mesh {
         self.shared.readmit(node, disk);
     }
 
-    /// Where this node listens, with the port that the system chose where none was given.
+    /// The address on which this node listens, with the port that the system chose where none was given.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -361,7 +361,7 @@ async fn check_peer(node: NodeId, address: &str, config: &MeshConfig) -> Result<
     config.security.permits_peer(node, found)
 }
 
-/// Whether a peer's address can be understood.
+/// Checks the form of a peer's address.
 pub(crate) fn check_form(node: NodeId, address: &str) -> Result<(), TransportError> {
     if host_and_port(address).is_none() {
         return Err(TransportError::Address { node, address: address.to_owned() });

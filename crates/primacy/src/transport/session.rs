@@ -26,7 +26,7 @@ pub(super) struct Session {
     pub(super) tcp: Rc<TcpStream>,
     /// Nothing is borrowed while a task waits.
     connection: RefCell<Connection>,
-    /// Which of this node's certificates it was made with.
+    /// The number of this node's certificate with which it was made.
     pub(super) serial: u64,
     presenter: Presenter,
 }
@@ -113,7 +113,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Whether the kernel does not have all yet that was written.
+    /// True if the kernel has not taken all written bytes yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.connection.borrow().wants_write()
     }
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// Whether something that came is decrypted and not read yet, or the end has come.
+    /// True if bytes are decrypted and not read yet, or the end has come.
     pub(super) fn has_unread(&self) -> bool {
         let mut connection = self.connection.borrow_mut();
         let first = connection.reader().into_first_chunk();
@@ -182,7 +182,7 @@ impl Session {
             .collect()
     }
 
-    /// Whether a handshake with the other side would succeed now.
+    /// Checks that a handshake with the other side would succeed now.
     pub(super) fn judge_again(
         &self,
         credentials: &Credentials,

@@ -54,7 +54,7 @@ impl Logged {
     }
 }
 
-/// Whether the text of such a refusal is another one each time, though nothing is new.
+/// True if the text of such a refusal differs each time, though nothing is new.
 fn names_the_time(kind: RefusalKind) -> bool {
     use TlsProblem::{Expired, NotYetValid, OutOfDate};
     matches!(kind, RefusalKind::Tls(Expired | NotYetValid | OutOfDate))
@@ -111,7 +111,7 @@ impl Drop for Alarm {
 #[derive(Debug)]
 struct State {
     peer_disks: BTreeMap<NodeId, PeerDisk>,
-    /// With which disk a node was refused since it was last talked with.
+    /// The disk with which each node was refused since the last connection with it.
     refused_disks: BTreeMap<NodeId, DiskId>,
     /// The nodes that have reported the loss of an earlier disk than this one.
     lost: BTreeMap<NodeId, DiskId>,
@@ -135,7 +135,7 @@ struct State {
 /// A connection that this node listens to.
 #[derive(Debug)]
 struct Accepted {
-    /// That of its [`Caller`].
+    /// The number of its [`Caller`].
     number: u64,
     identity: Identity,
     role: Role,
@@ -476,7 +476,7 @@ impl Shared {
         }
     }
 
-    /// Says what TLS reports in words.
+    /// The words for an error of TLS.
     pub(super) fn explain(&self, error: &rustls::Error, peer: &str, mine: &Credentials) -> Trouble {
         tls::explain(error, self.node, peer, mine)
     }

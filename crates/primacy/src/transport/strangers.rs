@@ -50,7 +50,7 @@ enum Stage {
     Known,
 }
 
-/// One connection's place; dropping it makes room.
+/// A connection's place; dropping it makes room.
 #[derive(Debug)]
 pub(super) struct Stranger {
     strangers: Rc<Strangers>,
@@ -107,7 +107,7 @@ impl Stranger {
         }
     }
 
-    /// By its certificate, or in cleartext by its name; by what it was known first.
+    /// Notes the certificate, or in cleartext the name, by which it is known; the first one counts.
     pub(super) fn is_known(&self, by: &[u8]) {
         let mut places = self.strangers.places.borrow_mut();
         let Some(place) = places.of(self.number).filter(|place| place.stage < Stage::Known) else { return };

@@ -25,13 +25,13 @@ const DISCARD_MAX: usize = crate::connections::FRAME_LENGTH_MAX;
 /// The transport of bytes. The rest of the mesh knows only the methods, which never wait unless they are `async`.
 #[derive(Debug)]
 pub(super) enum Stream {
-    /// As they are.
+    /// Bytes as they are, in cleartext.
     Clear(Rc<TcpStream>),
     /// Protected.
     Tls(Box<Session>),
 }
 
-/// Why nothing more comes from a connection.
+/// The reason why nothing more comes from a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("the other side closed the connection")]
@@ -55,7 +55,7 @@ impl Stream {
         }
     }
 
-    /// Whether something that was written is not with the kernel yet.
+    /// True if the kernel has not taken all written bytes yet.
     pub(super) fn has_unsent(&self) -> bool {
         match self {
             Self::Clear(_) => false,
@@ -187,7 +187,7 @@ impl<S: AsRef<Stream>> Connection<S> {
         Self { stream, deframer: Deframer::default(), buffer: vec![0; READ_LENGTH] }
     }
 
-    /// From now on frames may be as long as those of metadata are.
+    /// Allows frames as long as those of metadata from now on.
     pub(super) fn allow_metadata(&mut self) {
         self.deframer.allow_metadata();
         self.buffer.resize(METADATA_READ_LENGTH, 0);

@@ -276,7 +276,7 @@ fn a_message_that_is_too_long_is_counted_apart_and_stops_no_other() {
     });
 }
 
-/// All of these but the one of this name.
+/// All of these except the one of this name.
 fn others<'a>(peers: &[(&'a str, String)], name: &str) -> Vec<(&'a str, String)> {
     peers.iter().filter(|(other, _)| *other != name).cloned().collect()
 }
@@ -622,7 +622,7 @@ fn only_what_its_connection_vouches_for_counts() {
         // An unknown field only, and bytes that are no envelope; neither costs the connection.
         b.0.stream.write_all(&[0, 0, 0, 9, 0x0a, 4, b'm', b'a', b'i', b'n', 0xa2, 6, 0]).await.unwrap();
         b.0.stream.write_all(&[0, 0, 0, 1, 0xff]).await.unwrap();
-        // A node cannot bear witness, and a guardian cannot speak for the node.
+        // A node cannot report a death, and a guardian cannot speak for the node.
         b.say(Frame::Died(me.identity)).await;
         let mut guardian = Stranger::enter(&a, me.of_guardian()).await;
         guardian.say(Frame::Message(Word::Quorum(heartbeat(&me, 3)))).await;

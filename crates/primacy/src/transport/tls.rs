@@ -49,7 +49,7 @@ pub(crate) struct Tls {
 /// The log's words for the certificates by which nodes know each other.
 const AMONG_NODES: Words = Words { certificate: "the certificate", others: "peers" };
 
-/// Which sides of a handshake a process takes. A guardian only dials, and is small.
+/// The sides of a handshake that a process takes. A guardian only dials, and is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sides {
     Both,
@@ -62,13 +62,13 @@ pub(crate) struct Credentials {
     pub(crate) serial: u64,
     pub(crate) files: TlsFiles,
     pub(crate) dialler: Arc<rustls::ClientConfig>,
-    /// Only for [`Sides::Both`].
+    /// The server's configuration; only for [`Sides::Both`].
     pub(crate) acceptor: Option<Arc<rustls::ServerConfig>>,
     judge_of_acceptors: Arc<Verifier>,
     judge_of_diallers: Arc<dyn ClientCertVerifier>,
-    /// By which names certificates speak for nodes.
+    /// The names by which certificates speak for nodes.
     pub(crate) names: CertificateNames,
-    /// From when until when this node's own certificate is valid: seconds since 1970.
+    /// The beginning and the end of the validity of this node's own certificate: seconds since 1970.
     pub(crate) valid: (u64, u64),
     me: NodeId,
     /// The certificate of this node, and its chain up to an authority.
@@ -83,7 +83,7 @@ pub(crate) enum Presenter {
 }
 
 impl Security {
-    /// Whether certificates can carry these names, and tell them apart.
+    /// Checks that certificates can carry these names, and tell them apart.
     ///
     /// # Errors
     /// [`TlsError::NodeName`] or [`TlsError::NamesAlike`]
@@ -153,7 +153,7 @@ impl CertificateReport for Tls {
 }
 
 impl Credentials {
-    /// Whether a certificate is accepted at this time for this node.
+    /// Checks that a certificate is accepted at this time for this node.
     pub(crate) fn judge(
         &self,
         presenter: Presenter,

@@ -69,7 +69,7 @@ struct Link {
     trouble: Option<String>,
 }
 
-/// Why an attempt led to no connection, or a connection ended.
+/// The reason why an attempt led to no connection, or a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
     #[error("it is not reachable: {0}")]
@@ -231,7 +231,7 @@ fn parse(peers: &[(String, String)]) -> Result<BTreeMap<NodeId, String>, NodeIdE
 }
 
 impl State {
-    /// That link, unless its peer is none any more, or elsewhere, or the witness was dropped.
+    /// The link with this number, unless its node is no peer any more, or elsewhere, or the witness was dropped.
     fn link(&mut self, node: NodeId, number: u64) -> Option<&mut Link> {
         self.links.get_mut(&node).filter(|link| link.number == number && !self.closed)
     }
@@ -311,7 +311,7 @@ impl Shared {
         drop(self.changed.wait_timeout_while(state, wait.into(), waiting));
     }
 
-    /// One attempt, with its handshake. The bytes that came after it are in the deframer.
+    /// Makes one attempt, with its handshake. Further bytes that came are in the deframer.
     fn dial(&self, node: NodeId, address: &str) -> Result<(Arc<Wire>, Deframer), LinkError> {
         let tcp = self.connect(node, address)?;
         tcp.set_nodelay(true)?;

@@ -50,7 +50,7 @@ pub enum SecuritySpec {
 #[serde(transparent)]
 pub struct PathText(pub(crate) String);
 
-/// In which record a guardian clears its node.
+/// The record in which a guardian clears its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreSpec {
     /// The store.

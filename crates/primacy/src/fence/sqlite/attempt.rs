@@ -15,7 +15,7 @@ pub struct Attempt {
     pub unguarded: Vec<&'static str>,
     /// The highest token that was shown there; `None` where the table has no guard.
     pub highest: Option<FencingToken>,
-    /// Of an insert without a token.
+    /// The answer to an insert without a token.
     pub without: Answer,
     /// Of a token below the highest one, and of an insert if that was let in; `None` where the table has no guard, and where the insert
     /// without a token has ended the transaction.

@@ -7,7 +7,7 @@ use primacy_core::rng::Rng;
 
 use super::*;
 
-/// Where the children of a test write.
+/// The variable with the database to which the children of a test write.
 const DATABASE_VARIABLE: &str = "PRIMACY_TEST_GUARDED_DATABASE";
 
 struct Database {
@@ -52,7 +52,8 @@ impl Drop for Database {
     }
 }
 
-/// As a program in any language would: with foreign keys as SQLite has them by default, off.
+/// Connects as a program in any language would: with foreign keys as SQLite has them by default,
+/// off.
 fn connect(path: &Path) -> Connection {
     let connection = Connection::open(path).unwrap();
     connection.busy_timeout(std::time::Duration::from_secs(20)).unwrap();
@@ -60,7 +61,7 @@ fn connect(path: &Path) -> Connection {
     connection
 }
 
-/// All that must not change when a write is refused.
+/// Everything that must not change when a write is refused.
 fn content(connection: &Connection) -> Vec<String> {
     let select = "SELECT id || ' ' || token || ' ' || body FROM main.ledger
                   UNION ALL SELECT 'fence ' || election || ' ' || highest FROM main.primacy_fence
@@ -340,7 +341,7 @@ fn a_token_that_was_left_by_force_is_noticed() {
     assert!(matches!(error, GuardError::LeftOver { .. }), "{error}");
 }
 
-/// Not a test of its own: what each child of the next one does.
+/// The work of each child of the next test; no test of its own.
 #[test]
 fn write_as_a_child() {
     let Some(path) = std::env::var_os(DATABASE_VARIABLE) else { return };

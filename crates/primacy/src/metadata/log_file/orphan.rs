@@ -28,7 +28,7 @@ pub(crate) struct Orphan {
     term: Term,
     /// The voters that the log states last.
     voters: Option<Arc<Voters>>,
-    /// Why it cannot be read, where it is damaged.
+    /// The reason why it cannot be read, where it is damaged.
     damaged: Option<LogError>,
 }
 

@@ -19,9 +19,9 @@ const VERSION_MIN: u32 = 1;
 pub(super) const PAGE_LENGTH: usize = 4096;
 /// The least that a disk writes at once.
 pub(super) const SECTOR_LENGTH: usize = 512;
-/// Where the last sector of the first page begins.
+/// The offset of the last sector of the first page.
 pub(super) const LAST_SECTOR_AT: usize = PAGE_LENGTH - SECTOR_LENGTH;
-/// Where the content begins.
+/// The offset of the content.
 const CONTENT_AT: usize = 20;
 
 /// The beginning of a file.

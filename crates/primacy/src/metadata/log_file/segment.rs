@@ -81,7 +81,7 @@ impl SegmentId {
         sector
     }
 
-    /// Up to which byte blocks were flushed for certain, by the mark in these bytes of a segment.
+    /// The offset up to which blocks were flushed for certain, by the mark in these bytes of a segment.
     fn flushed(&self, bytes: &[u8]) -> Result<u64, Wrong> {
         let sector = bytes.get(LAST_SECTOR_AT..PAGE_LENGTH).unwrap_or_default();
         let end = sector.first_chunk().map_or(0, |end| u64::from_be_bytes(*end));
@@ -117,7 +117,7 @@ impl SegmentId {
 pub(super) struct Header {
     pub(super) owner: Owner,
     pub(super) id: SegmentId,
-    /// Which of the segments of its log it is, in the order in which they were made.
+    /// The index of the segment in its log, in the order in which they were made.
     pub(super) index: u64,
     /// The record before its first one.
     pub(super) after: LeaderSequence,
@@ -172,7 +172,7 @@ impl Header {
 pub(super) struct Contents {
     /// The blocks that are whole, each with its header, in the order in which they were written.
     pub(super) blocks: Vec<Range<usize>>,
-    /// Where the next block begins.
+    /// The offset of the next block.
     pub(super) end: usize,
     /// The bytes of a torn block there. It is not whole, and no other block follows it.
     pub(super) torn: usize,
@@ -223,7 +223,7 @@ pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong>
     Ok(Contents { blocks, end, torn })
 }
 
-/// Why the block there, which is not whole, is not the one at which the power went off.
+/// The reason why the incomplete block there is not the one at which the power went off.
 fn rot(id: &SegmentId, bytes: &[u8], at: usize) -> Option<String> {
     let (end, found) = match header_at(id, bytes, at) {
         Some(header) => {
@@ -275,7 +275,7 @@ struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Where the content is, if it is whole.
+    /// The place of the content, if it is whole.
     fn content(&self, bytes: &[u8], at: usize) -> Option<Range<usize>> {
         let start = at + BLOCK_HEADER_LENGTH;
         let end = start.checked_add(self.length)?;
@@ -299,7 +299,7 @@ fn header_at(id: &SegmentId, bytes: &[u8], at: usize) -> Option<BlockHeader> {
     Some(BlockHeader { length, content_sum: *content_sum })
 }
 
-/// Where a block begins, from this place on. Its header is enough: a block is begun only when the one before it is on the disk.
+/// The offset of a block, from this place on. Its header is enough: a block is begun only when the one before it is on the disk.
 fn later_block(id: &SegmentId, bytes: &[u8], from: usize) -> Option<usize> {
     let mark = id.mark();
     let starts = bytes.get(from..)?.windows(MARK_LENGTH).enumerate();

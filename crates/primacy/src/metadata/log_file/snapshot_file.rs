@@ -100,7 +100,7 @@ struct Pieces<'a, R> {
     from: &'a mut R,
     id: SnapshotId,
     index: u64,
-    /// Where the next one begins.
+    /// The offset of the next piece.
     at: u64,
 }
 

@@ -36,7 +36,7 @@ impl Dir {
         self.open_with(Limits::default())
     }
 
-    /// With so little room that a few records fill a segment, and others a block.
+    /// Opens the log with so little room that a few records fill a segment, and others a block.
     fn open_small(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
         self.open_with(Limits { segment: PAGE_LENGTH as u64 + 600, block: 400, step: 512 })
     }

@@ -60,7 +60,7 @@ struct Session {
 
 pub(super) struct Keeper {
     setup: Setup,
-    /// Where new leaderships go.
+    /// The receiver of new leaderships.
     tell: mpsc::UnboundedSender<News>,
     drop_to: mpsc::UnboundedSender<Arc<Cell>>,
     dropped: mpsc::UnboundedReceiver<Arc<Cell>>,

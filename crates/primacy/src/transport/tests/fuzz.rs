@@ -133,7 +133,7 @@ impl Told<'_> {
         frames
     }
 
-    /// Whether all that is known of the first frame is who speaks, and in versions that `a` does not speak.
+    /// True if only the first frame's sender is known, and its versions, which `a` does not speak.
     fn is_of_other_versions(&self) -> bool {
         let mut deframer = Deframer::default();
         deframer.push(self.bytes);

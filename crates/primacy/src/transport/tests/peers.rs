@@ -12,7 +12,7 @@ fn stated(term: u64, members: &[(&str, &str)]) -> Arc<voters::Voters> {
 }
 
 impl Node {
-    /// From now on these are the voters, and the peers.
+    /// Sets these voters, and the peers.
     fn goes_by(&self, voters: &Arc<voters::Voters>) {
         self.mesh.set_peers(&voters.members, voters).unwrap();
     }
@@ -65,7 +65,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         let before = stated(3, &old);
         a.goes_by(&before);
         b.goes_by(&before);
-        // The newcomer has been told by its configuration that it votes.
+        // By its configuration, the newcomer votes.
         let me = keeper("x", 0, &with_x);
         let mut x = start(place_x, config(me.clone(), &[("a", at_a.clone()), ("b", at_b.clone())])).await;
         let refusal = a.stranger().await;

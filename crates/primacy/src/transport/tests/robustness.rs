@@ -94,7 +94,7 @@ impl Torrent {
         Self { stop, thread }
     }
 
-    /// Whether it was hung up on.
+    /// True if it was hung up on.
     async fn end(self) -> bool {
         self.stop.store(true, Ordering::Relaxed);
         self.was_hung_up_on().await

@@ -48,7 +48,7 @@ impl Pair {
         Self { authority, a, b, place_c: Some(place_c) }
     }
 
-    /// `c`, with whatever certificates it has.
+    /// `c`, with any certificates.
     async fn with_c(&mut self, security: Security) -> Node {
         let [(_, at_a), (_, at_b)] = [&self.a, &self.b].map(|node| ("", node.mesh.local_addr().to_string()));
         let place = self.place_c.take().unwrap();

@@ -162,13 +162,13 @@ impl OfFiles for Credentials {
     }
 }
 
-/// It is valid no more.
+/// The error of a certificate that has expired.
 pub(super) fn expired(certificate: &Path, until: u64, now: UnixTime) -> String {
     let (until, now) = (utc(until), utc(now.as_secs()));
     format!("{} expired at {until}, and it is {now}; replace it", certificate.display())
 }
 
-/// It is not valid yet.
+/// The error of a certificate that is not valid yet.
 pub(super) fn too_new(certificate: &Path, from: u64, now: UnixTime) -> String {
     let (certificate, from, now) = (certificate.display(), utc(from), utc(now.as_secs()));
     format!("{certificate} is valid only from {from} on, and it is {now}; replace it, or correct the clock")
@@ -205,7 +205,7 @@ fn dialler(
     Ok(config)
 }
 
-/// Why the library makes nothing of a certificate and a key.
+/// The error of a certificate and a key that the library cannot use.
 pub(super) fn unfit(certificate: &Path, key: &Path, error: Error) -> TlsError {
     match error {
         Error::InconsistentKeys(_) => {
@@ -262,7 +262,7 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| content(KEY, path, error))
 }
 
-/// The owner of a file can change it whatever its mode. Root could change any.
+/// The owner of a file can change it with any mode. Root could change any.
 pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) -> Result<(), TlsError> {
     match owner == me || owner == 0 {
         true => Ok(()),
@@ -270,7 +270,7 @@ pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) 
     }
 }
 
-/// Reads the file's content, and the metadata of that very file, whatever is at its path by now.
+/// Reads the file's content, and the metadata of that very file, even if another one is at its path by now.
 fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, Metadata), TlsError> {
     let failed = |error: std::io::Error| unread(what, path, &error);
     // A pipe would make this wait for its writer.
@@ -292,7 +292,7 @@ fn unread(what: &'static str, path: &Path, error: &std::io::Error) -> TlsError {
     TlsError::Read { what, path: path.to_owned(), why: error.to_string() }
 }
 
-/// This file does not hold what it should.
+/// The error of a file with other content than expected.
 pub(super) fn content(what: &'static str, path: &Path, why: impl ToString) -> TlsError {
     TlsError::Content { what, path: path.to_owned(), why: why.to_string() }
 }

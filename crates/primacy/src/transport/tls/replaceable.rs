@@ -8,16 +8,16 @@ use rustls::pki_types::UnixTime;
 
 use super::{CertificateStatus, TlsError, trouble, wall_time};
 
-/// After how many seconds files are read again of which nothing could be made. That may not have been their fault: there may have been too
-/// many open files.
+/// The seconds after which files are read again that could not be used. That may not have been their fault: there may have been too many
+/// open files.
 const READ_AGAIN_AFTER: u64 = 10;
 
 /// A value made of files, one of which is a certificate.
 pub(super) trait OfFiles {
-    /// From when until when the certificate is valid: seconds since 1970.
+    /// The beginning and the end of the certificate's validity: seconds since 1970.
     fn valid(&self) -> (u64, u64);
 
-    /// Why others will hardly accept it at this time.
+    /// The reason why others will hardly accept it at this time.
     fn doubt(&self, now: UnixTime) -> Option<String>;
 }
 
@@ -41,12 +41,12 @@ struct State<T> {
     current: Arc<T>,
     /// The metadata of the files when they were last read, whether or not they could be used.
     seen: Vec<Option<Stamp>>,
-    /// When files that were refused are to be read again though they have not changed, in seconds since 1970: those of which nothing could
-    /// be made soon, a certificate that was too new when its time begins, and others not at all.
+    /// The time at which refused files are to be read again though they have not changed, in seconds since 1970: unusable ones soon, a
+    /// certificate that was too new when its time begins, and others not at all.
     again_at: Option<u64>,
     replaced: u64,
     replacements_refused: u64,
-    /// Why the files as they are now are not what is in use.
+    /// The reason why the files as they are now are not in use.
     refused: Option<String>,
 }
 

@@ -81,7 +81,7 @@ impl OfFiles for Served {
         self.valid
     }
 
-    /// Only for its time. Which authorities clients trust is not known here.
+    /// Doubts only its time. The authorities that clients trust are not known here.
     fn doubt(&self, now: UnixTime) -> Option<String> {
         let (from, until) = self.valid;
         if now.as_secs() > until {
@@ -121,7 +121,7 @@ fn served(files: &ServerFiles, protocols: &[Vec<u8>]) -> Result<Served, TlsError
     Ok(Served { config: Arc::new(config), certificate: files.certificate.clone(), valid })
 }
 
-/// From when until when all certificates of a chain are valid.
+/// The time in which all certificates of a chain are valid.
 fn validity(
     path: &Path,
     chain: &[CertificateDer<'static>],
@@ -147,7 +147,7 @@ fn validity_of(
     roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     let verifier = verifier.build().map_err(|error| unusable(&error))?;
-    // Whatever its names are, they are looked at last.
+    // Any name will do: names are verified last.
     let name = DnsName::try_from("any").map(ServerName::DnsName).map_err(|error| unusable(&error))?;
     let asked = |at| {
         let judged =

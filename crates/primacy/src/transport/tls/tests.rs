@@ -17,7 +17,7 @@ use super::*;
 use crate::handshake::TlsProblem;
 use crate::handshake::tests::node;
 
-/// From when until when a certificate is to be valid: seconds before and after now.
+/// The beginning and the end of a certificate's validity: seconds before and after now.
 #[derive(Clone, Copy)]
 pub(crate) struct Valid(pub(crate) i64, pub(crate) i64);
 
@@ -319,7 +319,7 @@ fn a_good_certificate_is_not_replaced_by_one_that_others_refuse() {
     Authority::named("other").issue_into(&files, "a", NOW);
     assert!(looked_at(&tls).trouble.unwrap().contains("was not issued by an authority of"));
     assert_eq!(tls.current().serial, first);
-    // But a node starts with whatever there is, because the clock or the authorities may be what is wrong.
+    // But a node starts with any files, because the clock or the authorities may be at fault.
     let late = Tls::open(&authority.issue("b", PAST), node("b"), "e", [], Sides::Both).unwrap();
     assert!(looked_at(&late).trouble.unwrap().contains("expired"));
     authority.issue("b", FUTURE);

@@ -1,4 +1,4 @@
-//! Why a handshake of TLS failed, in words: what is wrong, on which side, and what to do.
+//! The texts for a failed handshake of TLS: the defect, its side, and what to do.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -17,7 +17,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) problem: TlsProblem,
-    /// Whether the other side refused, and not this one.
+    /// True if the other side refused, and not this one.
     pub(crate) by_peer: bool,
     pub(crate) text: String,
 }

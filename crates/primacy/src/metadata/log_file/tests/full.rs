@@ -47,7 +47,7 @@ fn on_a_full_disk_nothing_is_acknowledged_and_what_was_is_still_there() {
     assert!(matches!(error, LogError::Full { .. }) && error.to_string().contains("make room"), "{error}");
     assert!(matches!(log.write(&Write::Append(vec![next])), Err(LogError::FailedBefore { .. })));
     drop(log);
-    // It is still full, and what was acknowledged is read, whatever there is of the rest.
+    // It is still full, and all acknowledged records are read, with or without the rest.
     let (mut log, stored, _) = dir.open_small().unwrap();
     assert_eq!(stored, twin.0);
     assert!(stored.records.len() > 15, "{}", stored.records.len());

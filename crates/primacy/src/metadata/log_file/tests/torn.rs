@@ -10,7 +10,7 @@ struct Taken {
     dir: Dir,
     records: Vec<Record>,
     bytes: Vec<u8>,
-    /// Where each block begins and ends; one record is in each.
+    /// The beginning and the end of each block; one record is in each.
     blocks: Vec<Range<usize>>,
 }
 
