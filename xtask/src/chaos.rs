@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::needs::{self, Step};
 use crate::{live, record};
 
-/// The exit code of a run of which this user or this machine cannot make some fault, or any.
+/// The exit code of a run in which this user or this machine cannot make some fault, or any.
 pub(crate) const NOT_RUN: i32 = 77;
 
 /// The end of a run.
@@ -17,7 +17,7 @@ pub(crate) enum Ended {
     Failed(String),
 }
 
-/// Builds for real use, and runs.
+/// Builds with the release profile, and runs.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let release =
         ["build", "--release", "--all-features", "--locked", "-p", "primacy-cli", "-p", "primacy-lab"];
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// The arguments that another run needs to be the same; not where the files of this one were, and whether they were kept.
+/// The arguments that another run needs to be the same; without the place of this one's files, and whether they were kept.
 fn schedule<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut before = None;
     let mut is_of_it = |argument: &&'a str| {
@@ -64,7 +64,7 @@ fn place(arguments: &[&str]) -> String {
     [vec!["chaos"], values(arguments, "--arm")].concat().join(" ")
 }
 
-/// Why a run with these arguments is none for the page.
+/// The reason why a run with these arguments is none for the page.
 fn not_whole(arguments: &[&str]) -> Option<String> {
     let part =
         arguments.iter().find(|argument| ["--arm=", "--json"].iter().any(|part| argument.starts_with(part)));
@@ -78,10 +78,10 @@ fn not_whole(arguments: &[&str]) -> Option<String> {
         .then(|| format!("say --minutes {least}, or more"))
 }
 
-/// The runs that belong to the tests, with what they have built: the usual arms; replicated metadata, also of one voter; leases that
+/// The runs that belong to the tests, with the binaries of the tests: the usual arms; replicated metadata, also of one voter; leases that
 /// differ, beside jobs with many processes and jobs that their nodes cannot kill.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
-    // With the tests, whose dependencies have other features: else all of it would be built once more.
+    // With the tests, whose dependencies have other features: else everything would be built again.
     let build = ["build", "--workspace", "--all-features", "--bins", "--tests", "--locked"];
     let runs = [
         &["--minutes", "1"][..],
@@ -133,7 +133,7 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
     }
 }
 
-/// The path of the binary of this name, in what Cargo tells of what it has built.
+/// The path of the binary of this name, in Cargo's JSON messages.
 fn executable<'a>(told: &'a str, name: &str) -> Option<&'a str> {
     let paths = told.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next());
     let mut paths = paths.filter(|path| Path::new(path).file_name().is_some_and(|file| file == name));

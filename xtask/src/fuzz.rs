@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// A check, and the test that it is called by.
+/// A check, and its test.
 struct Target {
     /// Its folder in the corpus.
     name: &'static str,
@@ -42,7 +42,7 @@ const TARGETS: &[Target] = &[
     Target { name: "door_request",     binary: "primacy_cli",    test: "serve::tests::fuzz::door_request",          length_max: 4_096 },
 ];
 
-/// The packages that have them, and the binaries in which they are.
+/// The packages that have them, and their kinds of targets.
 const BUILT: &[&str] = &[
     "--package",
     "primacy",
@@ -66,8 +66,7 @@ const ALLOCATION_MAX: u64 = 64;
 /// The number of lines shown of a failed run's output: its end, where the reason is.
 const COMPLAINT_LINES_MAX: usize = 30;
 
-/// Makes what is built count where it comes by, and remember what it compares with what. What is checked in a debug build
-/// is checked here too.
+/// Makes the code count the edges that it takes, and report its comparisons. The checks of a debug build are on here too.
 const FLAGS: &[&str] = &[
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -103,7 +102,7 @@ struct Asked {
     targets: Vec<String>,
 }
 
-/// Runs the fuzzer, and prints a table of what became of it.
+/// Runs the fuzzer, and prints a table of the results.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let done = Asked::parse(arguments).and_then(|asked| {
         let targets = chosen(&asked.targets)?;
@@ -124,7 +123,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// Runs these targets, or all where none is named, so many seconds each, one after the other.
+/// Runs these targets, or all where none is named, so many seconds each, one after another.
 ///
 /// # Errors
 /// If nothing could be run: a target that is none, no C++ compiler, or code that does not compile.
@@ -195,7 +194,7 @@ impl Asked {
 /// The test binaries, built for libFuzzer.
 struct Built {
     root: PathBuf,
-    /// Where the runs put what they find.
+    /// The folder of the inputs that the runs find.
     found: PathBuf,
     binaries: BTreeMap<String, PathBuf>,
 }
@@ -290,7 +289,7 @@ impl Built {
 }
 
 impl Run {
-    /// From what libFuzzer says. The last status line has what was reached; a run that failed has no final figures.
+    /// Reads libFuzzer's output. The last status line has what was reached; a run that failed has no final figures.
     fn read(target: &'static str, output: &str, took: Duration) -> Self {
         let status =
             output.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: ")).unwrap_or_default();
@@ -305,7 +304,7 @@ impl Run {
     }
 }
 
-/// The test binaries that cargo names, in what it says as JSON, one object a line.
+/// The test binaries that cargo names in its JSON messages, one object a line.
 fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
     let text = |line: &str, key: &str| {
         let (_, value) = line.split_once(&format!("\"{key}\":\""))?;
@@ -322,7 +321,7 @@ fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
     messages.lines().filter_map(binary).collect()
 }
 
-/// This machine, as the compiler calls it.
+/// The target triple of this machine.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output =

@@ -1,4 +1,4 @@
-//! Programs that test, watched: what they print, how they end, and what they leave behind; and test binaries, two at a time.
+//! Test programs under watch: their output, their end, and the processes that they leave behind; and test binaries, two at a time.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ pub(crate) struct Binary {
     package: PathBuf,
 }
 
-/// Runs a program to its end, and tells each line that it prints.
+/// Runs a program to its end, and passes on each line that it prints.
 ///
 /// The output may be closed early, and what a test leaves behind may hold it open; what counts is how the program ended.
 pub(crate) fn watch(command: &mut Command, mut tell: impl FnMut(&str)) -> Ended {
@@ -49,7 +49,7 @@ pub(crate) fn watch(command: &mut Command, mut tell: impl FnMut(&str)) -> Ended 
     })
 }
 
-/// The test binaries in what cargo tells with `--message-format json`: a line for each artifact.
+/// The test binaries in cargo's output of `--message-format json`: a line for each artifact.
 pub(crate) fn binaries(told: &str) -> Vec<Binary> {
     let value = |line: &str, key: &str| {
         let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
@@ -65,7 +65,7 @@ pub(crate) fn binaries(told: &str) -> Vec<Binary> {
     told.lines().filter_map(of_line).collect()
 }
 
-/// Runs them as `prepare` says, and tells of each with all that it has printed, when it has ended.
+/// Runs them as `prepare` sets them up, and calls `tell` with all output of each, when it has ended.
 pub(crate) fn run(
     binaries: &[Binary],
     prepare: impl Fn(&mut Command) + Sync,
@@ -127,7 +127,7 @@ mod self_tests {
         let mut printed = Vec::new();
         let ended = watch(&mut shell, |line| printed.push(line.to_owned()));
         assert!(ended.status.is_ok_and(|status| status.success()));
-        // It may not be its own program yet, and has the shell's words then, or none for a moment.
+        // It may not have become its own program yet, and has the shell's words then, or none for a moment.
         assert_eq!((ended.left.len(), printed), (1, vec!["done".to_owned()]));
     }
 

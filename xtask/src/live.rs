@@ -5,9 +5,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::needs::{self, Step};
 
-/// Where what is not the system's is installed; the tests look there.
+/// The folder of programs that are not the system's; the tests look there.
 const DIRECTORY_VARIABLE: &str = "PRIMACY_LIVE_DIR";
-/// A server that is not there fails.
+/// If set, a server that is not there fails.
 const REQUIRE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 /// The stores that are to be tried.
 const ONLY_VARIABLE: &str = "PRIMACY_LIVE_ONLY";
@@ -20,9 +20,9 @@ const PYTHON: &[&str] = &[
     "kazoo==2.11.0",
     "python-consul2==0.1.5",
     "etcd3==0.12.0",
-    // Its generated messages know no later one.
+    // Its generated messages work with no later version.
     "protobuf==3.20.3",
-    // And its locks know no later one.
+    // And its locks work with no later version.
     "tenacity==6.3.1",
 ];
 

@@ -62,16 +62,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// The root of the repository. Cargo tells where this package is, both under `cargo run` and under `cargo test`; else it is the working
-/// directory, by its whole path, for what is built from here may be run from elsewhere.
+/// The root of the repository. Cargo names the folder of this package, both under `cargo run` and under `cargo test`; else it is the
+/// working directory, by its whole path, for what is built from here may be run from elsewhere.
 fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = package.and_then(|package| Some(package.parent()?.to_path_buf()));
     root.or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// The Cargo that runs this, in this folder, with these arguments. What a cargo tells a package about itself is not
-/// meant for the cargo that the package starts.
+/// The Cargo that runs this, in this folder, with these arguments. The variables that a cargo sets for a package are not meant for the
+/// cargo that the package starts.
 fn cargo(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(folder);
@@ -82,7 +82,7 @@ fn cargo(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where Cargo builds.
+/// Cargo's target directory.
 fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target))
 }

@@ -20,13 +20,13 @@ use table::{Row, Verdict};
 
 use crate::record;
 
-/// Where the patches are.
+/// The folder of the patches.
 const FOLDER: &str = "crates/primacy-sim/mutants";
 
 /// The command line, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wish {
-    /// These; all, if none is named.
+    /// These mutants; all, if none is named.
     names: Vec<String>,
     /// Only so many of them, drawn.
     draw: Option<usize>,
@@ -37,15 +37,15 @@ struct Wish {
     write: bool,
 }
 
-/// Runs the mutants that are asked for. Fails if one survives, is caught by something else than it names, or its patch
-/// does not apply; or if anything speaks without a patch.
+/// Runs the mutants that are asked for. Fails if one survives, is caught by something else than it names, or its patch does not apply; or
+/// if a judge speaks without a patch.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let whole = record::Run::begin(root);
     let outcome = Wish::parse(arguments).and_then(|wish| {
         let mutants = wish.choose(read(root)?)?;
         let rows = hunt(root, &mutants)?;
         println!("{}", if wish.json { table::json(&rows) } else { table::text(&rows) });
-        // A judge that is not there has let nothing pass; but it has not looked either.
+        // A judge that cannot run has let nothing pass; but it has not looked either.
         let live = wish.write || std::env::var_os("PRIMACY_REQUIRE_LIVE").is_some();
         let good = rows.iter().all(|row| row.verdict.is_good() || (row.verdict.is_not_run() && !live));
         Ok(good && (!wish.write || whole.write("mutants", "cargo xtask mutants", &table::text(&rows))))
@@ -118,7 +118,7 @@ fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
     Ok(rows)
 }
 
-/// One mutant, before each of its judges.
+/// Tries one mutant with each of its judges.
 fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<Vec<Row<'m>>, String> {
     let mut rows = Vec::new();
     let before = copy.apply(mutant);
@@ -184,7 +184,7 @@ impl Wish {
         }
         mutants.retain(|mutant| self.names.is_empty() || self.names.contains(&mutant.name));
         if let Some(count) = self.draw {
-            // Chaos wants everything built for real use, which takes longer than a handful should.
+            // Chaos needs the release profile, whose build takes longer than a handful should.
             let is_quick =
                 |mutant: &Patch| !mutant.judges.iter().any(|judge| matches!(judge, Judge::Chaos { .. }));
             mutants.retain(is_quick);
@@ -201,8 +201,8 @@ fn now() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string()
 }
 
-/// Draws `count` of these, the same for the same seed, in their order. All have judges of the same packages as the first that is drawn:
-/// to build what judges run takes longer than all else.
+/// Draws `count` of these, the same for the same seed, in their order. All have judges of the same packages as the first that is drawn: the
+/// build of the judges takes longer than all else.
 fn draw(mutants: Vec<Patch>, count: usize, seed: &str) -> Vec<Patch> {
     // A hash of the seed and the name (FNV-1a, then mixed) puts each one in its place.
     let place = |name: &str| {

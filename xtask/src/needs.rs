@@ -14,7 +14,7 @@ pub(crate) enum Step {
     Live,
 }
 
-/// Something that must be there before a step can run.
+/// A program or file that must be there before a step can run.
 struct Need {
     /// The steps that need it.
     wanted_by: &'static [Step],
@@ -119,7 +119,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Chaos],
-        // It comes with the library, which is what is wanted.
+        // It comes with the library, which is the thing that is needed.
         probe: &["faketime", "--version"],
         why: "one node lives with a clock of another rate",
         only_with: None,
@@ -242,7 +242,7 @@ impl Need {
     }
 }
 
-/// Whether everything that live tests want is there or can be, so that none of them may be left out.
+/// True if everything that live tests need is there or can be, so that none of them may be left out.
 pub(crate) fn all_of_use() -> bool {
     wanted(Step::Test).all(Need::is_of_use)
 }
@@ -251,7 +251,7 @@ fn wanted(step: Step) -> impl Iterator<Item = &'static Need> {
     NEEDS.iter().filter(move |need| need.wanted_by.contains(&step))
 }
 
-/// Installs what is missing for a step; tells what could not be.
+/// Installs what is missing for a step; the error says what could not be installed.
 pub(crate) fn meet(step: Step) -> Result<String, String> {
     let mut installed = Vec::new();
     let mut missing = Vec::new();

@@ -1,7 +1,7 @@
 //! `cargo xtask prove`: the long searches, whose tables are in docs/proof.md.
 //!
-//! Each part is a command of its own, which can be run alone; this runs them one after the other, and with `--write`
-//! puts what they print into the page, below the command that printed it.
+//! Each part is a command of its own, which can be run alone; this runs them one after another, and with `--write` puts
+//! their output into the page, below the command that printed it.
 
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
@@ -16,7 +16,7 @@ struct Part {
     arguments: &'static [&'static str],
 }
 
-/// The search of spaces, and `primacy-lab`, as they are built for real use.
+/// The search of spaces, and `primacy-lab`, in the release profile.
 const SPACES: &[&str] =
     &["run", "--release", "--quiet", "--locked", "--package", "primacy-sim", "--example", "prove", "--"];
 const LAB: &[&str] = &["run", "--release", "--quiet", "--locked", "--package", "primacy-lab", "--"];

@@ -15,12 +15,12 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// It begins now.
+    /// Begins a run now.
     pub(crate) fn begin(root: &'a Path) -> Self {
         Self { root, revision: revision(root), began: Instant::now() }
     }
 
-    /// Puts what it has printed into its place on the page. Tells on standard error if that cannot be done.
+    /// Puts its output into its place on the page. Reports on standard error if that cannot be done.
     pub(crate) fn write(&self, name: &str, command: &str, printed: &str) -> bool {
         let path = self.root.join(PAGE);
         let written = std::fs::read_to_string(&path)
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Which code it was: the commit, and whether something in it was changed since, other than the page itself.
+/// The revision of the code: the commit, and whether something in it was changed since, other than the page itself.
 fn revision(root: &Path) -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;

@@ -49,7 +49,7 @@ struct Session<'a> {
 
 type Step = fn(&mut Session<'_>) -> Outcome;
 
-/// The steps, cheap ones first. All run even if one fails, so that one run tells everything.
+/// The steps, cheap ones first. All run even if one fails, so that one run shows everything.
 const STEPS: &[(&str, Step)] = &[
     ("needs", |_| needs::meet(needs::Step::Test).map_or_else(Outcome::Failed, Outcome::Passed)),
     ("servers", |session| live::install(session.root).map_or_else(Outcome::Failed, Outcome::Passed)),
@@ -86,7 +86,7 @@ const STEPS: &[(&str, Step)] = &[
     ("chaos on real processes, a minute", chaos_minute),
 ];
 
-/// Runs all steps; the last line tells how many tests passed and failed.
+/// Runs all steps; the last line has the numbers of tests that passed and failed.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut session = Session { root, count: Count::default() };
     let started = Instant::now();
@@ -165,7 +165,7 @@ fn purity(session: &mut Session<'_>) -> Outcome {
     session.cargo(&["check", "--package", "primacy-core", "--lib", "--locked"])
 }
 
-/// Those of `packages` that a tree of dependencies has.
+/// The packages of `packages` that a tree of dependencies has.
 fn among<'a>(packages: &[&str], tree: &'a str) -> Vec<&'a str> {
     let names = tree.lines().filter_map(|line| line.split(' ').next());
     names.filter(|name| packages.contains(name)).collect()
@@ -232,7 +232,7 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
     session.cargo(&["deny", "check", "licenses", "sources", "bans"])
 }
 
-/// Makes a live test fail where what it needs is not there; without it, the test says NOT RUN.
+/// The variable that makes a live test fail where its server is not there; without it, the test says NOT RUN.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
 /// The number of tests on servers that run at a time, however few processors there are: they wait for leases most of the time.
@@ -241,7 +241,7 @@ const LIVE_AT_A_TIME: &str = "5";
 /// The number of all other tests of one binary that run at a time: many wait for leases, too, or for processes.
 const TESTS_AT_A_TIME: &str = "4";
 
-/// All tests but those on servers.
+/// All tests but the ones on servers.
 fn tests(session: &mut Session<'_>) -> Outcome {
     let build = [
         "test",
@@ -253,7 +253,7 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         "json-render-diagnostics",
     ];
     let mut build = session.command(&build);
-    // What needs no server may need what not every machine can have.
+    // Tests that need no server may need programs that not every machine can have.
     session.prepare(&mut build, needs::all_of_use());
     let told = match build.stdin(Stdio::null()).stderr(Stdio::inherit()).output() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -272,7 +272,7 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         printed.iter().for_each(|line| tally.take(line));
         tally.end(&name.to_string(), ended);
     });
-    // Those in the documentation are built by cargo as it runs them.
+    // The tests in the documentation are built by cargo as it runs them.
     let mut documented =
         session.command(&["test", "--workspace", "--all-features", "--doc", "--no-fail-fast", "--locked"]);
     session.prepare(&mut documented, needs::all_of_use());
@@ -296,7 +296,7 @@ fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
 /// The number of mutants that are tried with every commit. All of them: `cargo xtask mutants`.
 const MUTANTS_DRAWN: &str = "2";
 
-/// Other mutants with every commit, so that all are tried in time, and the same for the same commit.
+/// Tries other mutants with every commit, so that all are tried in time, and the same for the same commit.
 fn mutants_handful(session: &mut Session<'_>) -> Outcome {
     let mut git = Command::new("git");
     git.args(["rev-parse", "HEAD"]).current_dir(session.root);
@@ -322,11 +322,11 @@ fn chaos_minute(session: &mut Session<'_>) -> Outcome {
     }
 }
 
-/// The seeds whose stories are compared. The tests run all seeds twice too, but within one process, where what is
-/// drawn once for a process is the same both times.
+/// The seeds whose stories are compared. The tests run all seeds twice too, but within one process, where what is drawn once for a process
+/// is the same both times.
 const SEEDS_TOLD_TWICE: &[&str] = &["1", "2", "3"];
 
-/// The same seeds tell the same story, to the byte, in two processes.
+/// Checks that the same seeds give the same story, to the byte, in two processes.
 fn seeds_twice(session: &mut Session<'_>) -> Outcome {
     if !session.root.join("crates/primacy-sim/tests/seeds.rs").exists() {
         return Outcome::NotRun("primacy-sim has no tests/seeds.rs".to_owned());
@@ -344,7 +344,7 @@ fn seeds_twice(session: &mut Session<'_>) -> Outcome {
     Outcome::Passed(format!("{lines} lines are the same"))
 }
 
-/// Where two runs part, if they do.
+/// The place where two runs differ, if they do.
 fn difference(first: &str, second: &str) -> Option<String> {
     let (first, second) = (without_times(first), without_times(second));
     let at = (0..first.len().max(second.len())).find(|&at| first.get(at) != second.get(at))?;
@@ -362,7 +362,7 @@ impl Session<'_> {
         crate::cargo(self.root, arguments)
     }
 
-    /// With `require`, a test that does not find what it needs fails.
+    /// Prepares a command; with `require`, a test whose server is not there fails.
     fn prepare(&self, command: &mut Command, require: bool) {
         command.envs(live::environment(self.root)).env("RUST_TEST_THREADS", TESTS_AT_A_TIME);
         if require {
@@ -447,13 +447,13 @@ fn seconds(duration: Duration) -> String {
 }
 
 impl Tally {
-    /// A line that was printed; it is shown.
+    /// Takes a line of output; it is shown.
     fn take(&mut self, line: &str) {
         self.count.add(line);
         println!("{line}");
     }
 
-    /// A program has ended that printed them.
+    /// Takes the end of a program that printed them.
     fn end(&mut self, name: &str, ended: lanes::Ended) {
         if !ended.left.is_empty() {
             self.wrong.push(format!("{name} left processes behind, ended now: {}", ended.left.join(", ")));

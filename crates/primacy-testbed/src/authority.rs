@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, and what they issue, in files.
+//! Certificate authorities for tests, and the certificates that they issue, in files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use rcgen::{
 
 use crate::{Place, strings};
 
-/// From when until when, in seconds from now.
+/// The validity of a certificate: from and until, in seconds from now.
 #[derive(Clone, Copy, Debug)]
 pub struct Valid(pub i64, pub i64);
 
@@ -63,7 +63,7 @@ pub fn replace(place: &Place, file: &str, text: &str) {
     fs::rename(new, place.path(file)).unwrap();
 }
 
-/// The options for `FILE.pem` and `FILE.key`, and what is trusted in `ca.pem`.
+/// The options that name `FILE.pem` and `FILE.key`, and the trusted authorities in `ca.pem`.
 pub fn options(place: &Place, file: &str) -> Vec<String> {
     let file = |end: &str| place.text(&format!("{file}.{end}"));
     strings(&[

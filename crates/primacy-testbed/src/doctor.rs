@@ -25,7 +25,7 @@ impl Found {
 
     /// Asks the doctor about the store of this URL.
     pub fn on(place: &mut Place, url: &str, more: &[&str]) -> Self {
-        // Some have a password, which has no place on a command line.
+        // Some URLs have a password, which has no place on a command line.
         place.set("DOCTOR_STORE", url);
         let mut args =
             strings(&["doctor", "--json", "--store", "env:DOCTOR_STORE", "--watch", "1s", "--lease", LEASE]);
@@ -40,7 +40,8 @@ impl Found {
         found.unwrap_or_else(|| panic!("there is no check `{name}`: {:#}", self.told))
     }
 
-    /// That it came to this, with this in what was found; and if it did not pass, that it says why and how it is mended.
+    /// Checks the verdict of this check, and that its findings contain `part`; and if it did not pass, that it says why and how it is
+    /// fixed.
     pub fn expect(&self, name: &str, verdict: &str, part: &str) {
         let check = self.check(name);
         let found = check["found"].as_str().expect("what was found is a text");
@@ -49,7 +50,7 @@ impl Found {
         assert!(verdict == "pass" || is_explained, "{check:#}");
     }
 
-    /// That nothing failed, or that something did.
+    /// Checks that nothing failed, or that something did.
     pub fn ends(&self, code: i32) {
         assert_eq!(self.code, Some(code), "{:#}", self.told);
         assert_eq!(self.told["verdict"] == "fail", code == 1, "{:#}", self.told);

@@ -23,7 +23,7 @@ const WAITING_PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// The interval between two checks of a condition that is waited for.
 pub const POLL: Duration = Duration::from_millis(100);
 
-/// Three nodes that keep a map together and serve clients, each with these arguments too.
+/// Three nodes that replicate a map and serve the etcd API, with these further arguments.
 pub async fn open(arguments: &[&str]) -> Etcd {
     open_with(None, arguments).await
 }
@@ -33,12 +33,12 @@ pub async fn open_with(tls: Option<Tls>, arguments: &[&str]) -> Etcd {
     Etcd::of_ours(Path::new(crate::primacy()), tls, arguments).await
 }
 
-/// Asks one server.
+/// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Asked {
     channel: Channel,
     pub token: Option<String>,
-    /// Whether it asks to be told when there is no leader, instead of waiting.
+    /// True if a request fails when there is no leader, instead of waiting.
     pub wants_leader: bool,
 }
 
@@ -59,7 +59,7 @@ impl Asked {
         request
     }
 
-    /// Asks, and waits for the answer; with more patience where it comes only when others are gone.
+    /// Sends a request, and waits for the answer; longer for requests that are answered only when other clients have ended.
     pub async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, (Code, String)>
     where
         Q: Message + Clone + 'static,
@@ -76,7 +76,7 @@ impl Asked {
         answer.map(Response::into_inner).map_err(|status| told(&status))
     }
 
-    /// Asks in a stream with this one question, and hears its answers.
+    /// Sends this one request in a stream, and returns the stream of answers.
     async fn stream<Q, A>(&self, method: &'static str, question: Q) -> Result<Streaming<A>, (Code, String)>
     where
         Q: Message + Clone + 'static,
@@ -104,7 +104,7 @@ impl Asked {
         answer.map(drop).map_err(|status| told(&status))
     }
 
-    /// Keeps a lease alive, and returns how many seconds it lives: 0 if there is none.
+    /// Keeps a lease alive, and returns its time to live in seconds: 0 if there is none.
     pub async fn keep_alive(&self, id: i64) -> Result<i64, (Code, String)> {
         let question = api::LeaseKeepAliveRequest { id };
         let mut answers = self.stream(method::LEASE_KEEP_ALIVE, question).await?;
@@ -121,8 +121,8 @@ impl Asked {
         self.stays(method::LEASE_KEEP_ALIVE, api::LeaseKeepAliveRequest { id }).await
     }
 
-    /// Observes an election from now on: the key of each leader, and what it says. etcd answers nothing before there is one, so
-    /// this is not waited for.
+    /// Observes an election from now on: the key of each leader, and its value. etcd answers nothing before there is one, so this is not
+    /// waited for.
     pub fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
         let (tell, told) = mpsc::unbounded_channel();
         let (asked, question) = (self.clone(), recipes::LeaderRequest { name: name.into() });
@@ -144,7 +144,7 @@ impl Asked {
         told
     }
 
-    /// Opens a stream of watches with a first wish: etcd answers nothing before it has one.
+    /// Opens a stream of watches with a first request: etcd answers nothing before it has one.
     pub async fn watches(&self, first: api::WatchUnion) -> Watches {
         self.stays(method::WATCH, api::WatchRequest { request: Some(first) }).await
     }

@@ -25,7 +25,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// It has ended so, and said all of this on one side or the other.
+    /// Checks the exit code, and that standard output or standard error contains each of these texts.
     #[track_caller]
     pub fn is(&self, code: i32, says: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -40,9 +40,9 @@ impl Said {
 #[derive(Debug)]
 pub struct Keepers {
     pub place: Place,
-    /// Where they keep it: `fsync` or `memory`.
+    /// The durability of their logs: `fsync` or `memory`.
     metadata: &'static str,
-    /// Where each of them listens for the others, those among them that were never started.
+    /// The address at which each of them listens for its peers, also of nodes that were never started.
     addresses: BTreeMap<String, String>,
     nodes: BTreeMap<String, Node>,
 }
@@ -66,7 +66,7 @@ impl Keepers {
         self
     }
 
-    /// Has addresses for nodes with these names, and starts none of them.
+    /// Reserves addresses for nodes with these names, and starts none of them.
     pub fn reserve(test: &str, names: &[&str]) -> Self {
         let (place, nodes) = (Place::new(test), BTreeMap::new());
         let mut keepers = Self { place, metadata: "fsync", addresses: BTreeMap::new(), nodes };
@@ -76,12 +76,12 @@ impl Keepers {
         keepers
     }
 
-    /// Has an address for one more: `NAME=HOST:PORT`.
+    /// Reserves an address for one more node: `NAME=HOST:PORT`.
     pub fn add(&mut self, name: &str) -> String {
         self.add_at(name, &format!("127.0.0.1:{}", free_port()))
     }
 
-    /// One more has this address.
+    /// Adds a node with this address.
     pub fn add_at(&mut self, name: &str, address: &str) -> String {
         self.addresses.insert(name.to_owned(), address.to_owned());
         format!("{name}={address}")
@@ -97,7 +97,7 @@ impl Keepers {
         &self.addresses[name]
     }
 
-    /// Starts a node for the first time, with these options too.
+    /// Starts a node for the first time, with these further options.
     pub fn launch(&mut self, name: &str, options: &[&str]) {
         self.launch_within(&[], name, options);
     }
@@ -137,12 +137,12 @@ impl Keepers {
         node.wait();
     }
 
-    /// Where a node has its state.
+    /// The state directory of a node.
     pub fn dir(&self, name: &str) -> PathBuf {
         self.place.path(name)
     }
 
-    /// Where it has its log.
+    /// The path of a file of its log.
     pub fn log(&self, name: &str) -> PathBuf {
         self.dir(name).join(format!("{ELECTION}@{name}.log"))
     }
@@ -161,7 +161,7 @@ impl Keepers {
         leader.unwrap()
     }
 
-    /// Has this node lead.
+    /// Makes this node lead.
     pub fn lead(&mut self, name: &str) {
         let leader = self.leader();
         if leader != name {
@@ -177,13 +177,13 @@ impl Keepers {
         strings(&[args, &target].concat())
     }
 
-    /// Says something to a node, as its operator.
+    /// Runs an operator's command at a node.
     pub fn verb(&self, asked: &str, args: &[&str]) -> Said {
         let output = self.place.output(&self.words(asked, args));
         Said { code: output.status.code(), stdout: stdout(&output), stderr: stderr(&output) }
     }
 
-    /// Begins to say something to a node, which takes its time.
+    /// Starts an operator's command at a node, which takes its time.
     pub fn begin(&self, asked: &str, args: &[&str]) -> Node {
         Node::start(&self.place, "operator", &self.words(asked, &[args, &["--json"]].concat()))
     }
@@ -198,7 +198,7 @@ impl Keepers {
         who.unwrap()
     }
 
-    /// Whether a node says that it has lost its log.
+    /// True if a node reports that it has lost its log.
     pub fn has_lost_its_log(&self, name: &str) -> bool {
         self.who(name)["peers"]["metadata"]["recovering"] == true
     }
@@ -216,7 +216,7 @@ impl Keepers {
         names.iter().map(|&name| (name.to_owned(), self.addresses[name].clone())).collect()
     }
 
-    /// Waits until all of these say that they are the voters.
+    /// Waits until each of these lists all of them as the voters.
     pub fn all_vote(&self, names: &[&str]) {
         let wanted = self.listed(names);
         for name in names {
@@ -251,7 +251,7 @@ impl Keepers {
         }
     }
 
-    /// Writes so many keys that begin with this.
+    /// Writes so many keys with this prefix.
     pub async fn write_some(&self, name: &str, begin: &str, count: usize) -> BTreeSet<String> {
         let keys: BTreeSet<String> = (0..count).map(|index| format!("{begin}-{index}")).collect();
         for key in &keys {

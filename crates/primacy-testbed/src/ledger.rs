@@ -13,7 +13,7 @@ pub struct Ledger {
     connection: Connection,
 }
 
-/// A line of it.
+/// A line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub line: i64,

@@ -64,7 +64,7 @@ fn built(name: &str, package: &str) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// Waits for a server, and returns it with the runtime that it lives in; `None`, with a line that says so, where there can be none.
+/// Waits for a server, and returns it with its runtime; `None`, with a line that says so, where there can be none.
 ///
 /// # Panics
 /// If there can be none, and it is required.
@@ -219,7 +219,7 @@ impl Told {
         self.lines.0.lock().unwrap().clone()
     }
 
-    /// All events, and what the jobs told.
+    /// All events, and the JSON output of the jobs.
     pub fn events(&self) -> Vec<Value> {
         self.all().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
@@ -319,7 +319,7 @@ impl Node {
         Self { name: name.to_owned(), told, past: Vec::new(), args, within, program, child }
     }
 
-    /// Starts it again, when it has ended. What it told before is kept apart.
+    /// Starts it again, when it has ended. Its earlier output is kept apart.
     pub fn restart(&mut self, place: &Place) {
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.told.all());
@@ -367,7 +367,7 @@ impl Node {
         last.is_some_and(|last| last["event"] == "elected")
     }
 
-    /// All that it has told, in all its lives.
+    /// Its whole output, of all incarnations.
     pub fn history(&self) -> String {
         format!("{}\n{}", self.past.join("\n"), self.told.all().join("\n"))
     }

@@ -1,6 +1,6 @@
-//! A network namespace for each node, joined by a bridge in one more; what is cut is dropped where it would arrive, by
-//! nftables in the receiver's namespace. A cut link is silent: no close and no refusal gets through. It needs root, and
-//! the commands `ip` and `nft`. What a process that was killed has left is swept away by the next run of chaos.
+//! A network namespace for each node, joined by a bridge in one more; packets of a cut link are dropped where they would arrive, by
+//! nftables in the receiver's namespace. A cut link is silent: no close and no refusal gets through. It needs root, and the commands `ip`
+//! and `nft`. The next run of chaos removes what a killed process has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -54,7 +54,7 @@ impl Cut {
 }
 
 impl Network {
-    /// Makes a namespace for each of these nodes; `name` tells it from others of this process.
+    /// Makes a namespace for each of these nodes; `name` distinguishes it from others of this process.
     ///
     /// # Errors
     /// [`Trouble::Program`] if `ip` is not there, or this user may not make namespaces.
@@ -87,7 +87,7 @@ impl Network {
         Ok(full)
     }
 
-    /// The name that the system knows.
+    /// The name of the node's namespace in the system.
     #[must_use]
     pub fn namespace(&self, node: &str) -> String {
         format!("{}{node}", self.prefix)
@@ -100,13 +100,13 @@ impl Network {
         self.nodes.iter().enumerate().map(peer).collect::<Vec<_>>().join(",")
     }
 
-    /// Where the others reach the node at this place, which is the how manieth there, from 0.
+    /// The address at which peers reach the node at this place; `generation` counts the nodes at it, from 0.
     #[must_use]
     pub fn address(&self, place: usize, generation: u32) -> String {
         format!("{}:{}", address(place), PORT + turn(generation))
     }
 
-    /// Where clients reach it.
+    /// The address at which clients reach it.
     #[must_use]
     pub fn door(&self, place: usize, generation: u32) -> String {
         format!("{}:{}", address(place), DOOR_PORT + turn(generation))
@@ -121,8 +121,8 @@ impl Network {
         self.apply()
     }
 
-    /// Joins everything again, and says how many packets were dropped since it was cut: in all, and where each of
-    /// what was cut is, in the order in which it was.
+    /// Joins everything again, and returns the number of packets that were dropped since: in all, and for each cut, in the order of the
+    /// cuts.
     ///
     /// # Errors
     /// [`Trouble::Program`]
@@ -164,7 +164,7 @@ impl Drop for Network {
     }
 }
 
-/// Which of two ports it has.
+/// The port of this generation, of the two.
 fn turn(generation: u32) -> u16 {
     u16::from(generation % 2 == 1)
 }
@@ -174,7 +174,7 @@ fn address(index: usize) -> String {
     format!("10.77.0.{}", index + 1)
 }
 
-/// The rules of one node, which take the place of those before in one step.
+/// The rules of one node, which replace the earlier ones in one step.
 fn rules(node: usize, cut: &Cut) -> String {
     let mut lines = String::new();
     for (from, _) in cut.links.iter().filter(|(_, to)| *to == node) {
@@ -221,7 +221,7 @@ fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
     }
 }
 
-/// Whether namespaces and both sorts of rules can be made here; the error says what is missing.
+/// Checks that namespaces and both sorts of rules can be made here; the error says what is missing.
 ///
 /// # Errors
 /// [`Trouble::Program`]

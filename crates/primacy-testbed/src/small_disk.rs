@@ -5,17 +5,16 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Place, strings};
 
-/// A small disk in memory. It is mounted where only those see it who are within, which needs no privileges where users may have
-/// namespaces.
+/// A small disk in memory. It is mounted in a mount namespace of its own, which needs no privileges where users may have namespaces.
 #[derive(Debug)]
 pub struct SmallDisk {
-    /// Keeps the namespaces, as long as it can read.
+    /// A process that keeps the namespaces, as long as its input is open.
     holder: Child,
     dir: String,
 }
 
 impl SmallDisk {
-    /// Mounts one of so many KiB in this place, of which a filler takes some.
+    /// Mounts a disk of so many KiB in this place, with a filler on it.
     pub fn mount(place: &Place, name: &str, size: u32, filler: u32) -> Self {
         let dir = place.text(name);
         std::fs::create_dir(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! The process table, as anybody can read it.
+//! The process table, as any user can read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,7 +74,7 @@ pub fn with_variable(name: &str, value: &str) -> Vec<Process> {
     marked.filter_map(Process::now).collect()
 }
 
-/// Looks again and again which jobs are alive, and notes when those of two leaderships are alive at a time.
+/// Polls which jobs are alive, and notes when jobs of two leaderships are alive at a time.
 #[derive(Debug)]
 pub struct Watch {
     done: Arc<AtomicBool>,
@@ -102,7 +102,8 @@ impl Watch {
         Self { done, looks, thread: Some(thread) }
     }
 
-    /// Every time that the jobs of two leaderships were seen alive at a time; and how often was looked.
+    /// Ends the watch. Returns every time that the jobs of two leaderships were seen alive at a time, and the number of
+    /// looks.
     pub fn finish(mut self) -> (Vec<String>, u64) {
         self.done.store(true, Ordering::SeqCst);
         let overlaps = self.thread.take().unwrap().join().unwrap();
@@ -142,7 +143,7 @@ fn line(pid: i32) -> String {
     args.join(" ")
 }
 
-/// Whether this is a job, and not the guardian that is about to become one.
+/// True if this is a job, and not the guardian that is about to become one.
 fn is_job(pid: i32, ledger: &str) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
     let args: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();

@@ -1,4 +1,4 @@
-//! Why a run cannot go on. None of it is a verdict on Primacy.
+//! The reasons why a run cannot go on. None of them is a verdict on Primacy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub enum Trouble {
         /// The error of the system.
         error: io::Error,
     },
-    /// A file of the run says something that is not understood.
+    /// A file of the run has a line that cannot be parsed.
     #[error("{path}, line {line}, is not understood: {error}", path = .path.display())]
     Malformed {
         /// The file.
@@ -41,13 +41,13 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// For `map_err`.
+    /// Wraps an I/O error, for `map_err`.
     pub fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::File { doing, path: path.to_owned(), error }
     }
 }
 
-/// Runs a program of the system to its end, and gives what it printed.
+/// Runs a program of the system to its end, and returns its output.
 ///
 /// # Errors
 /// [`Trouble::Program`] if it is not there, or fails.

@@ -117,7 +117,7 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
             *response.body_mut() = text(size.to_string());
         }
         "/write" => {
-            // Not always as long, so that what overlaps comes out in another order.
+            // Not always the same time, so that overlapping writes end in another order.
             let length = seen.tokens.lock().unwrap().len() % WORK_MAX_MS;
             tokio::time::sleep(Duration::from_millis(length as u64)).await;
             seen.effects.lock().unwrap().push(token);
@@ -130,7 +130,7 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
             *response.body_mut() = text("waited".to_owned());
         }
         "/cut" => {
-            // It says that a thousand bytes follow; ten come, and the end when the test says so.
+            // Announces a thousand bytes; ten come, and the test decides when the body ends.
             response.headers_mut().insert("content-length", "1000".parse().unwrap());
             let (parts, body) = mpsc::channel(1);
             tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! Selection of the inputs to keep: as few as together reach the most.
 //!
-//! libFuzzer tells what each reaches while it merges folders, for which it starts itself again through a shell; so the path
-//! of the target directory must have no space in it.
+//! libFuzzer reports what each input reaches while it merges folders, for which it starts itself again through a shell; so the path of the
+//! target directory must have no space in it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use super::{Built, Target};
 /// The most inputs that are kept of a target: tens of small files, which an ordinary test runs in no time.
 const KEPT_MAX: usize = 40;
 
-/// Adds what was found to what is kept of these targets.
+/// Adds to the kept inputs of these targets from those that were found.
 pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<(), String> {
     for target in targets {
         let (kept, found) = (built.kept(target), built.found(target));
@@ -22,13 +22,13 @@ pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<()
         }
         let control = built.found.join(format!("{}.merge", target.name));
         let scratch = built.found.join(format!("{}.merged", target.name));
-        // libFuzzer goes on where an earlier file ends; the folder is only to be had, the choice is made here.
+        // libFuzzer goes on where an earlier file ends; the folder is required, but the choice is made here.
         let _ = fs::remove_file(&control);
         let _ = fs::remove_dir_all(&scratch);
         fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
         let options = [
             "-set_cover_merge=1".to_owned(),
-            // How often an edge is passed tells inputs apart while one searches, and is no reason to keep one.
+            // The number of times that an edge is passed guides a search, but is no reason to keep an input.
             "-use_counters=0".to_owned(),
             format!("-merge_control_file={}", control.display()),
             scratch.display().to_string(),
@@ -56,15 +56,15 @@ pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<()
     Ok(())
 }
 
-/// An input, and which edges it reaches.
+/// An input, and the edges that it reaches.
 #[derive(Debug, PartialEq, Eq)]
 struct Input<'a> {
     path: &'a str,
     reaches: BTreeSet<u64>,
 }
 
-/// Reads libFuzzer's control file: the number of files, how many of them were there before, their names; and then for
-/// each by its number what it reaches.
+/// Reads libFuzzer's control file: the number of files, the number of them that were there before, their names; and then for each by its
+/// number what it reaches.
 fn inputs(control: &str) -> Vec<Input<'_>> {
     let mut lines = control.lines();
     let count: usize = lines.next().and_then(|count| count.parse().ok()).unwrap_or(0);

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::patch::Patch;
 
-/// A folder that has what git tracks of a repository, and what it would track, as it was when the run began.
+/// A copy of the files of a repository that git tracks or would track, as they were when the run began.
 pub(super) struct Copy<'a> {
     root: &'a Path,
     tree: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Copy<'a> {
 pub(super) struct Before(Vec<(PathBuf, String)>);
 
 impl<'a> Copy<'a> {
-    /// Makes the copy. A file that is the same already is left alone, for cargo builds anew what is younger.
+    /// Makes the copy. A file that is already the same is left alone, for cargo builds anew what has a younger date.
     pub(super) fn make(root: &'a Path, tree: &Path) -> Result<Self, String> {
         let copy = Self { root, tree: tree.to_owned() };
         let files = copy.tracked()?;
@@ -61,7 +61,7 @@ impl<'a> Copy<'a> {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
         let files = String::from_utf8_lossy(&output.stdout).into_owned();
-        // What was deleted and not yet committed is listed too.
+        // Files that were deleted and not yet committed are listed too.
         let there = |path: &&str| !path.is_empty() && self.root.join(path).is_file();
         Ok(files.split('\0').filter(there).map(str::to_owned).collect())
     }

@@ -1,5 +1,4 @@
-//! Those who must catch a mutant, each a command: a hunt through many seeds, a space of the model checker, a test, a run
-//! of chaos.
+//! The judges that must catch a mutant, each a command: a hunt through many seeds, a space of the model checker, a test, a run of chaos.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::patch::Judge;
 use crate::chaos;
 
-/// A mutant that no world of so many seeds catches survives. A mistake that is rarer asks for better worlds, not for
-/// more of them.
+/// The number of seeds of a hunt. A mutant that no world of so many seeds catches survives. A mistake that is rarer asks for better worlds,
+/// not for more of them.
 const SEEDS_MAX: &str = "20000";
 
 /// The duration of a run of chaos, in minutes, and the seed of its faults.
@@ -37,18 +36,18 @@ pub(super) enum Spoken {
         run: String,
     },
     Caught(Catch),
-    /// It cannot be asked on this machine, or by this user.
+    /// The judge cannot run on this machine, or for this user.
     NotRun(String),
 }
 
 /// The way in which a mutant was caught.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Catch {
-    /// By which invariant or test.
+    /// The invariant or test that caught it.
     pub(super) by: String,
-    /// The first seed whose world it spoke in, where there are seeds.
+    /// The first seed in whose world it spoke, where there are seeds.
     pub(super) first_seed: Option<u64>,
-    /// In how many worlds of the first thousand seeds anything spoke.
+    /// The number of worlds of the first thousand seeds in which anything spoke.
     pub(super) rate: Option<u64>,
     /// All rules that spoke, each with its count.
     pub(super) spoke: String,
@@ -94,7 +93,7 @@ impl Builder {
         }
     }
 
-    /// Runs the judge, and hears what it says.
+    /// Runs the judge, and reads its verdict.
     pub(super) fn ask(&self, judge: &Judge) -> Result<Spoken, String> {
         let command = match judge {
             Judge::Seeds { election, .. } => {
@@ -133,7 +132,7 @@ impl Builder {
         }
     }
 
-    /// An empty folder for a run of chaos, which keeps what it has seen where something was broken.
+    /// An empty folder for a run of chaos, which keeps its files where something was broken.
     fn chaos_folder(&self) -> Result<PathBuf, String> {
         let folder = self.target.join("chaos");
         let emptied = match std::fs::remove_dir_all(&folder) {
@@ -146,9 +145,9 @@ impl Builder {
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = crate::cargo(&self.tree, arguments);
         command.arg("--locked").env("CARGO_TARGET_DIR", &self.target);
-        // A mutant leaves things unused.
+        // A mutant leaves unused items.
         command.env("RUSTFLAGS", "--cap-lints=allow");
-        // A mutant changes a line or two; what they do not reach is not compiled again. That is ten times faster.
+        // A mutant changes a line or two; code that they do not reach is not compiled again. That is ten times faster.
         command.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         command
     }
@@ -160,7 +159,7 @@ impl Builder {
         std::fs::create_dir_all(&self.target).map_err(failed)?;
         let file = File::create(&path).map_err(failed)?;
         let other = file.try_clone().map_err(failed)?;
-        // A group of its own, so that nothing that it has started is left when there is no patience any more.
+        // A group of its own, so that no process that it has started is left after the time limit.
         command.stdin(Stdio::null()).stdout(file).stderr(other).process_group(0);
         let mut child = command.spawn().map_err(failed)?;
         let started = Instant::now();
@@ -179,7 +178,7 @@ impl Builder {
     }
 }
 
-/// Ends a process and its group: first so that it can clean up, then so that nothing of it is left.
+/// Ends a process and its group: first so that it can clean up, then so that no process of it is left.
 fn end_group(child: &mut Child) -> io::Result<()> {
     for (signal, patience) in [("TERM", GRACE), ("KILL", Duration::MAX)] {
         // It may have ended just now, and its group with it.
@@ -254,7 +253,7 @@ fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, S
     }
 }
 
-/// The end of what was printed, where the reason is.
+/// The end of the output, where the reason is.
 fn end(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join("\n")

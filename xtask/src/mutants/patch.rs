@@ -1,4 +1,4 @@
-//! A mutant on paper: what the mistake is, who made it, who must catch it, and the change itself.
+//! A mutant on paper: the mistake, its origin, the judges that must catch it, and the change itself.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(super) struct Patch {
 /// A judge that must catch a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judge {
-    /// This invariant, in more of the worlds of the first seeds that catch it than any other.
+    /// This invariant, which must break in more of the catching worlds of the first seeds than any other.
     Seeds { election: String, invariant: String },
     /// This invariant, in this space of the model checker.
     Model { space: String, invariant: String },
@@ -36,7 +36,7 @@ pub(super) struct FileDiff {
     hunks: Vec<Hunk>,
 }
 
-/// Lines that are found together, and what they become.
+/// Lines that are found together, and their replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Hunk {
     /// Where they were, from 1: of several places that look alike, the nearest is meant.
@@ -87,7 +87,7 @@ impl Judge {
             ["seeds", _, _] => Ok(Self::Seeds { election: word(1), invariant: word(2) }),
             ["model", _, _] => Ok(Self::Model { space: word(1), invariant: word(2) }),
             ["test", _, _, _] => Ok(Self::Test { package: word(1), target: word(2), test: word(3) }),
-            // What chaos asks for beyond the invariants has a sentence for a name.
+            // A rule of chaos beyond the invariants has a sentence for a name.
             ["chaos", arm, rule @ ..] if !rule.is_empty() => {
                 Ok(Self::Chaos { arm: (*arm).to_owned(), rule: rule.join(" ") })
             }
@@ -107,7 +107,7 @@ impl Judge {
         }
     }
 
-    /// The judge, whatever it is to say.
+    /// The judge without its expected invariant.
     pub(super) fn without_invariant(&self) -> String {
         match self {
             Self::Seeds { election, .. } => format!("seeds {election}"),

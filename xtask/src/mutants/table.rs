@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::judge::{Catch, Spoken};
 use super::patch::{Judge, Patch};
 
-/// One mutant, before one judge.
+/// One mutant with one judge.
 pub(super) struct Row<'a> {
     pub(super) mutant: &'a Patch,
     pub(super) judge: &'a Judge,
@@ -19,14 +19,14 @@ pub(super) struct Row<'a> {
 /// The result of a mutant.
 pub(super) enum Verdict {
     Caught(Catch),
-    /// By something else than it names, which it should then name, or which hides a judge that is blind.
+    /// By something else than it names: the patch should then name that, or it hides a judge that is blind.
     CaughtByAnother(Catch),
     Survived {
         run: String,
     },
-    /// It does not apply, or is not built.
+    /// It does not apply, or does not build.
     NotTried(String),
-    /// The judge cannot be asked on this machine.
+    /// The judge cannot run on this machine.
     NotRun(String),
 }
 

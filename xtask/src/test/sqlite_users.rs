@@ -71,7 +71,7 @@ fn resolve(folder: &Path, user: &User, root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether Cargo complains of the network, and not of the crates.
+/// True if Cargo complains of the network, and not of the crates.
 fn is_out_of_reach(error: &str) -> bool {
     const SIGNS: [&str; 4] = ["failed to download", "failed to query", "failed to fetch", "resolve host"];
     !error.contains("failed to select a version") && SIGNS.iter().any(|sign| error.contains(sign))

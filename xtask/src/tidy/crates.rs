@@ -27,7 +27,7 @@ const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 /// The crates that others may use in their tests, and only there.
 const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed"];
 
-/// Dependencies run one way; the core has none at all.
+/// Checks that dependencies run one way; the core has none at all.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in manifests(tree) {
@@ -118,7 +118,7 @@ fn root_manifest(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Other places that would state the minimum Rust version.
+/// Finds other places that state the minimum Rust version.
 fn second_homes(tree: &Tree) -> Vec<Finding> {
     let root = toml::entries(tree.text("Cargo.toml").unwrap_or_default());
     let version =

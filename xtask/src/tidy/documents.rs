@@ -42,7 +42,8 @@ pub(super) fn present(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Every document has one title; decisions are numbered without gaps; what is named as a script exists.
+/// Checks that every document has one title; that decisions are numbered without gaps; that every script that is named
+/// exists.
 pub(super) fn whole(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in documents(tree) {
@@ -71,7 +72,7 @@ pub(super) fn whole(tree: &Tree) -> Vec<Finding> {
 /// The documents with code maps.
 const CODE_MAPS: &[&str] = &["ARCHITECTURE.md", "docs/code-map.md"];
 
-/// The code maps name files that exist, or say that they are to come.
+/// Checks that the code maps name files that exist, or say that they are to come.
 pub(super) fn code_map(tree: &Tree) -> Vec<Finding> {
     CODE_MAPS.iter().flat_map(|page| code_map_of(tree, page)).collect()
 }
@@ -98,7 +99,7 @@ fn code_map_of(tree: &Tree, page: &str) -> Vec<Finding> {
     findings
 }
 
-/// Relative links in documents lead to files of this repository.
+/// Checks that relative links in documents lead to files of this repository.
 pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in documents(tree) {

@@ -91,9 +91,9 @@ fn modules(tree: &Tree, folder: &str) -> impl Iterator<Item = String> {
 struct Duty {
     /// Code that does it.
     signs: &'static [&'static str],
-    /// Where it must not be.
+    /// The places where it must not be.
     below: &'static [&'static str],
-    /// Where it is at home, or has a reason: each path with the reason.
+    /// The places where it is at home, or has a reason: each path with the reason.
     homes: &'static [(&'static str, &'static str)],
     instead: &'static str,
 }
@@ -166,7 +166,8 @@ const DURATIONS: &[(&str, &str)] = &[
 /// name.
 const MAY_NAME_THEM: &str = "crates/primacy-cli/src/";
 
-/// Only `config.rs` has default durations: a number of seconds anywhere else is a default that nobody checks.
+/// Checks that only `config.rs` has default durations: a number of seconds anywhere else is a default that is not
+/// checked.
 fn default_durations(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for below in ["crates/primacy-core/src/", "crates/primacy/src/", "crates/primacy-cli/src/"] {
@@ -190,7 +191,7 @@ fn default_durations(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Words of stores that no machine knows.
+/// Names of stores that no machine may use.
 const STORE_NAMES: &[&str] = &[
     "sqlite",
     "rusqlite",
@@ -240,7 +241,7 @@ pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whatever draws a run.
+/// The folder of the code that draws a run.
 const DRAWINGS: &str = "crates/primacy-sim/src/draw/";
 
 /// The parts of the simulator that it may know: the entries, and the words in which they are written.

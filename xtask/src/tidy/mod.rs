@@ -58,7 +58,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("no path of one machine", documents::machine_paths),
 ];
 
-/// Tells all findings.
+/// Prints all findings.
 pub(crate) fn run(root: &Path) -> ExitCode {
     match findings(root) {
         Ok(findings) if findings.is_empty() => {
@@ -97,7 +97,7 @@ impl Tree {
         Ok(Self::new(texts))
     }
 
-    /// The files below a folder whose names end so.
+    /// The files below a folder whose names have this end.
     fn files(&self, below: &str, end: &str) -> impl Iterator<Item = (&str, &str)> {
         let chosen =
             self.texts.iter().filter(move |(path, _)| path.starts_with(below) && path.ends_with(end));

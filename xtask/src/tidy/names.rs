@@ -1,5 +1,4 @@
-//! One word for one thing. `docs/glossary.md` explains the words; this file knows those that are not used,
-//! and is the only list of them.
+//! One word for one thing. `docs/glossary.md` explains the words; this file has the only list of the banned ones.
 
 use super::rust::Rust;
 use super::{Finding, Tree};
@@ -15,7 +14,7 @@ enum Part {
     FunctionStart,
 }
 
-/// A name that is not used.
+/// A banned name.
 struct Banned {
     part: Part,
     name: &'static str,
@@ -43,7 +42,7 @@ const NOWHERE: &[&str] = &[];
 /// Names that are not ours to give: the standard library's; of an endpoint, that of its client, which elections do not hear; and a
 /// method of object stores.
 const GIVEN: &[&str] = &["LazyLock", "UNIX_EPOCH", "Client", "get_opts"];
-/// The one election that has ballots, and those who run it.
+/// The one election that has ballots, and the code that runs it.
 const RANKED: &[&str] = &[
     "crates/primacy-core/src/election/ranked",
     "crates/primacy-sim/src/algorithm/ranked",
@@ -100,12 +99,12 @@ const BANNED: &[Banned] = &[
     start("process_", "`handle`, or what is done"),
 ];
 
-/// Files named after nothing: whatever fits nowhere ends up in them.
+/// Files named after nothing: everything that fits nowhere ends up in them.
 const BANNED_FILES: &[&str] = &["utils", "util", "common", "helpers", "helper", "types", "misc"];
 
-/// In prose: the two that hurt people, and are wrong besides.
+/// Banned in prose: the two that hurt people, and are wrong besides.
 const BANNED_PROSE: &[(&str, &str)] = &[("master", "leader"), ("slave", "follower")];
-/// These tell what other systems say.
+/// The documents that quote other systems.
 const PROSE_EXCEPT: &[&str] = &["docs/glossary.md", "docs/divergence.md", "docs/stores/"];
 
 pub(super) fn names(tree: &Tree) -> Vec<Finding> {
@@ -127,7 +126,7 @@ pub(super) fn names(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Comments and documents.
+/// Checks comments and documents.
 pub(super) fn prose(tree: &Tree) -> Vec<Finding> {
     let documents = tree.files("", ".md").map(|(path, text)| (path, text.to_owned()));
     let comments = tree.rust("").map(|(path, rust)| (path, rust.comments.clone()));

@@ -1,4 +1,4 @@
-//! Short functions and files: what does not fit on a screen is not read as a whole.
+//! Short functions and files: a function that does not fit on a screen is not read as a whole.
 
 use super::{Finding, Tree, is_test_file};
 
@@ -7,7 +7,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Of a file, where only lines with code count, and its unit tests not: a file must not be cut in two because
 /// it is well explained or well tested.
 const FILE_LINES_MAX: usize = 1000;
-/// Of the unit tests at a file's end: what is longer is a story, and stories are scripts.
+/// Of the unit tests at a file's end: a longer test is a story, and stories are scripts.
 const UNIT_TEST_LINES_MAX: usize = 200;
 
 /// Functions in tests have no limit of their own: a test is a story told once, from top to bottom, and

@@ -37,7 +37,8 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ("crates/primacy-conformance/", "the live arm: a lease on a real server ends in real time"),
 ];
 
-/// From how many words on a name is a sentence, as those of tests are: shorter ones are of other things, and also of other programs.
+/// The number of words from which on a name is a sentence, as those of tests are: shorter ones are of other things, and also of other
+/// programs.
 const WORDS_OF_A_SENTENCE: usize = 5;
 
 /// The names in documents that are defined elsewhere, with the reason.
@@ -97,7 +98,7 @@ pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Names of tests, and whatever else has so many words: figures, settings, and the files of scripts and mutants.
+/// Names of tests, and all other names of so many words: figures, settings, and the files of scripts and mutants.
 fn sentences_in_sources(tree: &Tree) -> BTreeSet<&str> {
     let sources = tree.files("", "").filter(|(path, _)| !path.ends_with(".md"));
     sources.flat_map(|(path, text)| words(path).chain(words(text))).filter(|word| is_sentence(word)).collect()
