@@ -509,7 +509,7 @@ impl Lease {
         }
     }
 
-    // ── what the store says ─────────────────────────────────────────────────────────────────────────────────
+    // ── answers of the store ────────────────────────────────────────────────────────────────────────────────
 
     fn on_read(&mut self, now: Instant, found: Option<Found>) {
         let Some(found) = found else {
@@ -891,7 +891,7 @@ impl Lease {
         self.role = Role::Waiting;
     }
 
-    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+    // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     fn is_mine(&self, record: &Record) -> bool {
         record.holder.as_ref().is_some_and(|holder| holder.identity == self.config.me)

@@ -584,7 +584,7 @@ impl<P: Probing> OnARing<P> {
         self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
     }
 
-    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+    // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     /// The highest number of an election that this node has heard of.
     #[must_use]

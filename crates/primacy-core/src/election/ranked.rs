@@ -783,7 +783,7 @@ impl Ranked {
         self.hard.past == DiskState::Lost
     }
 
-    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+    // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     fn wants_to_lead(&self) -> bool {
         self.campaigning && self.healthy && !self.config.witness && !self.has_forgotten()

@@ -1,10 +1,10 @@
-//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and that is all that leads.
-//! Assumes   bounded message delay most of the time; nodes know some seeds, and a name for everybody; crashes, and partitions, of
-//!           which the [`Policy`] says what becomes.
-//! Promises  the members agree on a view, with one coordinator, soon after the network is whole; ages and numbers of views never go
-//!           back. *Not* one leader at a time: a part learns late that it is one. No fencing token.
-//! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that dies is
-//!           replaced after `stable_after` and what its silence takes.   Prefer `quorum`; or let one confirm it.
+//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and is the leader.
+//! Assumes   bounded message delay most of the time; nodes know some seeds, and each has a name; crashes, and partitions,
+//!           whose outcome the [`Policy`] decides.
+//! Promises  the members agree on a view, with one coordinator, soon after the network is whole; ages and numbers of views
+//!           never go back. *Not* one leader at a time: a part learns late that it is one. No fencing token.
+//! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that
+//!           dies is replaced after `stable_after` and the detection of its silence.   Prefer `quorum`; or let one confirm it.
 //!
 //! The roles of a node:
 //!
@@ -311,7 +311,7 @@ impl Seniority {
         }
     }
 
-    // ── belonging ───────────────────────────────────────────────────────────────────────────────────────────
+    // ── membership ──────────────────────────────────────────────────────────────────────────────────────────
 
     /// Takes a place in this view, which has this node in it.
     fn enter(&mut self, now: Instant, view: Arc<View>) {
@@ -575,7 +575,7 @@ impl Seniority {
         }
     }
 
-    // ── what becomes of those that are lost ─────────────────────────────────────────────────────────────────
+    // ── lost members ────────────────────────────────────────────────────────────────────────────────────────
 
     /// The action that is due on losses or departures, and the time of it.
     fn plan(&self, member: &Member) -> Option<(Instant, Act)> {
@@ -755,7 +755,7 @@ impl Seniority {
         self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
     }
 
-    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+    // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     const fn stands(&self) -> bool {
         self.campaigning && self.healthy

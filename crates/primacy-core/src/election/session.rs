@@ -799,7 +799,7 @@ impl Session {
         now.after(self.config.drift_max.lengthen(timeout))
     }
 
-    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+    // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     const fn me(&self) -> Identity {
         self.config.me.identity

@@ -491,7 +491,7 @@ impl<S: Keeps> Metadata<S> {
         matches!(self.lead, Lead::Held { .. })
     }
 
-    // ── what comes ──────────────────────────────────────────────────────────────────────────────────────────
+    // ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         if from == self.me.node {

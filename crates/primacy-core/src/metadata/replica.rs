@@ -509,7 +509,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    // ── what is known ───────────────────────────────────────────────────────────────────────────────────────
+    // ── queries ─────────────────────────────────────────────────────────────────────────────────────────────
 
     /// True if this node leads, and all that was committed before is in its log and committed again.
     #[must_use]
@@ -682,8 +682,8 @@ impl<S: Replicated> Replica<S> {
     /// same voters again under a new number, and to write that down, too, would make a new leader wait for its disk
     /// once more; see [`may_be_newer`](Self::may_be_newer).
     ///
-    /// Until the first record states any there is nothing to be remembered: the configuration may still be changed. After it, it may
-    /// be, too, and says nothing any more.
+    /// Until the first record states voters there is nothing to be remembered: the configuration may still be changed.
+    /// After that a change of it has no effect any more.
     fn remember_voters(&mut self) {
         let (remembered, voters) = (&self.remembered, &self.voters);
         let is_known = match self.config.durability {

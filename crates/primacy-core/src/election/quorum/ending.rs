@@ -9,7 +9,7 @@ use crate::time::Instant;
 
 impl Quorum {
     /// Ends a leadership whose lease has passed, whatever comes next. Heartbeats stop too, else the followers would
-    /// stick to a leader that leads nobody.
+    /// stick to a leader without a lease.
     pub(super) fn expire(&mut self, now: Instant) {
         if let Role::Leader(lead) = &self.role
             && now >= lead.valid_until.unwrap_or(lead.confirm_by)

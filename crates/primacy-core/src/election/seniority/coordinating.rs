@@ -250,7 +250,7 @@ impl Seniority {
         }
     }
 
-    // ── looking for those that are not there ────────────────────────────────────────────────────────────────
+    // ── looking for missing nodes ───────────────────────────────────────────────────────────────────────────
 
     /// Asks the removed nodes and the seeds whether they are there.
     fn probe(&mut self) {

@@ -82,7 +82,7 @@ impl Decision {
             Message::CompareAndSetReply { request, result } if request == self.request => {
                 match (result, self.written) {
                     (Ok(_), Some(token)) => Answer::Won(token),
-                    // Another process was first; or it may have been written, and then the record says so.
+                    // Another process was first; or it may have been written, and then the record shows it.
                     (Err(SetError::Conflict | SetError::Unknown), _) => {
                         Answer::Ask(Box::new(self.again(until)))
                     }

@@ -263,7 +263,7 @@ impl Partitions {
         self.count = self.groups.values().map(Group::count).sum();
     }
 
-    // ── who gets what ───────────────────────────────────────────────────────────────────────────────────────
+    // ── assignment ──────────────────────────────────────────────────────────────────────────────────────────
 
     /// Gives free partitions a primary, takes back those that shall be elsewhere, and plans where they go.
     fn settle(&mut self) {

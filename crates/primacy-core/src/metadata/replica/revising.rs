@@ -1,9 +1,9 @@
 //! Changes of the voters: one at a time, as a record, in force where it is written.
 //!
-//! Two sets that differ by one voter have no majorities without a voter in common; two that differ by more may. So the next change
-//! waits until the one before is committed, and the first one of a leader until its own first record is (the mistake that was found
-//! in Raft's single-server changes in 2015: a leader that has not committed anything in its term may change what another one is
-//! changing too).
+//! Two sets that differ by one voter have no majorities without a voter in common; two that differ by more may. So the
+//! next change waits until the one before is committed, and the first one of a leader until its own first record is
+//! (the mistake that was found in Raft's single-server changes in 2015: a leader that has not committed anything in its
+//! term may change the same voters as another leader).
 //!
 //! The voter in common may have lost its log. It asks the others of its own set then, and they must know the records
 //! that it held. So a change waits, too, until a majority of the next voters holds all that is committed. Else of three
