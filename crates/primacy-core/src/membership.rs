@@ -79,7 +79,7 @@ pub struct Cluster {
     pub joining: u64,
 }
 
-/// The members as a coordinator has decided.
+/// The members of a cluster, as a coordinator has decided them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     cluster: Cluster,

@@ -4,7 +4,7 @@
 //!           `drift_max`. No clocks are compared, and the store's clock plays no part.
 //! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
 //! Costs     one write per renewal, some six in a lease; a take-over after silence costs the whole lease, after a release
-//!           or a witnessed death a read and a write.
+//!           or a reported death a read and a write.
 //!
 //! The roles of a node:
 //!

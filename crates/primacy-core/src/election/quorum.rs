@@ -143,7 +143,7 @@ struct Poll {
     no: BTreeMap<NodeId, (Refusal, Instant)>,
 }
 
-/// A leader that this node knows to be gone, by its resignation or its witnessed death.
+/// A leader that this node knows to be gone, by its resignation or its reported death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct DepartedLeader {
     leader: NodeId,

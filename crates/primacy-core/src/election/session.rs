@@ -4,8 +4,8 @@
 //!           the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`.
 //! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
 //! Costs     one keep-alive per third of the session or less for each candidate, and a look; a take-over after silence costs the
-//!           whole session, after a resignation or a witnessed death the news of it and a look. No herd: only the next
-//!           in the queue is told.
+//!           whole session, after a resignation or a reported death the news of it and a look. No herd: only the next
+//!           in the queue is notified.
 //!
 //! The roles of a node:
 //!

@@ -175,7 +175,7 @@ pub struct Replica<S: Replicated> {
     state: S,
     /// The last record in the state. Above `committed` only after a snapshot that was above it.
     applied: LeaderSequence,
-    /// The voters that the records in the state state.
+    /// The voters that the records in the state name.
     applied_voters: Arc<Voters>,
     /// The results of the records that were applied since the last call.
     outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
@@ -221,8 +221,8 @@ struct Owed {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The first record of the term. Only from it on are majorities counted: one of an earlier term may be on a majority and yet
-    /// be replaced (Raft, section 5.4.2).
+    /// The first record of the term. Majorities are counted only from it on: a record of an earlier term may be on a
+    /// majority and yet be replaced (Raft, section 5.4.2).
     begun: LeaderSequence,
     followers: BTreeMap<NodeId, Follower>,
     /// The followers that do not vote yet.

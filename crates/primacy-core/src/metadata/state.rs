@@ -36,7 +36,7 @@ pub struct State {
     requests: Requests,
     limits: Limits,
     secret: Option<Secret>,
-    /// See [`take_cost`](Self::take_cost). It is no part of what is replicated.
+    /// See [`take_cost`](Self::take_cost). It is not replicated.
     cost: u64,
 }
 

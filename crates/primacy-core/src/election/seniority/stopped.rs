@@ -1,4 +1,4 @@
-//! Reasons for which a part of a cluster stops. Nothing is decided by them.
+//! The reasons for which a part of a cluster stops. They decide nothing.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub struct Stopped {
     pub members: BTreeSet<NodeId>,
     /// The members that the part has lost.
     pub lost: BTreeSet<NodeId>,
-    /// The part of the store in it.
+    /// The answer of the store, if one decides which part goes on.
     pub store: StoreAnswer,
 }
 
@@ -38,7 +38,7 @@ pub enum StoreAnswer {
     Against,
 }
 
-/// A reason beside a state. Two states that differ in it alone are the same one.
+/// A reason kept beside a state. Two states that differ only in it are equal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Note(pub(super) Option<Box<Stopped>>);
 
