@@ -372,7 +372,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
                 if let Some(Beat::Asked { number }) = P::beat(&message) {
                     self.heartbeats.sent(node, number, clock::now());
                 }
-                // What is lost is counted by the mesh, and sent again by the election.
+                // The mesh counts lost messages, and the election sends them again.
                 let _ = self.mesh.send(node, P::say(message));
             }
             Endpoint::Store | Endpoint::Client => {} // This election has neither.

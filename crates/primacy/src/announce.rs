@@ -119,7 +119,7 @@ impl Announcements {
         self.newest.borrow().clone()
     }
 
-    /// The next state: another one, or the same from another leader, who has taken it over. The first one is what is known at
+    /// The next state: another one, or the same from another leader that has taken it over. The first one is the state known at
     /// the start. Numbers grow. `None` when the elector is gone; in an election that carries no state, nothing comes before.
     ///
     /// Cancel safe: a state is seen or will be seen next time.
@@ -192,7 +192,7 @@ pub(crate) trait Announces {
     /// True if messages of the leader carry an announcement.
     const CARRIES: bool = false;
 
-    /// Tells it, and returns with which number; nothing if this node does not lead, or nothing is carried.
+    /// Announces the state, and returns its number; `None` if this node does not lead, or messages carry nothing.
     fn announce(&mut self, _: Instant, _: Arc<[u8]>) -> Option<LeaderSequence> {
         None
     }
@@ -243,7 +243,7 @@ impl Desk {
         let _ = answer.send(announced);
     }
 
-    /// Tells the observers what the machine has heard, if that is newer than what they know.
+    /// Shows the observers the machine's last announcement, if it is newer than theirs.
     pub(crate) fn tell_announced(&self, machine: &impl Announces) {
         if let Some((number, state)) = machine.announced() {
             self.publisher.announced(number, state);

@@ -64,9 +64,9 @@ pub(crate) enum Frame {
 /// A message between the nodes of an election, of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// By a majority.
+    /// An election by a majority.
     Quorum(election::quorum::Message),
-    /// By a majority of votes, each for the best claim.
+    /// An election by a majority of votes, each for the best claim.
     Ranked(election::ranked::Message),
     /// The highest name that is alive.
     Bully(election::bully::Message),
@@ -76,7 +76,7 @@ pub enum Word {
     RingBidirectional(election::on_a_ring::Message<election::ring_bidirectional::Probe>),
     /// The oldest member.
     Seniority(election::seniority::Message),
-    /// By a majority, and what they keep together.
+    /// An election by a majority, whose nodes keep metadata together.
     Metadata(Box<machine::Message>),
 }
 
@@ -121,8 +121,8 @@ impl Refused {
     }
 }
 
-/// As much of a text as is fit to be shown. Strangers have a part in it, and it ends up in a log and on a terminal: it must
-/// not fill the one, nor move the cursor of the other.
+/// Returns as much of a text as is fit to be shown. Unauthenticated clients may have written it, and it ends up in a log
+/// and on a terminal: it must not fill the one, nor move the cursor of the other.
 pub(crate) fn shown(text: &str) -> String {
     let harmless = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().take(REFUSAL_TEXT_MAX).map(harmless).collect()
@@ -218,12 +218,12 @@ impl Default for Deframer {
 }
 
 impl Deframer {
-    /// From now on frames may be as long as those of metadata are.
+    /// Allows frames as long as those of metadata from now on.
     pub(crate) fn allow_metadata(&mut self) {
         self.length_max = METADATA_FRAME_LENGTH_MAX;
     }
 
-    /// Takes what was read. Memory grows with what came, never with what a length claims.
+    /// Adds the bytes that were read. Memory grows with them, never with a claimed length.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
@@ -316,7 +316,7 @@ mod wire {
         pub(super) nonce: u64,
     }
 
-    // The newest and the oldest version, and who speaks, keep their tags and their meaning in every version.
+    // The newest and the oldest version, and the sender, keep their tags and their meaning in every version.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Hello {
         #[prost(uint32, tag = "1")]

@@ -87,7 +87,7 @@ pub(crate) const STABLE_AFTER_MAX: Duration = Duration::from_secs(3600);
 pub enum Venue {
     /// Among the nodes themselves.
     Peers,
-    /// Over a store.
+    /// An election over a store.
     Store,
 }
 

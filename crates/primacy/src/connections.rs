@@ -14,7 +14,7 @@ pub use peer_status::{Counters, PeerRefusal, PeerStatus};
 pub(crate) use security::CertificateReport;
 pub use security::{CertificateStatus, Security, TlsError, TlsFiles};
 
-/// The longest frame without its length, but for those of metadata. The longest that is sent is a `Hello` with a thousand voters.
+/// The longest frame without its length, except those of metadata. The longest one sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
 
 /// Bounds of time and size in a mesh.
@@ -52,7 +52,7 @@ pub struct Limits {
     /// The time that a connection may go on whose certificate would not be accepted any more. It is long enough to
     /// replace the files of one node after the other.
     pub certificate_grace: Duration,
-    /// The most bytes that may wait for one peer; what comes after them is dropped.
+    /// The most bytes that may wait for one peer; further ones are dropped.
     pub buffer_max: usize,
 }
 

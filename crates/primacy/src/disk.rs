@@ -76,7 +76,7 @@ pub enum DiskError {
     Io {
         /// The attempted operation.
         action: &'static str,
-        /// With which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -291,7 +291,7 @@ pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<Lock, DiskErro
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
-            // What cannot be read or understood only makes the message poorer.
+            // An unreadable number only makes the message poorer.
             let noted = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
             let pid = ownership::lock_holder(&file).or(noted);
             return Err(DiskError::Locked { path: state_path.to_owned(), pid });

@@ -156,7 +156,7 @@ pub(crate) struct Desk {
     pub(crate) stopped: Option<String>,
     pub(crate) timers: Timers,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
-    /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
+    /// The sender for leaderships that are handed out; weak, so that the driver ends with its last user.
     pub(crate) sender: mpsc::WeakUnboundedSender<Order>,
     pub(crate) publisher: Publisher,
     pub(crate) measures: Arc<Measures>,
@@ -309,7 +309,7 @@ fn perform<P: Protocol + Settles, W: World<P>>(
                 }
             }
         }
-        // What the application's side answers to an event, once all effects are done.
+        // The application side's answer to an event, once all effects are done.
         let Some(command) = then else { return Ok(()) };
         now = clock::now();
         machine.handle(now, Input::Command(command));
@@ -385,7 +385,7 @@ impl Desk {
                 Command::Withdraw
             }
             None => {
-                // The last handle is gone, and with it everyone who could ask for anything.
+                // The last handle is gone, so no request can come any more.
                 self.closing.get_or_insert_default();
                 self.orders.close();
                 Command::Withdraw
@@ -444,7 +444,7 @@ impl Desk {
         true
     }
 
-    /// Tells the application; what the machine is to be told in return.
+    /// Passes an event to the application; returns the command for the machine in return.
     fn on_event(&mut self, now: Instant, event: Event, occasion: Option<Occasion>) -> Option<Command> {
         self.trace(&event);
         self.trace_for_programs(now, &event);
@@ -521,8 +521,7 @@ impl Desk {
         self.stopped = stopped;
     }
 
-    /// Says so if a process leads that has this node's name and is another one: two of one name hide each other wherever names
-    /// are shown.
+    /// Warns if the leader is another process with this node's name: two nodes of one name hide each other wherever names are shown.
     fn warn_of_namesake(&self, leader: Option<Leader>) {
         let me = self.identity;
         let namesake =

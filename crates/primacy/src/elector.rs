@@ -317,7 +317,7 @@ impl Builder {
         self
     }
 
-    /// The time before the end of the lease at which what has not ended is killed.
+    /// The time before the end of the lease at which work that has not ended is killed.
     pub const fn kill_margin(mut self, kill_margin: Duration) -> Self {
         self.kill_margin = Some(kill_margin);
         self
@@ -388,9 +388,8 @@ impl Builder {
         self
     }
 
-    /// Where this node keeps what it must not forget: among peers its votes, see
-    /// [`default_state_dir`](config::default_state_dir) for where if none is given; over a store only whether its operator
-    /// has cordoned it, and nothing if none is given.
+    /// Sets the directory for this node's durable state: among peers its votes, see [`default_state_dir`](config::default_state_dir) for
+    /// the default; over a store only its operator's cordon, and nothing by default.
     pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(dir.into());
         self

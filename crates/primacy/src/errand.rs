@@ -141,7 +141,7 @@ enum Look {
     Asked(Asked),
 }
 
-/// Asks the first in a queue. It may be repeated at will, so an answer that did not come is asked for again.
+/// Asks the first in a queue. It may be repeated at will, so the request is sent again if its answer does not come.
 async fn ask_the_first(store: &dyn Sessions, by: &str, patience: Duration) -> Result<Asked, ErrandError> {
     let until = clock::now().after(patience.into());
     let pause = Timers::new(Venue::Store, None).poll_interval;

@@ -35,7 +35,7 @@ pub enum InitError {
     /// The store's URL is wrong, or the store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// It is not known what there is: the store was not reached, or what is there is no record.
+    /// The content is not known: the store was not reached, or its content is no record.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The record was not written.
@@ -71,7 +71,7 @@ pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, In
             if let Some((record, _)) = register.read().await? {
                 return Ok(Init::Exists { record: Box::new(record) });
             }
-            // What would hold the record may be missing too, such as a table, and is made only by who may make it.
+            // The container of the record may be missing too, such as a table, and is made only with the right to make it.
         }
         Ok(Opened::Sessions(_)) => return Ok(Init::NotNeeded),
         // There may be no database yet.

@@ -75,7 +75,7 @@ use crate::store_health::{Operation, StoreRequest, StoreTrouble};
 /// The identity of a broker, and its timers.
 #[derive(Clone, Debug)]
 pub struct LedOptions {
-    /// Where clients reach it. Two brokers may have the same: what tells them apart is drawn for each
+    /// The address where clients reach it. Two brokers may have the same: a random id tells them apart, drawn for each
     /// [`LedDocument`].
     pub address: String,
     /// The time for which other brokers wait for a leader that writes nothing. They go by the leader's timeout; the default is
@@ -134,7 +134,7 @@ pub enum Election {
 /// The reason why it was not possible to campaign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedError {
-    /// The store does not answer, or not clearly. Try again: what has been written will be found then.
+    /// The store does not answer, or not clearly. Try again: a write that was made will be found then.
     #[error("the document's store cannot be used: {why}")]
     Unavailable {
         /// The error.
@@ -368,7 +368,7 @@ where
             if let (Standing::Leading { token }, false) = (self.standing(), running.is_finished()) {
                 return Ok(Election::AlreadyLeader { token });
             }
-            // What it has begun comes to its end first.
+            // The former task finishes its work first.
             let _ = running.await;
             *term = None;
         }
@@ -494,7 +494,7 @@ where
         if !queue.push(Box::new(job)) {
             return Err(SubmitError::NotLeading);
         }
-        // Dropped without an answer is only what was never written: see `Unanswered`.
+        // Only changes that were never written are dropped without an answer: see `Unanswered`.
         answer.await.unwrap_or(Err(SubmitError::NotLeading))
     }
 
@@ -524,7 +524,7 @@ where
         }
     }
 
-    /// Resolves when this broker does not lead (any more), with what it is. It may be dropped and asked for again.
+    /// Resolves when this broker does not lead (any more), with its state. It may be dropped and called again.
     pub async fn ended(&self) -> Standing {
         let mut standing = self.standing.subscribe();
         let found = standing.wait_for(|standing| !matches!(standing, Standing::Leading { .. })).await;
@@ -545,7 +545,7 @@ where
 }
 
 impl<S: Serialize + Clone> Ground<S> {
-    /// The bytes of a write, unlike those of any other.
+    /// The bytes of a write; they differ from those of any other.
     fn content(
         &self,
         state: &S,
@@ -569,7 +569,7 @@ impl<S: Serialize + Clone> Ground<S> {
 
 impl<S> Drop for LedDocument<S> {
     fn drop(&mut self) {
-        // What is under way ends by itself; nothing new is begun.
+        // The write under way ends by itself; nothing new is begun.
         if let Some(running) = self.term.get_mut().take() {
             running.abort();
         }

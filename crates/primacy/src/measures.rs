@@ -221,7 +221,7 @@ pub(crate) struct Reading {
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) struct LogReading {
-    /// The numbers of a few records, each with what it is.
+    /// The numbers of a few records, each with its label.
     pub(crate) records: [(&'static str, primacy_core::LeaderSequence); 3],
     pub(crate) uncommitted: u64,
     pub(crate) lost: bool,
@@ -232,8 +232,8 @@ pub(crate) struct LogReading {
 /// The times at which the last heartbeats were sent, so that their replies can be timed.
 #[derive(Debug, Default)]
 pub(crate) struct HeartbeatTimes {
-    /// By node and round. A round that was sent to a node twice, because it has connected anew, counts from the last time:
-    /// what was sent over the former connection has no reply.
+    /// The times by node and round. A round that was sent to a node twice, because it has connected anew, counts from the
+    /// last time: messages over the former connection get no reply.
     sent: BTreeMap<NodeId, BTreeMap<u64, Instant>>,
 }
 

@@ -1,4 +1,4 @@
-//! Watching who belongs to the cluster of an election by seniority.
+//! Watching the members of a cluster in an election by seniority.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Members {
         self.latest.borrow().clone()
     }
 
-    /// The next view; the first one is what is known at the start. `None` when the elector is gone.
+    /// The next view; the first one is the view known at the start. `None` when the elector is gone.
     ///
     /// Cancel safe: a view is seen or will be seen next time.
     pub async fn changed(&mut self) -> Option<Membership> {
@@ -64,14 +64,14 @@ impl Members {
 }
 
 impl Elector {
-    /// Watches who belongs to this node's cluster, from now on.
+    /// Watches the members of this node's cluster, from now on.
     #[must_use]
     pub fn members(&self) -> Members {
         Members { latest: self.publisher.members.subscribe(), begun: false }
     }
 }
 
-/// Tells a view, if it is another one.
+/// Publishes a view, if it is another one.
 pub(crate) fn tell(latest: &watch::Sender<Membership>, view: Option<&Arc<View>>) {
     latest.send_if_modified(|known| {
         let is_same = match (&*known, view) {

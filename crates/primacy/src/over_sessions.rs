@@ -44,8 +44,8 @@ pub(crate) struct SessionsWorld {
 }
 
 impl SessionsWorld {
-    /// To be called inside a `LocalSet`. What is measured goes to `measures`, and a session that is shorter than
-    /// `timeout_min` is complained of. What the queue is asked is paced by the lease; a keep-alive waits for nothing.
+    /// Makes the world; to be called inside a `LocalSet`. Measurements go to `measures`, and a session that is shorter than
+    /// `timeout_min` is warned of. Requests to the queue are paced by the lease; a keep-alive waits for nothing.
     pub(crate) fn new(
         store: Arc<dyn Sessions>,
         measures: Arc<Measures>,
@@ -106,7 +106,7 @@ impl SessionsWorld {
 /// and with it an entry without a candidate.
 type Leftover = Rc<RefCell<Option<SessionId>>>;
 
-/// Ends what is left over.
+/// Ends the leftover session.
 async fn end_leftover(store: &dyn Sessions, leftover: &Leftover) -> Result<(), SessionError> {
     let session = leftover.borrow().clone();
     let Some(session) = session else { return Ok(()) };

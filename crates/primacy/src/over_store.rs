@@ -60,12 +60,12 @@ impl Drop for UnderWay {
 }
 
 impl StoreWorld {
-    /// To be called inside a `LocalSet`.
+    /// Makes the world; to be called inside a `LocalSet`.
     pub(crate) fn new(register: Arc<dyn Register>) -> Self {
         Self::measured(register, Arc::default(), LEASE.into())
     }
 
-    /// The same, and what is measured goes to `measures`. Requests are paced by the lease.
+    /// Makes the world as [`new`](Self::new) does, with measurements going to `measures`. Requests are paced by the lease.
     pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>, lease: Duration) -> Self {
         // Unbounded, but never long: the machine has one request under way, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();

@@ -17,15 +17,15 @@ use crate::connections::FRAME_LENGTH_MAX;
 use crate::elector::Elector;
 use crate::members::Membership;
 
-/// The likelihoods, in tenths, at which phi-accrual may suspect: below the first it suspects who is merely late, and above the
-/// last one waits longer than with any timeout that one would state.
+/// The likelihoods, in tenths, at which phi-accrual may suspect: below the first it suspects members that are merely late, and above the
+/// last one waits longer than with any sensible timeout.
 const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
 
 /// Options of an election by seniority; for [`Builder::seniority`](crate::Builder::seniority). The default is good for a few
 /// nodes on one network.
 ///
-/// On all nodes must be the same: `seeds` and their order, `neighbours` and `split_brain`; and `detection` and `stable_after`
-/// should be, for parts that judge silence differently do not stop and go on at the same time. The others are each node's own.
+/// `seeds` and their order, `neighbours` and `split_brain` must be the same on all nodes; and `detection` and `stable_after` should be,
+/// for parts that judge silence differently do not stop and go on at the same time. The others are each node's own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,8 +49,8 @@ pub struct SeniorityOptions {
     /// no other node does: if it is gone for good before there is a cluster, name another one first, on all nodes. Empty: the peers in
     /// the order of their names, the first 16 if there are more.
     pub seeds: Vec<NodeId>,
-    /// To how many members next to it on the ring of ages a member shows itself; `None`: to all. Of three peers or more at least two,
-    /// unless each part goes on: so many links must be cut to make others take a living member for lost.
+    /// The number of members next to it on the ring of ages to which a member shows itself; `None`: all. Of three peers or more at least
+    /// two, unless each part goes on: so many links must be cut to make others take a living member for lost.
     pub neighbours: Option<u32>,
     /// The rule by which silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
     pub detection: Option<Detection>,
@@ -255,7 +255,7 @@ impl SeniorityOptions {
     /// Checks that phi-accrual is sound at the strictest that its bounds allow.
     fn check_grace(&self, interval: core::Duration) -> Result<(), SeniorityError> {
         let Some(phi @ Detection::PhiAccrual { .. }) = self.detection else { return Ok(()) };
-        // What it waits above the mean of the intervals, when they do not spread.
+        // The wait above the mean of the intervals, when they do not spread.
         let grace = phi.patience(core::Duration::ZERO);
         if grace < interval { Err(SeniorityError::Grace { grace, interval }) } else { Ok(()) }
     }

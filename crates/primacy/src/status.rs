@@ -77,9 +77,9 @@ pub struct Lead {
 pub enum View {
     /// Among peers.
     Peers(Box<PeersView>),
-    /// Over a store that keeps a record.
+    /// An election over a store that keeps a record.
     Store(Box<lease::Status>),
-    /// Over a store that keeps sessions.
+    /// An election over a store that keeps sessions.
     Sessions(Box<session::Status>),
 }
 
@@ -113,7 +113,7 @@ pub struct PeersView {
     pub counters: Counters,
     /// The state of this node's certificate; `None` in cleartext.
     pub certificate: Option<CertificateStatus>,
-    /// The last refusal of someone who is none of the peers.
+    /// The last refusal of a connection that is no peer's.
     pub stranger_refused: Option<PeerRefusal>,
 }
 
@@ -141,9 +141,9 @@ pub struct MetadataView {
 /// The state of an election among peers.
 #[derive(Clone, Debug)]
 pub enum ElectionView {
-    /// By a majority.
+    /// An election by a majority.
     Quorum(Box<quorum::Status>),
-    /// By a majority of votes, each for the best claim.
+    /// An election by a majority of votes, each for the best claim.
     Ranked(Box<ranked::Status>),
     /// Bully, or on a ring: advisory.
     Advisory {
@@ -210,7 +210,7 @@ impl ElectionView {
         }
     }
 
-    /// While the node has lost its disk: who has told it their term so far.
+    /// While the node has lost its disk: the nodes that have told it their term so far.
     #[must_use]
     pub fn recovering(&self) -> Option<&BTreeSet<NodeId>> {
         match self {
@@ -221,7 +221,7 @@ impl ElectionView {
         }
     }
 
-    /// While the node has lost its disk: who has still to tell it, as far as it knows. They need not all be voters of now.
+    /// While the node has lost its disk: the nodes that have still to tell it, as far as it knows. They need not all be present voters.
     #[must_use]
     pub fn waits_for(&self) -> BTreeSet<NodeId> {
         self.quorum().map(|status| status.waits_for.clone()).unwrap_or_default()

@@ -27,7 +27,7 @@ pub(crate) enum Operation {
 impl Operation {
     pub(crate) const ALL: [Self; 2] = [Self::Read, Self::Renewal];
 
-    /// As figures name it.
+    /// The operation's name in figures.
     #[cfg(feature = "metrics")]
     pub(crate) const fn label(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Operation {
         }
     }
 
-    /// For people.
+    /// The operation's name for people.
     const fn noun(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -111,7 +111,7 @@ pub(crate) struct StoreHealth {
 struct State {
     /// The store, for people.
     name: String,
-    /// A request that takes longer is slow, and one that is given up later was not answered.
+    /// The time from which an answered request is slow; a request that is given up later was not answered.
     slow_after: Duration,
     /// Recoveries that follow each other faster are not logged.
     quiet: Duration,
@@ -185,7 +185,7 @@ fn slow_after(timers: &Timers) -> Duration {
     (timers.answer_timeout / 2).into()
 }
 
-/// To a tenth of a second, where that is short beside it.
+/// Rounds to a tenth of a second, where that is short beside it.
 fn rounded(time: Duration) -> Duration {
     let millis = time.as_millis();
     Duration::from_millis(if millis < 1_000 { millis } else { millis / 100 * 100 })
@@ -210,7 +210,7 @@ impl Default for StoreHealth {
 }
 
 impl StoreHealth {
-    /// Says which store it is, where that is known, and what is slow for these timers.
+    /// Sets the name of the store, where it is known, and the time from which an answer is slow for these timers.
     pub(crate) fn describe(&self, name: Option<&str>, timers: &Timers) {
         let mut state = self.lock();
         if let Some(name) = name {
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(lost, expected);
         let later = health.loss(health.troubles().remove(0).last.after(Duration::from_secs(30))).unwrap();
         assert!(later.ends_with("connection refused (3 failures, the last one 30s ago)"), "{later}");
-        // What keeps the lead comes first.
+        // The operation that keeps the lead comes first.
         let write = StoreRequest::begin(&measures, Operation::Renewal);
         let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
         let _ = write.run(async { unknown }).await;

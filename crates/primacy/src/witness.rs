@@ -123,9 +123,9 @@ impl Witness {
         }
     }
 
-    /// Tells every peer, or the store, that the node's process is gone and, with it, all its work; to be called only
-    /// when both are. Returns when it is known to have been heard, and at the latest after `bound`; afterwards the
-    /// guardian may exit. It may be called again.
+    /// Reports to every peer, or to the store, that the node's process is gone and, with it, all its work; to be called only when both
+    /// are. Returns when the report is known to have been heard, and at the latest after `bound`; afterwards the guardian may exit. It
+    /// may be called again.
     pub fn testify(&mut self, bound: Duration) -> Testimony {
         match &mut self.part {
             Part::Peers(peers, None) => peers.testify(bound),

@@ -19,7 +19,7 @@ async fn ranked(node: &str, peers: &Peers, dir: &Path) -> Elector {
     builder.algorithm(Algorithm::Ranked).state_dir(dir).peers(peers.clone()).await.unwrap()
 }
 
-/// One node's sight of what is announced, which must never go back.
+/// One node's sight of the announcements, which must never go back.
 struct Follower {
     elector: Elector,
     announcements: Announcements,
@@ -80,7 +80,7 @@ async fn lead(peers: &str) {
 
 #[tokio::test]
 async fn followers_observe_in_order_and_the_next_leader_goes_on() {
-    // This test is also what it starts as the leader.
+    // This test also runs as the leader's process that it starts.
     if let Ok(peers) = std::env::var("ANNOUNCING_PEERS") {
         return lead(&peers).await;
     }

@@ -216,7 +216,7 @@ async fn a_disk_that_was_replaced_votes_never_again() {
     c.stop().await;
     cluster.wipe("c");
     readmitted(cluster.start("c").await).await;
-    // This one has recovered, and what is voted with the next one it does not know.
+    // This node has recovered, and does not know votes that are cast with the next one's disk.
     std::fs::rename(cluster.dir.join("c"), &kept).unwrap();
     readmitted(cluster.start("c").await).await;
     cluster.wipe("c");

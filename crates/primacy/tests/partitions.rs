@@ -91,7 +91,7 @@ async fn partitions_are_handed_over_in_order() {
     nodes.tell(About::Create { group: group(), count: 6 }).await;
     let mut of_a = take(&mut a, 6).await;
 
-    // Another node joins. What shall be its own is taken back, and until that is dropped, it has nothing.
+    // Another node joins. Its future partitions are taken back, and until they are dropped, it has none.
     let mut b = nodes.join(1).await;
     let mut moved = Vec::new();
     for index in of_a.keys().copied().collect::<Vec<u32>>() {
@@ -187,7 +187,7 @@ async fn work_that_does_not_end_keeps_its_partition_until_it_has_or_its_node_is_
         within(nodes.electors[1].partitions().time_to_live(short * 60).drain(short).join()).await.unwrap();
     nodes.tell(About::Drain { node: name("a") }).await;
     assert_eq!(within(stuck.ended()).await, End::TakenBack);
-    // It is renewed for many times its time to drain, and is shown as what the move waits for.
+    // It is renewed for many times its time to drain, and is shown as the reason why the move waits.
     assert!(tokio::time::timeout(short * 10, b.next()).await.is_err(), "its work has not ended");
     let known = nodes.electors[2].map().unwrap().state().partitions().partition(&group(), 0).unwrap();
     assert_eq!((known.primary, known.plan), (Some(name("a")), Plan::Taken(Some(name("b")))));
@@ -196,7 +196,7 @@ async fn work_that_does_not_end_keeps_its_partition_until_it_has_or_its_node_is_
     let next = take(&mut b, 1).await.remove(&0).unwrap();
     assert!(next.token() > token);
 
-    // A node that is gone loses what it has with its session, also while it drains.
+    // A dead node loses its partitions with its session, also while it drains.
     nodes.tell(About::Undrain { node: name("a") }).await;
     nodes.tell(About::Move { group: group(), index: 0, node: name("a") }).await;
     assert_eq!(within(next.ended()).await, End::TakenBack);

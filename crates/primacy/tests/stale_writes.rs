@@ -47,7 +47,7 @@ async fn each_refused_write_is_counted_once() {
     drop(old);
     newest.await.unwrap().unwrap();
 
-    // What an attempt that failed has written is found when the next one is made.
+    // A token that a failed attempt has written is found at the next attempt.
     let other = directory.join("other.fence");
     DurableFence::create(&other, "e", FencingToken(20)).unwrap();
     std::fs::write(&path, std::fs::read(&other).unwrap()).unwrap();

@@ -47,7 +47,7 @@ const KEPT_MAX: usize = 8 << 20;
 /// The most bytes that may wait for one peer: more than the log ever has under way to it.
 pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
 
-/// The log of a node, and who asks for something.
+/// The log of a node, and the sender of requests for it.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     log: LogFile,
@@ -121,7 +121,7 @@ impl Keeping {
             tracing::warn!("{found}");
         }
         let members = members(peers);
-        // What does not fit must not come out when it is to be remembered, at the first election.
+        // Voters that do not fit must be refused now, and not when they are to be recorded, at the first election.
         disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         Ok(Self { log, stored, map, voters, durability, log_lost })
@@ -372,7 +372,7 @@ impl MetadataWorld {
 
     /// Publishes this node's progress.
     fn post(&mut self, machine: &Metadata) {
-        // A snapshot may be ahead of what is committed, and so of what will ever have been.
+        // A snapshot may be ahead of the committed records, and so of the final history.
         if machine.replica().is_current() {
             let (version, step) = {
                 let state = machine.state().read();
@@ -490,7 +490,7 @@ impl World<Metadata> for MetadataWorld {
                 {
                     self.peers.heartbeats.sent(node, number, clock::now());
                 }
-                // What is lost is counted by the mesh, and sent again by the machine.
+                // The mesh counts lost messages, and the machine sends them again.
                 let _ = self.peers.mesh.send(node, Word::Metadata(Box::new(message)));
             }
             (Endpoint::Client, Message::Answer(answer)) => self.on_answer(answer),

@@ -68,7 +68,7 @@ pub(super) fn open_log(
         (Some(Durability::Fsync), Durability::Fsync) => {
             stored.log_lost || !LogFile::exists(dir, election, node)?
         }
-        // What it held was in its memory, or will be.
+        // The log was in memory, or will be.
         (Some(Durability::Memory), _) | (Some(Durability::Fsync), Durability::Memory) => true,
     };
     if log_lost {

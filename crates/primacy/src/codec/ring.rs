@@ -24,10 +24,10 @@ pub(super) mod wire {
 
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub(in crate::codec) enum Body {
-        /// In the election that goes one way.
+        /// A probe of the election that goes one way.
         #[prost(message, tag = "4")]
         Probe(Probe),
-        /// In the election that goes both ways.
+        /// A probe of the election that goes both ways.
         #[prost(message, tag = "5")]
         Out(PhaseProbe),
         #[prost(message, tag = "6")]

@@ -11,13 +11,13 @@ use super::TransportError;
 /// The protection of the connections between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Security {
-    /// Not at all; so every node must be on this machine.
+    /// No protection; so every node must be on this machine.
     #[default]
     Loopback,
-    /// Not at all, wherever the nodes are: anyone who reaches a port can take part, and anyone on the network path can read along and
-    /// forge. Only for networks that are protected otherwise.
+    /// No protection, wherever the nodes are: anyone who reaches a port can take part, and anyone on the network path can read along
+    /// and forge. Only for networks that are protected otherwise.
     InsecureCleartext,
-    /// By mutual TLS.
+    /// Mutual TLS.
     Tls(TlsFiles),
 }
 
@@ -46,7 +46,7 @@ pub enum TlsError {
         /// The system's reason.
         why: String,
     },
-    /// A file does not hold what it should.
+    /// A file does not have the expected content.
     #[error("{path} holds no usable {what} in PEM form ({why}); give it one")]
     Content {
         /// The expected content.
@@ -67,7 +67,7 @@ pub enum TlsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A file belongs to someone who can put into it what he likes.
+    /// A file belongs to another user, who can put anything into it.
     #[error(
         "the {what} {path} belongs to the user {owner}, and this process runs as {me}: run chown {me} {path}, after a \
          look at what it holds"

@@ -1,5 +1,5 @@
-//! Opening what is in a state directory. Another user may have had a hand in it, and may have left a link there, which would lead to any
-//! file of this user's, or a pipe, which nothing must wait for.
+//! Opening the files in a state directory. Another user may have had a hand in it, and may have left a link there, which would lead to
+//! any file of this user's, or a pipe, which nothing must wait for.
 
 use std::fs::{File, OpenOptions};
 use std::io;

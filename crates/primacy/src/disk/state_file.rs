@@ -103,8 +103,8 @@ pub struct Stored {
 }
 
 impl StateFile {
-    /// Opens the state of `node` in `election` that is kept in `dir`, or makes it at the first start, and
-    /// raises the counter of the node's incarnation. What is returned is on the disk.
+    /// Opens the state of `node` in `election` that is kept in `dir`, or makes it at the first start, and raises the counter of the
+    /// node's incarnation. The returned state is on the disk.
     ///
     /// Blocks for a few flushes of the disk, and never for another process.
     ///
@@ -148,9 +148,9 @@ impl StateFile {
         }
         let identity = FileId::of(&path, &file)?;
         let mut state = Self { path, file, newest, record, identity, failed: None, _lock: lock };
-        // What was read may have been in the kernel's memory only: an earlier process may have been killed
-        // before its flush, or have ended because of a failed one. The slot is written again, in place and
-        // before the other one is touched, so that at any moment one of the two is good on the disk.
+        // The state that was read may have been in the kernel's memory only: an earlier process may have been killed before its
+        // flush, or have ended because of a failed one. The slot is written again, in place and before the other one is touched, so
+        // that at any moment one of the two is good on the disk.
         let (slot, again) = (state.newest, state.record.clone());
         state.write(slot, &again)?;
         let next = Record { incarnations: again.incarnations.saturating_add(1), ..again };
@@ -159,7 +159,7 @@ impl StateFile {
         Ok((state, stored))
     }
 
-    /// Has the counter of the node's incarnation go on from `count`, if that is above what it is. Returns what it is then.
+    /// Raises the counter of the node's incarnation to `count`, if it is lower. Returns the counter.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
@@ -170,7 +170,7 @@ impl StateFile {
         Ok(self.record.incarnations)
     }
 
-    /// Writes `hard_state` in place of what was written before. When it returns, a power cut changes nothing.
+    /// Writes `hard_state` in place of the former one. When it returns, the new one survives a power cut.
     ///
     /// # Errors
     /// [`DiskError`], after which nothing may be sent that rests on this state, and every further write is
@@ -179,7 +179,7 @@ impl StateFile {
         self.advance(Record { hard_state: *hard_state, ..self.record.clone() })
     }
 
-    /// Remembers that `node` was seen for the first time, with `disk`.
+    /// Records that `node` was seen for the first time, with `disk`.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
@@ -193,7 +193,7 @@ impl StateFile {
         if record == self.record { Ok(()) } else { self.advance_with_peers(record, Some(node)) }
     }
 
-    /// Remembers who votes, in place of who did.
+    /// Records the voters, in place of the former ones.
     ///
     /// # Errors
     /// [`DiskError::VotersTooLong`] or [`DiskError::TooLong`], after which nothing has changed; else as
@@ -225,7 +225,7 @@ impl StateFile {
         self.advance(Record { log_lost, ..self.record.clone() })
     }
 
-    /// Remembers how far the log goes: at once if another segment was begun, else with what is written next.
+    /// Records the extent of the log: at once if another segment was begun, else with the next write.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).

@@ -399,7 +399,7 @@ fn unfinished_path(path: &Path) -> PathBuf {
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What a process of the same number has left unfinished is nothing.
+    // An unfinished file of an earlier process with the same number is worthless.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}

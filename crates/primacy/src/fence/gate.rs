@@ -26,7 +26,7 @@ use crate::log_limit::LogLimit;
 /// The times for which a gate waits for older requests to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Until requests of lower tokens are revoked.
+    /// The time until requests of lower tokens are revoked.
     pub patience: Duration,
     /// The time after that until a request of a higher token is turned away.
     pub grace: Duration,
@@ -255,7 +255,7 @@ impl Shared {
                 state.durable = target;
                 Ok(())
             }
-            // Only what was written by an attempt that failed can be higher.
+            // Only a token that a failed attempt has written can be higher.
             Err(DurableFenceError::Stale(FenceError::Stale { presented, highest })) => {
                 state.durable = highest;
                 if state.floor < highest {

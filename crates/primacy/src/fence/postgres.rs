@@ -45,7 +45,8 @@ const STALE: &str = "PRM02";
 /// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so. One of version 3 takes a setting of 19 digits for none. Install again.
 pub const VERSION: u32 = 4;
 
-/// The parts of the fence in the schema that the variable `schema` names: what is shown of each, its kind and its owner. What PostgreSQL may
+/// The parts of the fence in the schema that the variable `schema` names: the shown name of each, its kind and its owner. What PostgreSQL
+/// may
 /// run for the tables belongs to them, and so does the right to make functions there: PostgreSQL calls another `primacy_token` where its
 /// parameters fit a call better.
 const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown, 'schema' AS kind, nspowner AS owner

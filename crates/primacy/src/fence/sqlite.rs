@@ -21,7 +21,7 @@
 //!   The insert is refused where foreign keys are off, for then it could.
 //! - SQLite has one writer at a time. Between the insert and the commit, no other writer shows a token.
 //!
-//! The statements use only what SQLite 3.16 (2017) has. What gets around them is listed in `docs/fencing.md`.
+//! The statements use only features of SQLite 3.16 (2017). `docs/fencing.md` lists what gets around them.
 //!
 //! This module takes connections of [`rusqlite`], because the transaction must be the application's own: of the version that is
 //! chosen for the program, from 0.32 to 0.41. It is re-exported, so that a program need not state the same one.
@@ -154,7 +154,7 @@ pub enum GuardError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Guards `tables` with the fence of `election`, in one transaction. What is there already stays: it may be called
+/// Guards `tables` with the fence of `election`, in one transaction. Installed parts stay: it may be called
 /// at every start.
 ///
 /// # Errors

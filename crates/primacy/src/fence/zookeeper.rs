@@ -115,7 +115,7 @@ pub async fn fenced(
         match transaction.commit().await {
             Ok(mut results) => return Ok(results.split_off(results.len().min(1))),
             Err(MultiWriteError::OperationFailed { index: 0, source: Error::BadVersion }) => {
-                // That was agreed on, as a write is; so this server has learned by now what came before.
+                // The failure was agreed on, as a write is; so this server has learned all earlier changes by now.
             }
             Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
                 return Err(GuardError::NotInstalled { path: path.to_owned() });

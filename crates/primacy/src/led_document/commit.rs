@@ -57,7 +57,7 @@ impl<S> Queue<S> {
         waiting.is_open
     }
 
-    /// Takes no more. What waits is made still.
+    /// Accepts no more changes. The waiting ones are still made.
     pub(super) fn close(&self) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_open = false;
         self.rung.notify_one();
@@ -111,7 +111,7 @@ impl<S: Serialize + Clone> Committer<S> {
             if !is_open && jobs.is_empty() {
                 break self.resign().await;
             }
-            // Rung for by what was written along with an earlier one.
+            // The bell was rung by changes that were written along with earlier ones.
             if jobs.is_empty() && self.silence() < self.ground.options.heartbeat() {
                 continue;
             }
@@ -190,7 +190,7 @@ impl<S: Serialize + Clone> Committer<S> {
         }
     }
 
-    /// Writes `bytes` over the version that this leadership has made, until it is known what came of it or its time is over.
+    /// Writes `bytes` over the version that this leadership has made, until its outcome is known or its time is over.
     async fn write(&self, bytes: &[u8]) -> Outcome {
         // The first of the writes whose outcome is unknown: if one is found in the document, it counts from this time.
         let mut open_since: Option<Instant> = None;
@@ -235,7 +235,7 @@ impl<S: Serialize + Clone> Committer<S> {
         if let Ok(Ok(None)) = looking.await { Ended::Removed } else { Ended::Deposed }
     }
 
-    /// Reads until it is known what is there, or the time is over.
+    /// Reads until the content is known, or the time is over.
     async fn look(&self, bytes: &[u8], why: &mut String) -> Look {
         while !self.is_expired() {
             match self.bounded(self.ground.read()).await {

@@ -92,7 +92,7 @@ pub(super) fn encode_within<S: Serialize>(
     Ok(bytes)
 }
 
-/// The state, and who leads; `None` where a program that knows nothing of Primacy wrote the document.
+/// The state, and its leader; `None` where a program that knows nothing of Primacy wrote the document.
 pub(super) fn decode<S: DeserializeOwned>(bytes: &[u8]) -> Result<(S, Option<Head>), String> {
     let document: Value = serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;
     let Value::Object(mut document) = document else { return Err("it is no JSON object".to_owned()) };

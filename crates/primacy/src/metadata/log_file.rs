@@ -437,13 +437,13 @@ impl Numbers {
 }
 
 impl LogFile {
-    /// Opens the log of `node` in `election` that is kept in `dir`, or makes it at the first start. What is returned is on the
-    /// disk: the latest snapshot and the records after it, and what was put right.
+    /// Opens the log of `node` in `election` that is kept in `dir`, or makes it at the first start. The returned parts are on the
+    /// disk: the latest snapshot and the records after it, and the repairs.
     ///
     /// Blocks for a few flushes of the disk, and never for another process.
     ///
     /// # Errors
-    /// [`LogError`]; what was there before is left as it was, unless putting it right was what failed.
+    /// [`LogError`]; the files are left as they were, unless it was their repair that failed.
     pub(crate) fn open_within(
         limits: Limits,
         dir: &Path,
@@ -625,7 +625,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes a segment for what comes after this record.
+    /// Makes a segment for the records after this one.
     fn begin_segment(&mut self, after: LeaderSequence) -> Result<(), LogError> {
         let id = SegmentId::new(disk::entropy()?);
         let index = self.index_next;

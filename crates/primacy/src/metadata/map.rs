@@ -207,7 +207,7 @@ impl Map {
         self.ask(Asked::Read).await
     }
 
-    /// Reads what this node knows, which may be of the past.
+    /// Reads this node's copy, which may be of the past.
     #[must_use]
     pub fn look(&self, operation: &Operation) -> Outcome {
         let state = self.state();

@@ -59,7 +59,7 @@ pub struct Partitions {
 pub enum News {
     /// It has become the primary of one more.
     Begun(Primary),
-    /// Of this one it must stop being the primary: what [`Primary::ended`] tells, for programs that have no task for each.
+    /// It must stop being the primary of this one, as [`Primary::ended`] has it; for programs that have no task for each.
     Ending {
         /// The group.
         group: GroupName,
@@ -399,7 +399,7 @@ impl Cell {
         self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, hand).is_ok()
     }
 
-    /// The work must stop. Returns whether the program has it; what it never had is over at once.
+    /// Marks that the work must stop. Returns true if the program has it; a leadership that was never handed out is over at once.
     fn end(&self, end: End) -> bool {
         let place = ENDS.iter().position(|&one| one == end).expect("one of them");
         let code = u8::try_from(place + 1).expect("there are few") * bit::END;

@@ -11,8 +11,8 @@ use primacy_core::{Duration, Identity, LeaderSequence};
 
 /// The state of one node. The driver alone writes it, one request at a time, so that no reader waits for long.
 ///
-/// Others are shown what is committed, or was when the process began. A snapshot that was fetched may be ahead of that; only the
-/// driver has it until it is known to be what has happened.
+/// Others are shown the state that is committed, or was when the process began. A fetched snapshot may be ahead of that; only
+/// the driver has it until it is known to be history.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     shown: Arc<RwLock<State>>,

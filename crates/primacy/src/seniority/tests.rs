@@ -103,7 +103,7 @@ fn detectors_that_suspect_everybody_or_nobody_are_refused() {
         assert_eq!(refused(&phi(tenths, second)), SeniorityError::Threshold { tenths });
     }
     assert!(matches!(refused(&phi(80, second.times(4_000))), SeniorityError::Patience { .. }));
-    // What it learns could make one heartbeat that is lost a suspicion.
+    // By its bounds, phi-accrual could suspect a member after one lost heartbeat.
     let strict = |acceptable_pause, deviation_min| {
         detection(Detection::PhiAccrual { threshold_tenths: 80, acceptable_pause, deviation_min })
     };
@@ -183,7 +183,7 @@ fn options_and_witnesses_go_with_elections_that_have_a_use_for_them() {
         check(builder().algorithm(by).confirm(Confirm::Quorum).witness(true)).unwrap();
     }
     check(builder().algorithm(Algorithm::Ranked).witness(true)).unwrap();
-    // What only the peers show is found by the same look, all of it.
+    // Defects that only the peers show are found by the same check, all of them.
     let stranger = NodeId::new("z").unwrap();
     let wrong = SeniorityOptions { minimum_members: Some(3), seeds: vec![stranger], ..Default::default() };
     let problems =

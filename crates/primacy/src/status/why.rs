@@ -139,7 +139,7 @@ fn lost_log(me: NodeId, votes_alone: bool) -> String {
     )
 }
 
-/// States what the elected leader waits for before it leads.
+/// States the condition for which the elected leader waits before it leads.
 fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> String {
     let Leader { identity, term } = elected;
     if identity.node != me {

@@ -19,7 +19,7 @@ use super::strangers::Stranger;
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
 use super::tls::{self, Trouble};
 
-/// With this byte a handshake of TLS begins; a frame of Primacy that does would be longer than a frame may be.
+/// The first byte of a TLS handshake; a frame of Primacy that began with it would be longer than a frame may be.
 const TLS_FIRST_BYTE: u8 = 0x16;
 
 /// The reason why a handshake came to nothing. Refusals have been counted where they were made.
@@ -98,7 +98,7 @@ pub(super) async fn shake_hands(
     Ok((connection, caller))
 }
 
-/// Makes the connection what this node expects, or finds out that the other side expects something else.
+/// Secures the connection as this node expects, or finds that the other side expects something else.
 async fn secure(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
@@ -322,7 +322,7 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
         (_, Frame::Message(_)) => shared.count(|counters| counters.frames_misattributed += 1),
         (Role::GuardianOf, Frame::Died(identity)) if identity == theirs.identity => {
             shared.deliver(Arrival::Evidence(Evidence::Died(identity))).await;
-            // What it leads to comes first; the guardian can wait.
+            // Its effects come first; the guardian can wait.
             tokio::task::yield_now().await;
             if let Ok(receipt) = shared.encode(&Frame::DiedHeard(identity)) {
                 // A guardian that does not get its receipt sends its report again.

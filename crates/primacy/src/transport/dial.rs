@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Closes this way for good, after what was sent over it has left.
+    /// Closes this way for good, after all sent bytes have left.
     pub(super) fn close(&self) {
         self.closing.set(true);
         self.close.notify_one();
@@ -129,7 +129,7 @@ impl Link {
         }
     }
 
-    /// Writes the frame, or what the kernel takes of it, at once.
+    /// Writes the frame, or the part that the kernel takes, at once.
     pub(super) fn send(&self, frame: &[u8], buffer_max: usize) -> Delivery {
         let mut slot = self.outbound.borrow_mut();
         let Some(outbound) = slot.as_mut() else { return Delivery::Dropped };
@@ -300,7 +300,7 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     }
 }
 
-/// A connection, and who answers at its other end.
+/// A connection, and the hello of its other end.
 pub(super) type Connected = (Connection<Rc<Stream>>, Hello);
 
 /// Uses this connection until it ends. Returns the connection that takes its place, if it was renewed.
@@ -329,7 +329,7 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
     }
 }
 
-/// Lets what was sent leave before the connection is closed, as long as the peer takes it.
+/// Lets all sent bytes leave before the connection is closed, as long as the peer takes them.
 async fn take_leave(shared: &Shared, link: &Link, stream: &Stream) {
     let leaving = async {
         while link.has_pending() {
@@ -398,7 +398,7 @@ async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStre
     Err(failed)
 }
 
-/// The handshake, from this side. Returns who answered.
+/// Makes the handshake, from this side. Returns the hello of the other side.
 pub(super) async fn introduce(
     shared: &Shared,
     link: &Link,

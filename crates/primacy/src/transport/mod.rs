@@ -176,8 +176,8 @@ impl Mesh {
         Ok(Self { shared, local_addr })
     }
 
-    /// Says this to a node, at once or not at all: what the kernel takes has left when this returns, so that
-    /// the caller may go on with a slow write to its disk. It never waits.
+    /// Sends this to a node, at once or not at all: the part that the kernel takes has left when this returns, so that the
+    /// caller may go on with a slow write to its disk. It never waits.
     pub fn send(&self, to: NodeId, message: Word) -> Delivery {
         let shared = &self.shared;
         let frame = match shared.encode(&Frame::Message(message)) {

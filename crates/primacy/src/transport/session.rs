@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use super::stream::take_turns;
 use super::tls::{Credentials, Presenter, broken, dns_name};
 
-/// The most that one record carries.
+/// The most bytes that one record carries.
 const RECORD_LENGTH_MAX: usize = 16 * 1024;
 
 /// A connection that is protected, or is about to be.
@@ -84,7 +84,7 @@ impl Session {
         loop {
             let flushed = self.flush()?;
             if !flushed {
-                // Nothing is read meanwhile; but a handshake is shorter than what the kernel keeps for either side.
+                // Nothing is read meanwhile; but a handshake is shorter than the kernel's buffer for either side.
                 self.tcp.writable().await?;
             } else if self.connection.borrow().is_handshaking() {
                 self.tcp.readable().await?;
@@ -118,7 +118,7 @@ impl Session {
         self.connection.borrow().wants_write()
     }
 
-    /// Hands the kernel what it takes; whether that was all.
+    /// Hands bytes to the kernel; returns true if it has taken all.
     pub(super) fn flush(&self) -> io::Result<bool> {
         let mut connection = self.connection.borrow_mut();
         while connection.wants_write() {
@@ -158,7 +158,7 @@ impl Session {
         !first.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Takes what the kernel has. The number is that of the bytes on the wire.
+    /// Reads the kernel's bytes. Returns their number on the wire.
     fn receive(&self) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
         let count = connection.read_tls(&mut Socket(&self.tcp))?;

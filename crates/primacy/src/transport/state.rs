@@ -330,8 +330,8 @@ impl Shared {
         judge(&self.introduction().me, Known { disks, peers: &peers })
     }
 
-    /// Tells a node that counts older voters, over a new connection to it, who votes. It may know none of the others any more,
-    /// so that it could not even ask.
+    /// Sends the voters to a node that counts older ones, over a new connection to it. It may know none of the others any more, so that
+    /// it could not even ask.
     pub(super) fn tell_voters(&self, link: &Link, theirs: &Hello) {
         let introduction = self.introduction();
         if theirs.voters_number < introduction.me.voters_number
@@ -342,7 +342,7 @@ impl Shared {
         }
     }
 
-    /// Says what a node must hear first over a connection from this one, if there is such a connection and such a thing.
+    /// Sends the first messages that a node must hear over a connection from this one, if there are any and such a connection.
     pub(super) fn say_first_word(&self, link: &Link) {
         let word = {
             let state = self.state.borrow();
@@ -363,11 +363,11 @@ impl Shared {
         }
     }
 
-    /// Returns what it was before.
     pub(super) fn term(&self) -> Option<Term> {
         self.state.borrow().term
     }
 
+    /// Sets the term, and returns the former one.
     pub(super) fn set_term(&self, term: Option<Term>) -> Option<Term> {
         let mut state = self.state.borrow_mut();
         state.term_highest = term.unwrap_or_default().max(state.term_highest);
@@ -632,7 +632,7 @@ impl Shared {
         }
     }
 
-    /// Goes by other voters and other links from now on. Returns the links that are none any more.
+    /// Switches to other voters and other links. Returns the former links.
     pub(super) fn replace(
         &self,
         introduction: Introduction,
@@ -716,7 +716,7 @@ mod tests {
         let (voters, expired) = (RefusalKind::Voters, RefusalKind::Tls(TlsProblem::Expired));
         assert!(outdated(voters, "later", pause) && !outdated(voters, "at noon", again));
         assert!(!outdated(voters, "later", pause.minus(Duration::from_millis(1))));
-        // It is another text each time; but who comes an hour later may be another one, too.
+        // The text differs each time; but an hour later it may be another client, too.
         assert!(!outdated(expired, "later", pause) && outdated(expired, "later", again));
     }
 }

@@ -46,8 +46,8 @@ pub(super) enum ReadError {
 }
 
 impl Stream {
-    /// Writes what the kernel takes at once. What TLS takes beyond that is less than a record, and is sent by
-    /// [`flush`](Self::flush).
+    /// Writes as much as the kernel takes at once. TLS takes less than a record beyond that, which
+    /// [`flush`](Self::flush) sends.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.try_write(bytes),
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// Hands the kernel what it takes of that; whether it was all.
+    /// Hands the remaining bytes to the kernel; returns true if it has taken all.
     pub(super) fn flush(&self) -> io::Result<bool> {
         match self {
             Self::Clear(_) => Ok(true),
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// Reads what has come.
+    /// Reads available bytes.
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.try_read(bytes),
@@ -212,8 +212,7 @@ impl<S: AsRef<Stream>> Connection<S> {
     }
 }
 
-/// Where a `host:port` leads. An address is taken as it is; only a name needs to be looked up, which takes a
-/// thread.
+/// Resolves a `host:port`. An address is taken as it is; only a name needs to be looked up, which takes a thread.
 pub(super) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);

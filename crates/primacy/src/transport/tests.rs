@@ -78,7 +78,7 @@ impl Node {
         self.inbox.recv().await.expect("the mesh lives")
     }
 
-    /// The next message, skipping what comes before it.
+    /// The next message, skipping other arrivals before it.
     async fn message(&mut self) -> (NodeId, Message) {
         loop {
             if let Arrival::Message { from, message: Word::Quorum(message) } = self.next().await {
@@ -370,7 +370,7 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         a.mesh.readmit(node("b"), new);
         a.connected("b").await;
         a.link_to("b").await;
-        // The first thing that it hears is what it must know before it votes.
+        // The first message is the one that it must know before it votes.
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(7) }).await;
         // A node that has lost its own disk vouches for nothing, until it has recovered.
         a.mesh.set_term(None);
@@ -380,7 +380,7 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         // Told again, `a` tells again, for `b` may have restarted since.
         a.mesh.readmit(node("b"), new);
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
-        // What comes under another disk is dropped now, and what is connected with it is closed.
+        // Messages under another disk are dropped now, and connections with it are closed.
         a.mesh.readmit(node("b"), DiskId([2; 16]));
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
         // The disk that it has was replaced, and is never offered again in place of one that was not.
@@ -660,12 +660,12 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
         assert_eq!(a.message().await, (node("b"), at(reach)));
         let counters = a.mesh.counters();
         assert_eq!((counters.frames_term_too_high, counters.frames_received), (4, 1));
-        // What is too high grows with the node's own term, whether or not it can vouch for that.
+        // The limit of terms grows with the node's own term, whether or not it can vouch for that.
         a.mesh.set_term(Some(Term(reach)));
         a.mesh.set_term(None);
         b.say(Frame::Message(Word::Quorum(passing_on(2 * reach)))).await;
         assert_eq!(a.message().await, (node("b"), passing_on(2 * reach)));
-        // An election without a disk goes by what it has heard, and must hear what follows.
+        // An election without a disk goes by the terms that it has heard, and must hear the next ones.
         a.mesh.set_reached(Term(2 * reach));
         b.say(Frame::Message(Word::Quorum(passing_on(3 * reach)))).await;
         assert_eq!(a.message().await, (node("b"), passing_on(3 * reach)));

@@ -211,7 +211,7 @@ fn check_names(me: NodeId, peers: impl IntoIterator<Item = NodeId>) -> Result<()
     }
 }
 
-// Neither shows what it holds: there is a private key in it.
+// Neither shows its content: there is a private key in it.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tls({} of {})", self.files.certificate.display(), self.me)

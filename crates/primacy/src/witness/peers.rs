@@ -238,8 +238,7 @@ impl State {
 }
 
 impl Link {
-    /// Tells of the death, if there is a connection. If there is none, its thread does so when there is one
-    /// again.
+    /// Reports the death, if there is a connection. If there is none, its thread does so when there is one again.
     fn tell(&mut self, died: &[u8]) {
         let Some(wire) = self.wire.as_ref().filter(|_| !self.heard) else { return };
         if let Err(error) = wire.write_all(died) {
@@ -385,7 +384,7 @@ impl Shared {
         Err(LinkError::Refused(text))
     }
 
-    /// Makes the connection known, and tells of the death if that is what it was waited for.
+    /// Registers the connection, and reports the death if it was waited for.
     fn open(&self, node: NodeId, number: u64, wire: &Arc<Wire>) -> Result<(), LinkError> {
         let mut state = self.lock();
         let testifying = state.testifying;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WitnessSpec {
-    /// To the peers of an election among nodes.
+    /// A report to the peers of an election among nodes.
     Peers {
         /// The guardian's hello.
         hello: HelloText,
@@ -22,7 +22,7 @@ pub enum WitnessSpec {
         /// The record to clear as well, where a store confirms the leader.
         store: Option<StoreSpec>,
     },
-    /// In the record of a store.
+    /// A report in the record of a store.
     Store(StoreSpec),
 }
 
@@ -30,11 +30,11 @@ pub enum WitnessSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecuritySpec {
-    /// Not at all, on this machine.
+    /// No protection, on this machine.
     Loopback,
-    /// Not at all, anywhere.
+    /// No protection, anywhere.
     InsecureCleartext,
-    /// By mutual TLS.
+    /// Mutual TLS.
     Tls {
         /// The certificate's file.
         certificate: PathText,

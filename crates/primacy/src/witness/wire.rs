@@ -30,7 +30,7 @@ impl Wire {
         Self { tcp, protection: None }
     }
 
-    /// To `node`, with the handshake yet to be made.
+    /// Connects to `node`; the handshake is yet to be made.
     pub(super) fn protected(tcp: TcpStream, credentials: Arc<Credentials>, node: NodeId) -> io::Result<Self> {
         let name = dns_name(node).ok_or_else(|| broken(rustls::Error::UnsupportedNameType))?;
         let connection = ClientConnection::new(Arc::clone(&credentials.dialler), name).map_err(broken)?;

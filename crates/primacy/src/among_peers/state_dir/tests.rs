@@ -17,7 +17,7 @@ use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, Term};
 use super::*;
 use crate::metadata::{Repair, repair};
 
-/// So little that a few records fill a segment.
+/// Limits so low that a few records fill a segment.
 const LIMITS: Limits = Limits { segment: 4_096 + 600, block: 400, step: 512 };
 /// The number of states of the directory that are kept, one after the other.
 const STAGES: usize = 3;
@@ -314,7 +314,7 @@ fn the_damaged_log_of_the_only_voter_stays_where_it_is() {
     assert!(error.to_string().contains("there is nobody to ask"), "{error}");
     let kept = |files: Files| files.into_iter().filter(|(name, _)| !is_state(name)).collect::<Files>();
     assert!(kept(dir.files()) == kept(files), "it was left as it is");
-    // Without its state nothing tells who votes.
+    // Without its state the voters are unknown.
     let (dir, files) = damage(&[a()], false, false);
     assert_eq!(start(&dir, &[a()]), Start::Refused("both are lost"));
     assert!(matches!(repair(&dir.0, "main", a()), Err(LogError::BothLost { .. })));

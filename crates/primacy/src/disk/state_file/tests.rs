@@ -215,8 +215,8 @@ fn a_torn_write_leaves_the_state_before_it() {
     }
 }
 
-/// Also of the newest slot: were one taken for a write that was interrupted, the node would go on with the state before it, and
-/// vote twice.
+/// Even of the newest slot: if a flipped bit were taken for a write that was interrupted, the node would go on with the state
+/// before it, and vote twice.
 #[test]
 fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     for terms in [5, 6] {
@@ -574,7 +574,7 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
         let bytes = fs::read(dir.state()).unwrap();
         bytes.chunks(slot::LENGTH).map(|slot| unseal(slot).unwrap().version).collect()
     };
-    // What is there without voters is what every program has written that ever was.
+    // Without voters it is in the version that every program writes.
     assert_eq!(versions(&dir), [1, 1]);
     let (mut state, stored) = dir.open().unwrap();
     assert_eq!(stored.voters, None);
@@ -615,7 +615,7 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     drop(state);
     assert_eq!(dir.open().unwrap().1.log_reach, reach(1, 3));
     assert_eq!(versions(&dir), [2, 2]);
-    // Nor how it is kept.
+    // Nor its durability.
     let (mut state, stored) = dir.open().unwrap();
     assert_eq!(stored.log, None);
     state.persist_log(Durability::Memory, false).unwrap();

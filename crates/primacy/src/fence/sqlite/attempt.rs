@@ -17,8 +17,8 @@ pub struct Attempt {
     pub highest: Option<FencingToken>,
     /// The answer to an insert without a token.
     pub without: Answer,
-    /// Of a token below the highest one, and of an insert if that was let in; `None` where the table has no guard, and where the insert
-    /// without a token has ended the transaction.
+    /// The answer to a write with a token below the highest one, and to an insert if that was admitted; `None` where the table has no
+    /// guard, and where the insert without a token has ended the transaction.
     pub stale: Option<Answer>,
 }
 

@@ -10,7 +10,7 @@ use crate::disk::{LogReach, Stored};
 /// The bounds of a log's extent by the state file beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// The log goes so far or further; nothing where it may lack what this node has held.
+    /// The log goes so far or further; zero where it may lack records that this node has held.
     at_least: LogReach,
     /// No record is of a later term: a node writes down the term before it takes a record of it.
     term: Term,

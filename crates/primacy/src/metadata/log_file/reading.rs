@@ -44,7 +44,8 @@ impl Tail {
         Self { id: header.id, last_block, end, torn, length, step: header.step }
     }
 
-    /// Puts zeros in the place of what is not whole, and makes durable what is. The file keeps its length: a shorter one was cut.
+    /// Puts zeros in the place of a torn block, and makes the whole ones durable. The file keeps its length: a shorter one was
+    /// cut.
     pub(super) fn mend(self, path: &Path) -> Result<Active, LogError> {
         let mended = disk::open_existing(path).and_then(|file| {
             let torn = usize::try_from(self.torn).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! The keeper: it keeps a node's session alive, hands out what the node is the primary of, and gives it back.
+//! The keeper: it keeps a node's session alive, hands out the partitions of which the node is the primary, and gives them back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
@@ -186,7 +186,8 @@ impl Keeper {
         }
     }
 
-    /// The end of a right that begins with a question: counted from before it, and less what the leader's clock may be faster.
+    /// The end of a right that begins with a request: counted from before it, and shortened by the most that the leader's clock may
+    /// be faster.
     fn counted(&self, asked_at: Instant, time_to_live: Duration) -> Instant {
         asked_at.after(self.setup.drift_max.shorten(time_to_live.into()))
     }
@@ -223,7 +224,7 @@ impl Keeper {
         if let Some(session) = self.asked_for {
             self.leave(session).await;
         }
-        // What was asked for before that may have begun after all.
+        // An earlier request for a session may have succeeded after all.
         if let Some(session) = self.my_session().filter(|&session| self.asked_for != Some(session)) {
             self.leave(session).await;
         }
@@ -434,7 +435,7 @@ impl Keeper {
         }
     }
 
-    /// The session is over, and what was had by it.
+    /// Ends all leaderships of a session that is over.
     fn forget(&mut self, end: End) {
         for cell in self.acting.values().flat_map(BTreeMap::values) {
             cell.right.revoke();

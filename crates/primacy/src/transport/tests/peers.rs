@@ -135,7 +135,7 @@ fn one_that_is_removed_hears_what_was_said_before_and_nothing_after_and_is_refus
         said.closed().await;
         guardian.closed().await;
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
-        // It comes back, with what it knew.
+        // It comes back, with its former knowledge.
         for hello in [me.clone(), me.of_guardian()] {
             let mut again = Stranger::dial(&a).await;
             again.say(Frame::Hello(hello)).await;

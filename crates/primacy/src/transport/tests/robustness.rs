@@ -130,7 +130,7 @@ fn a_mebibyte_of_random_bytes_costs_one_connection() {
         let mut target = Target::start(authority, Limits::default()).await;
         let bytes = random(1 << 20);
         pour(&mut target.dial().await, &bytes).await;
-        // The same behind what a frame, a handshake of TLS, and a frame of the right size begin with.
+        // The same behind the beginning of a frame, of a handshake of TLS, and of a frame of the right size.
         for start in [&[0, 0, 0xff, 0xff][..], &[0x16, 3, 1, 0x02, 0], &[0x16, 0xff, 0xff], &[0, 0, 0, 9]] {
             let bytes = [start, &bytes].concat();
             pour(&mut target.dial().await, &bytes).await;
@@ -193,7 +193,7 @@ fn a_thousand_connections_that_say_nothing_keep_no_peer_out() {
         let mut target = Target::start(authority, Limits::default()).await;
         let limit = target.a.mesh.shared.limits.strangers_max;
         let mut silent = Vec::new();
-        // As many at a time as this process has descriptors for; those that came first are hung up on meanwhile.
+        // As many at a time as this process has descriptors for; the first ones are hung up on meanwhile.
         for _ in 0..1000 {
             silent.push(target.dial().await);
             if silent.len() > 2 * limit {
@@ -231,7 +231,7 @@ fn strangers_that_talk_on_after_they_were_refused_take_no_time_from_others() {
     both_ways(|authority| async {
         let mut target = Target::start(authority, Limits::default()).await;
         let hello = codec::encode("main", &Frame::Hello(hello("c", &["a", "b", "c"]))).unwrap();
-        // What the other one of the two expects.
+        // The protocol that the other one of the two expects.
         let opening = if target.authority.is_some() { hello } else { vec![0x16, 3, 1] };
         let count = target.a.mesh.shared.limits.strangers_max;
         let mut torrents = Vec::new();

@@ -1,4 +1,4 @@
-//! Nodes of several versions, over real connections. What version 2 will be is not known; that it speaks 1 and 2 is.
+//! Nodes of several versions, over real connections. The content of version 2 is not known; that it speaks 1 and 2 is.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ const AFTER_NEXT: Versions = Versions { lowest: 2, highest: 3 };
 /// A word that only a later version knows: a frame with the tag 100.
 const LATER_WORD: [u8; 7] = [0, 0, 0, 3, 0xa2, 0x06, 0];
 
-/// A hello of version 9: what keeps its place in every version, and a role that is no number any more. The lengths are those of the
+/// A hello of version 9: the fields that keep their places in every version, and a role that is no number any more. The lengths are
+/// those of the
 /// frame, of the election's name, of the hello, of the identity, of the name and of the incarnation.
 const HELLO_OF_VERSION_9: &[u8] = b"\0\0\0\x24\x0a\x04main\x12\x1c\x08\x09\x1a\x10\x0a\x01b\x12\x0b\x08\x01\x11\0\0\0\0\0\0\0\x62\x20\x63\xf8\x3f\x01\x90\x01\x08";
 

@@ -1,4 +1,4 @@
-//! From three files to what a handshake needs.
+//! Loading the credentials of a handshake from three files.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -133,7 +133,7 @@ impl OfFiles for Credentials {
         self.valid
     }
 
-    /// In either direction.
+    /// Doubts the certificate in either direction.
     fn doubt(&self, now: UnixTime) -> Option<String> {
         let judged = self
             .judge(Presenter::Acceptor, &self.chain, self.me, now)
@@ -237,7 +237,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The certificates in what was read from the file at `path`.
+/// The certificates in the bytes of the file at `path`.
 pub(super) fn certificates(
     what: &'static str,
     path: &Path,

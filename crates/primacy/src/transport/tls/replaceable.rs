@@ -82,7 +82,7 @@ impl<T: OfFiles> Replaceable<T> {
         let seen = stamps(&self.paths);
         let changed = seen != state.seen;
         if changed || state.again_at.is_some_and(|at| at <= now.as_secs()) {
-            // What is written after this is seen by the next call.
+            // Later changes of the files are seen by the next call.
             (state.seen, state.again_at) = (seen, None);
             let loaded = load(state.replaced + 1).map_err(|error| error.to_string());
             state.replace(loaded, now, self.words, changed);
@@ -105,7 +105,7 @@ impl<T: OfFiles> Replaceable<T> {
 impl<T: OfFiles> State<T> {
     fn replace(&mut self, loaded: Result<T, String>, now: UnixTime, words: Words, changed: bool) {
         let refused = match loaded.map(|made| (made.doubt(now), made)) {
-            // What others will refuse is no better than what is there, unless that is refused as well.
+            // A value that others will refuse is no better than the present one, unless that is refused as well.
             Ok((Some(doubt), made)) if self.current.doubt(now).is_none() => {
                 self.again_at = Some(made.valid().0).filter(|&from| from > now.as_secs());
                 doubt

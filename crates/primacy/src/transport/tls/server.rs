@@ -168,7 +168,7 @@ fn validity_of(
     Ok((from, until))
 }
 
-// Without what it holds: there is a private key in it.
+// Its content is not shown: there is a private key in it.
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ServerTls({})", self.files.certificate.display())

@@ -25,7 +25,7 @@ pub(crate) const NOW: Valid = Valid(-3600, 3600);
 pub(crate) const PAST: Valid = Valid(-7200, -3600);
 pub(crate) const FUTURE: Valid = Valid(3600, 7200);
 
-/// An authority, and a directory for what it issues.
+/// An authority, and a directory for its certificates.
 pub(crate) struct Authority {
     pub(crate) dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,

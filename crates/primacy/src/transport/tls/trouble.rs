@@ -183,7 +183,7 @@ fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) ->
         AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => {
             (TlsProblem::Incompatible, format!("they have no TLS 1.3 in common ({alert:?})"))
         }
-        // The list is open; what is left has nothing to do with certificates.
+        // The list is open; the rest has nothing to do with certificates.
         other => (TlsProblem::Garbled, format!("it could not go on with what {me} said ({other:?})")),
     }
 }
@@ -196,7 +196,7 @@ pub(super) fn names(presented: &[String]) -> String {
     presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
 }
 
-/// A name as it is written in a certificate, without what the library puts around it.
+/// A name as it is written in a certificate, without the library's marks around it.
 pub(super) fn bare(presented: &str) -> &str {
     let inside = presented.split_once("(\"").and_then(|(_, rest)| rest.strip_suffix("\")"));
     inside.unwrap_or(presented)

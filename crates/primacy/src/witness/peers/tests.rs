@@ -220,7 +220,8 @@ fn a_death_is_told_under_tls_with_the_certificate_of_the_moment() {
     let peers = [("b", b.address), ("c", c.address)];
     let mut witness = witness_with(&a, &peers, &of("a"));
     witness.ready(2);
-    // Its certificate is replaced, and the authority, too; so what it had at its start would not do any more.
+    // Its certificate is replaced, and the authority, too; so the certificate from its start would not do any
+    // more.
     let address = c.address;
     drop(c);
     witness.ready(1);

@@ -96,7 +96,8 @@ fn nothing_is_deleted_before_the_snapshot_has_its_name() {
 
 #[test]
 fn the_last_block_is_written_once_more_when_the_log_is_opened() {
-    // What was read may be in the kernel's memory only, and be taken there for written although its flush has failed.
+    // The bytes that were read may be in the kernel's memory only, and be taken there for written although their
+    // flush has failed.
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();
     written(&mut log, 2);

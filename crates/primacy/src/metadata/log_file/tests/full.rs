@@ -8,7 +8,7 @@ use super::*;
 /// Names the mounted directory to the part of a test that runs in the namespace.
 const MOUNTED: &str = "PRIMACY_LOG_MOUNTED";
 
-/// Where the file system is mounted, if this is that part; else runs it, and checks that it came to its end.
+/// Returns the mounted file system, in that part of the test; else runs that part, and checks that it came to its end.
 fn mounted(test: &str) -> Option<Dir> {
     if let Some(dir) = std::env::var_os(MOUNTED) {
         return Some(Dir(PathBuf::from(dir)));
@@ -51,7 +51,7 @@ fn on_a_full_disk_nothing_is_acknowledged_and_what_was_is_still_there() {
     let (mut log, stored, _) = dir.open_small().unwrap();
     assert_eq!(stored, twin.0);
     assert!(stored.records.len() > 15, "{}", stored.records.len());
-    // There is no room for a snapshot either. What there was of it is gone, and everything else is as it was.
+    // There is no room for a snapshot either. The begun one is gone, and everything else is as it was.
     let before = dir.files();
     let install = Write::Snapshot(snapshot(number(2, 10), &[4; 9_000]));
     let error = log.write(&install).unwrap_err();

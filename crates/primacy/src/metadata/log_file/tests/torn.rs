@@ -215,7 +215,7 @@ fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_
 fn a_block_that_was_begun_after_a_broken_one_proves_that_it_was_whole_once() {
     let taken = Taken::new(3);
     let [.., broken, last] = taken.blocks.as_slice() else { unreachable!("there are four") };
-    // Both are broken, the last one only in what it holds.
+    // Both are broken, the last one only in its content.
     let mut bytes = taken.bytes.clone();
     bytes[broken.start + 3] ^= 1;
     bytes[last.end - 1] ^= 1;
