@@ -1,4 +1,4 @@
-//! The command `primacy-lab`: runs elections in the simulator, tells what happened there, compares elections, and measures nodes.
+//! The command `primacy-lab`: runs elections in the simulator and shows their events, compares elections, and measures nodes.
 
 mod bench;
 #[cfg(feature = "chaos")]

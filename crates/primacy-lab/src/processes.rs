@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
-/// The pause between two looks at what is being ended.
+/// The pause between two looks at processes that are being ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// All that a process has started, and they in turn.
@@ -21,7 +21,7 @@ pub(crate) fn descendants_of(process: Pid) -> Vec<Pid> {
     found
 }
 
-/// Ends all that this process has started by SIGKILL, and what is left to it as a subreaper. Returns when nothing is left.
+/// Ends by SIGKILL all that this process has started, and orphans that it has inherited as a subreaper. Returns when nothing is left.
 pub(crate) fn end_descendants() {
     loop {
         for descendant in descendants_of(getpid()) {

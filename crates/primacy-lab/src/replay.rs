@@ -1,4 +1,4 @@
-//! `primacy-lab replay`: a script or a seed's whole story, told, as JSON or drawn.
+//! `primacy-lab replay`: a script or a seed's whole story, as text, as JSON or drawn.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,9 +18,8 @@ use crate::sim::worlds::{self, beyond};
 
 /// Replay a script, or the story of a seed, as it happened.
 ///
-/// A script is shown with its comments, and must go as it says. A seed is shown line by line. With --json each line is
-/// an
-/// object for programs, and with --svg the events are drawn as a sequence diagram:
+/// A script is shown with its comments, and must go as it says. A seed is shown line by line. With --json each line
+/// is an object for programs, and with --svg the events are drawn as a sequence diagram:
 ///
 ///   primacy-lab replay crates/primacy-sim/scripts/quorum/two_nodes_need_each_other.txt --svg two.svg
 ///   primacy-lab replay --election quorum --seed 7 --from 3s --until 5s --svg seven.svg
@@ -79,11 +78,11 @@ enum Level {
     Event,
     /// And faults of nodes and links, and campaigns
     Scene,
-    /// And what nodes say to each other and to the store
+    /// And messages between nodes and to the store
     Message,
-    /// And what they say all the time
+    /// And periodic messages
     Heartbeat,
-    /// And what is written to disks, and who connects
+    /// And writes to disks, and connections
     Disk,
 }
 
@@ -164,7 +163,7 @@ fn draw(file: &Path, picture: &str) -> Result<(), Failure> {
 
 fn tell(args: &Replay, replayed: &Replayed) -> Result<(), Failure> {
     let in_frame = |entry: &&Entry| replayed.frame.from <= entry.at && entry.at <= replayed.frame.until;
-    // Renewals are always recorded, and told where heartbeats are.
+    // Renewals are always recorded, and shown where heartbeats are.
     let levels = args.level.map(Level::levels);
     let wanted =
         |entry: &&Entry| levels.is_none_or(|levels| levels.contain(entry.level)) || !entry.prolongs();

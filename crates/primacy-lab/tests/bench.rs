@@ -1,5 +1,5 @@
-//! The bench itself: what it prints can be read by programs, and it leaves nothing behind. What it measures is not judged
-//! here, since tests share their machine.
+//! The bench itself: its output can be read by programs, and it leaves nothing behind. Its measurements are not judged here, since tests
+//! share their machine.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -39,7 +39,7 @@ fn a_failover_is_measured_beside_its_floor_and_nothing_is_left() {
     }
     assert!(told["ratio"].as_f64().unwrap() > 0.0, "{told}");
     place.wait_until_empty();
-    // Its own directory is removed, and what holds it is not its own.
+    // Its own directory is removed; the parent is not its own.
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     std::fs::remove_dir(&dir).unwrap();
 }
@@ -169,13 +169,13 @@ fn over_a_store_each_goal_stands_beside_what_was_measured() {
     let over_it = |name: &str, args: &[&str]| one_trial(name, &[&["--store", &url][..], args].concat());
     let told = over_it("bench-store-resign", &["--class", "resign"]);
     assert_eq!(told["goal"]["text"], "3 round trips + 5 ms", "{told}");
-    // Whether it was met is this machine's affair; that it says so is not.
+    // Whether it was met is this machine's affair; that it is reported is not.
     let (missed, met) = (told["goal"]["missed"].as_u64().unwrap(), told["goal"]["met"].as_bool().unwrap());
     assert_eq!(met, missed == 0, "{told}");
     assert!(told["goal"]["bound_ms"].as_f64().unwrap() > 5.0, "{told}");
     assert!(told["round_trip_ms"]["median"].as_f64().unwrap() > 0.0, "{told}");
 
-    // What is done to the store is the user's own command, and so is what mends it.
+    // The user's own commands strike and mend the store.
     let fault = format!("touch '{}'", faulted.display());
     let mend = format!("mv '{}' '{}'", faulted.display(), mended.display());
     let commands = ["--lease", "2s", "--fault-command", &fault, "--mend-command", &mend];
@@ -252,7 +252,7 @@ fn with_etcd(place: &Place, script: &str) -> String {
     format!("{}:{}", place.text("bin"), std::env::var("PATH").unwrap())
 }
 
-/// Tells more than a pipe holds, and of a new leader every time.
+/// Prints more than a pipe holds, and a new leader every time.
 const TALKATIVE_ETCD: &str = r#"#!/bin/sh
 pad=$(head -c 40000 /dev/zero | tr '\0' x)
 while [ "$2" = m0 ] || sleep 1000; do

@@ -1,5 +1,4 @@
-//! The output of `primacy-lab compare`, and that two pages of the guide show what it tells now. `UPDATE_GOLDENFILES=1` writes both
-//! anew.
+//! The output of `primacy-lab compare`, and that two pages of the guide show its present output. `UPDATE_GOLDENFILES=1` writes both anew.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! `primacy-lab bench map`, as small as can be: it works, no request fails, and what it prints has every figure that
-//! docs/performance.md takes from it. How fast anything was is not judged here, since tests share their machine.
+//! `primacy-lab bench map`, as small as can be: it works, no request fails, and its output has every figure that
+//! docs/performance.md takes from it. Speed is not judged here, since tests share their machine.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -28,7 +28,7 @@ fn measured(only: &str, more: &[&str]) -> Option<Value> {
     Some(told)
 }
 
-/// These are numbers above zero.
+/// Checks that these are numbers above zero.
 #[track_caller]
 fn positive(of: &Value, figures: &[&str]) {
     for figure in figures {
@@ -36,7 +36,7 @@ fn positive(of: &Value, figures: &[&str]) {
     }
 }
 
-/// These are spreads: percentiles of what was measured.
+/// Checks that these are spreads: percentiles of the measurements.
 #[track_caller]
 fn spreads(of: &Value, figures: &[&str]) {
     for figure in figures {
@@ -132,7 +132,7 @@ fn a_leader_that_is_killed_under_load_is_replaced() {
         if row["system"] == "primacy" || !row["later_gap_ms"].is_null() {
             spreads(row, &["later_gap_ms"]);
         }
-        // What was under way at the node that was killed fails.
+        // Requests that were under way at the node that was killed fail.
         assert!(row["errors_median"].is_number() && row["errors_max"].is_number(), "{told}");
     }
 }

@@ -47,7 +47,7 @@ impl Cluster {
         Self { place, nodes, ledgers }
     }
 
-    /// Gives a node an order, and returns how it ends.
+    /// Gives a node an order, and returns its result.
     fn ask(&self, node: &str, order: Value) -> Value {
         let node = self.node(node);
         let ends = |told: &Value| {
@@ -119,7 +119,7 @@ impl Cluster {
         last.unwrap()
     }
 
-    /// Tokens never go back in any ledger.
+    /// Checks that tokens never go back in any ledger.
     fn judge(&self) {
         for ledger in &self.ledgers {
             let lines = ledger.all();
@@ -248,7 +248,7 @@ fn a_drained_node_finishes_its_work_before_others_begin() {
         "all that it wrote was taken, until it had stopped"
     );
 
-    // An operator moves another one; then the node may have some again.
+    // An operator moves another partition; then the node may have some again.
     let other = (index + 1) % COUNT;
     let target = if after[other].0 == "a" { "c" } else { "a" };
     cluster.done("a", json!({ "order": "move", "group": "g", "index": other, "node": target }));

@@ -96,7 +96,7 @@ fn a_failure_names_its_replay_which_breaks_the_same_and_is_made_shorter() {
     assert!(stdout(&output).contains(&format!("!! {invariant} is broken")), "{}", stdout(&output));
     assert!(stderr(&output).contains(invariant), "{}", stderr(&output));
 
-    // The shorter script goes as it says, for it says what it breaks.
+    // The shorter script goes as it says, for it states what it breaks.
     fs::create_dir(place.path("lease")).unwrap();
     let kept = place.path("lease/kept.txt");
     fs::write(&kept, sums["script"].as_str().unwrap()).unwrap();

@@ -13,17 +13,17 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::partition_guardian;
 use super::partition_node::{self, Node, TIME_TO_LIVE};
 
-/// A job that tells when its first line was written, and then does nothing.
+/// A job that prints its first line with the time, and then does nothing.
 pub(crate) const JOB: &str = "job";
-/// Sends back what it is sent: `echo ADDRESS`.
+/// Sends back what it receives: `echo ADDRESS`.
 pub(crate) const ECHO: &str = "echo";
-/// Says that it runs, and waits to be killed.
+/// Prints that it runs, and waits to be killed.
 pub(crate) const VICTIM: &str = "victim";
 /// Keeps one core busy.
 pub(crate) const BUSY: &str = "busy";
 
-/// Takes part in partitions: `partition-node NAME PEERS DIR [LEDGERS [SECONDS]]`; where the ledgers are that it writes to, and how
-/// long its session lives when it is not heard.
+/// Takes part in partitions: `partition-node NAME PEERS DIR [LEDGERS [SECONDS]]`; the directory of the ledgers that it writes to, and the
+/// time to live of its session.
 pub(crate) const PARTITION_NODE: &str = "partition-node";
 /// The same with a guardian that vouches for its death.
 pub(crate) const GUARDED_PARTITION_NODE: &str = "guarded-partition-node";
@@ -36,7 +36,7 @@ pub(crate) const MESSAGE_LENGTH: usize = 64;
 /// Runs one of them.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let role = args.next().and_then(|role| role.into_string().ok());
-    // A guardian outlives its node, and ends when it has told of the death.
+    // A guardian outlives its node, and ends when it has reported the death.
     if role.as_deref() != Some(PARTITION_GUARDIAN)
         && set_parent_process_death_signal(Some(Signal::KILL)).is_err()
     {

@@ -1,4 +1,4 @@
-//! The nodes of a bench: started, struck and started again; what they tell is read as it comes.
+//! The nodes of a bench: started, struck and started again; their output is read as it comes.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
@@ -28,7 +28,7 @@ const SETTLE_MARGIN: Duration = Duration::from_millis(100);
 const SETTLING_TIME: Duration = Duration::from_secs(1);
 /// The number of last lines that are shown when something does not happen.
 const LINES_SHOWN: usize = 16;
-/// Below the ports that the kernel gives to those who connect, so that a node that is started again finds its own.
+/// Below the kernel's ephemeral ports, so that a node that is started again finds its own port free.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// The names, and with them the largest cluster.
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
@@ -44,7 +44,7 @@ pub(super) enum Network<'a> {
     Bridged(&'a Namespaces),
 }
 
-/// Which of a node's processes.
+/// A process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// The node itself; of `primacy run`, the supervisor.
@@ -53,7 +53,7 @@ pub(super) enum Part {
     Job,
 }
 
-/// The nodes, and what they have told.
+/// The nodes, and their state by their own output.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
     stage: &'a Stage,
@@ -66,7 +66,7 @@ pub(super) struct Cluster<'a> {
     nodes: Vec<Node>,
     lines: Lines,
     last_lines: VecDeque<String>,
-    /// Processes whose parent was killed; they are ours then.
+    /// Processes whose parent was killed; this process is their parent then.
     orphans: Vec<Pid>,
 }
 
@@ -78,7 +78,7 @@ struct Node {
     life: u32,
     started_at: Instant,
     guardian: Option<i32>,
-    /// When its guardian had started, in nanoseconds of the boot clock.
+    /// The start of its guardian, in nanoseconds of the boot clock.
     guarded_at: Option<u64>,
     job: Option<i32>,
     /// Its election, if it leads by its own account.
@@ -102,7 +102,7 @@ pub(super) struct Told {
     pub(super) token: u64,
     /// The reason for which it campaigned, of an election.
     pub(super) evidence: Option<Evidence>,
-    /// When it happened, as the process itself read the boot clock.
+    /// The time of the event, by the process's own reading of the boot clock.
     pub(super) boot_ns: u64,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Cluster<'a> {
             return Err(Failure::new(Exit::Usage, format!("--nodes: from 2 to {}", NAMES.len())));
         }
         let mut nodes = Vec::new();
-        // Two that are started one after the other have numbers next to each other, and must not meet.
+        // Two benches that are started one after another have adjacent process numbers, and must not use the same ports.
         let process = usize::try_from(std::process::id()).unwrap_or(0);
         let mut ports = PORTS.skip(process * NAMES.len() % 10_000);
         for (index, name) in names(count).into_iter().enumerate() {
@@ -147,7 +147,7 @@ impl<'a> Cluster<'a> {
             network,
             settings,
             timers: Timers::new(if store.is_some() { Venue::Store } else { Venue::Peers }, settings.lease),
-            // Named, and not /proc/self/exe, for a namespace is entered by another program.
+            // By its path, and not /proc/self/exe, for a namespace is entered by another program.
             program: primacy()?,
             dir: dir.to_owned(),
             meeting: store
@@ -232,7 +232,7 @@ impl<'a> Cluster<'a> {
         self.nodes[node].leads.as_ref().map(|told| told.token)
     }
 
-    /// Has a leader hand over to another node, by the command for it, and returns when that has ended.
+    /// Makes a leader hand over to another node, by the command for it, and returns when that has ended.
     pub(super) fn transfer(&self, leader: usize, to: usize) -> Result<(), Failure> {
         let mut command = Command::new(&self.program);
         command.args(subject::transfer(&self.home(leader), self.name(to))).stdin(Stdio::null());
@@ -261,7 +261,7 @@ impl<'a> Cluster<'a> {
         Err(self.did_not_happen(what))
     }
 
-    /// Waits until another leads, with a higher token.
+    /// Waits until another node leads, with a higher token.
     pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<Told, Failure> {
         // It may have been read while something else was waited for.
         if let Some(told) =
@@ -274,7 +274,7 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// Waits until the job of this leadership has told its first line.
+    /// Waits until the job of this leadership has printed its first line.
     pub(super) fn wait_for_job(&mut self, of: u64) -> Result<Told, Failure> {
         // It comes another way than the election's events, and may have been read before them.
         let told = self.nodes.iter().filter_map(|node| node.works.clone()).find(|told| told.token == of);
@@ -291,7 +291,7 @@ impl<'a> Cluster<'a> {
         failed(format!("{what} did not happen within {PATIENCE:?}; the last lines:{}", lines.concat()))
     }
 
-    /// Learns what a line tells about its node.
+    /// Takes in a line of a node's output.
     fn learn(&mut self, line: Line) -> Option<(usize, Value)> {
         let node = &mut self.nodes[line.process];
         self.last_lines.push_back(format!("{}: {}", node.name, line.text));
@@ -330,7 +330,7 @@ impl<'a> Cluster<'a> {
         Some((line.process, event))
     }
 
-    /// Listens for some time.
+    /// Reads output for some time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while let Some(line) = self.lines.next(self.stage, until)? {
@@ -377,7 +377,7 @@ impl<'a> Cluster<'a> {
         (settled && (apart || self.all_connected())).then_some((index, token))
     }
 
-    /// Every node and every guardian has a connection to every other node.
+    /// True if every node and every guardian has a connection to every other node.
     fn all_connected(&self) -> bool {
         let processes = self.nodes.iter().filter_map(|node| node.guardian);
         let connections = match self.network {
@@ -388,13 +388,15 @@ impl<'a> Cluster<'a> {
         self.nodes.iter().all(|node| connections.to(node.address) == 2 * others)
     }
 
+    /// Checks that all nodes run.
+    ///
     /// # Errors
     /// If a node has ended.
     pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
         for index in 0..self.nodes.len() {
             let ended = self.nodes[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if let Some(status) = ended {
-                // What it said last may explain it.
+                // Its last output may explain it.
                 self.listen(LOOK)?;
                 let lines: Vec<&str> = self.last_lines.iter().map(String::as_str).collect();
                 let name = self.name(index);
@@ -407,7 +409,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Waits for the end of a node that was killed or told to end, and starts it again.
+    /// Waits for the end of a node that was killed or terminated, and starts it again.
     pub(super) fn restart(&mut self, node: usize) -> Result<(), Failure> {
         let orphans = [Part::Guardian, Part::Job].map(|part| self.pid(node, part).and_then(Pid::from_raw));
         self.orphans.extend(orphans.into_iter().flatten());

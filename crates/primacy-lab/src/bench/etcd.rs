@@ -1,4 +1,4 @@
-//! Three members of etcd, struck in the same way: what Primacy is compared with.
+//! Three members of etcd, struck in the same way: the system that Primacy is compared with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ impl<'a> Rival<'a> {
         self.members.iter().flatten().map(|child| child.id().cast_signed()).collect()
     }
 
-    /// Kills the leader until one trial counts, and returns how long it took until another member said that it leads.
+    /// Kills the leader until one trial counts, and returns the time until another member printed that it leads.
     pub(super) fn trial(&mut self) -> Result<Duration, Failure> {
         for _ in 0..DISCARDED_MAX {
             let took = self.strike()?;
@@ -151,7 +151,7 @@ impl<'a> Rival<'a> {
         if let Some(child) = &mut killed {
             child.kill()?;
         }
-        // No election is as fast as this; what is there to be read was written before.
+        // No election is as fast as this; lines that can be read now were written before.
         self.listen(Duration::ZERO)?;
         let led = self.leader == Some(leader);
         let elected_at = if led { Some(self.wait_for_leader(Some(leader))?) } else { None };
@@ -164,7 +164,7 @@ impl<'a> Rival<'a> {
         Ok(elected_at.and_then(|at| at.checked_sub(killed_at)).map(Duration::from_nanos))
     }
 
-    /// When the line was read that says so, of another one than this: a tenth of a millisecond after it was written.
+    /// Waits for another leader than this one; returns when its line was read, a tenth of a millisecond after it was written.
     fn wait_for_leader(&mut self, killed: Option<usize>) -> Result<u64, Failure> {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.lines.next(self.stage, until)? {
@@ -187,7 +187,7 @@ impl<'a> Rival<'a> {
         Err(failed(format!("{}: a member did not come back within {PATIENCE:?}", self.name)))
     }
 
-    /// Listens for some time.
+    /// Reads output for some time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while let Some(line) = self.lines.next(self.stage, until)? {
@@ -196,7 +196,7 @@ impl<'a> Rival<'a> {
         Ok(())
     }
 
-    /// Whether the line tells of a new leader.
+    /// True if the line reports a new leader.
     fn learn(&mut self, line: &Line) -> bool {
         let leads = line.text.contains(" became leader at term ") && line.life == self.lives[line.process];
         if leads {
@@ -207,8 +207,8 @@ impl<'a> Rival<'a> {
     }
 }
 
-/// Tells a command how to start one member of a cluster that is new, with its data below `dir`; `ports` has those for clients and
-/// for peers of each. Without timers, they are etcd's own.
+/// Adds to a command the arguments that start one member of a new cluster, with its data below `dir`; `ports` has the client and peer ports
+/// of each. Without timers, etcd's own are used.
 pub(super) fn member(
     command: &mut Command,
     dir: &Path,
@@ -233,9 +233,9 @@ pub(super) fn member(
 
 /// So many pairs of ports, for clients and for peers, that nothing listens on, below the kernel's range of ephemeral ports.
 pub(super) fn free_ports(count: usize) -> Result<Vec<(u16, u16)>, Failure> {
-    /// As many as one bench takes at most: etcd with each of its timers, and what it is held against.
+    /// The most pairs that one bench takes: etcd with each of its timers, and the nodes that it is compared with.
     const TAKEN_MAX: usize = 2 * MEMBERS * (1 + TIMERS.len());
-    // Two benches that are started one after the other have numbers next to each other, and must not meet.
+    // Two benches that are started one after another have adjacent process numbers, and must not use the same ports.
     let process = usize::try_from(std::process::id()).unwrap_or(0);
     let mut free = (10_000..20_000_u16)
         .skip(process * TAKEN_MAX % 9_000)

@@ -83,13 +83,13 @@ pub(crate) struct Failover {
     #[arg(long, value_name = "URL", conflicts_with_all = ["safety", "heartbeat", "beside"])]
     store: Option<String>,
 
-    /// With --store: run by `sh -c` at each strike, just before whatever --class does, and waited for; for example what kills the
+    /// With --store: run by `sh -c` at each strike, just before whatever --class does, and waited for; for example to kill the
     /// store's own leader
     #[arg(long, value_name = "COMMAND", requires = "store")]
     pub(super) fault_command: Option<String>,
 
-    /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done. What it starts itself
-    /// ends with the bench, so let a service manager start it
+    /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done. Processes that it starts
+    /// end with the bench, so let a service manager start them
     #[arg(long, value_name = "COMMAND", requires = "fault_command")]
     mend_command: Option<String>,
 
@@ -113,8 +113,8 @@ pub(super) enum Class {
     Transfer,
     /// Its job ends
     JobExit,
-    /// Nothing, but to the store, by --fault-command: measured is when the store answers again, and whether the lead has
-    /// changed
+    /// No fault of the leader, but of the store, by --fault-command: measured are the time until the store answers again, and
+    /// whether the lead has changed
     Store,
 }
 
@@ -352,8 +352,8 @@ impl Class {
         }
     }
 
-    /// Does it to the leader; returns the moment that the time is counted from, which is what [`Failover::from`] says.
-    /// `None` if it leads no more.
+    /// Strikes the leader; returns the moment that the time is counted from, which is that of [`Failover::from`]. `None` if it leads no
+    /// more.
     fn strike(
         self,
         args: &Failover,
@@ -396,8 +396,8 @@ impl Class {
     }
 }
 
-/// Has the leader hand over by a command of its own. Such a command takes milliseconds to start, which are not the
-/// election's; so the time is counted from when the leader says that it was asked.
+/// Makes the leader hand over by a command of its own. Such a command takes milliseconds to start, which are not the election's; so the
+/// time is counted from the leader's own event that it was asked.
 fn hand_over(
     cluster: &mut Cluster<'_>,
     (leader, token): (usize, u64),
@@ -547,7 +547,7 @@ impl Failover {
         }
     }
 
-    /// Strikes the store, if it is to be struck; when that began, in nanoseconds of the boot clock.
+    /// Strikes the store, if it is to be struck; returns when that began, in nanoseconds of the boot clock.
     pub(super) fn fault(&self) -> Result<Option<u64>, Failure> {
         let Some(command) = &self.fault_command else { return Ok(None) };
         let began_at = boot_ns();
@@ -555,7 +555,7 @@ impl Failover {
         Ok(Some(began_at))
     }
 
-    /// Mends what the store has suffered.
+    /// Runs the mend command for the store.
     pub(super) fn mend_store(&self) -> Result<(), Failure> {
         self.mend_command.as_deref().map_or(Ok(()), |command| run_shell("--mend-command", command))
     }
@@ -577,7 +577,7 @@ impl Failover {
         let asked_first = match self.class {
             Class::Crash => self.without_guardian,
             Class::Host | Class::Pause => true,
-            // Who knows that the leader is gone asks for no pre-votes.
+            // A node that knows that the leader is gone asks for no pre-votes.
             Class::Resign | Class::Transfer | Class::JobExit | Class::Store => false,
         };
         let first_heartbeat = match self.safety() {
@@ -638,7 +638,7 @@ pub(super) fn over(measured: &[Duration], bound_ms: f64) -> usize {
     measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
 }
 
-/// Runs what the user says, to its end. What it prints is no part of the result.
+/// Runs the user's command to its end. Its output is no part of the result.
 fn run_shell(option: &str, command: &str) -> Result<(), Failure> {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::from(std::io::stderr()));

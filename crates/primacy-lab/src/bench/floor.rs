@@ -63,7 +63,7 @@ pub(super) struct FloorMs {
 }
 
 impl Floor {
-    /// Gets ready to measure, with a vote file in `dir`.
+    /// Prepares the measurement, with a vote file in `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?.to_string();

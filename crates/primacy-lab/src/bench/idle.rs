@@ -1,4 +1,4 @@
-//! `primacy-lab bench idle`: what nodes cost while nothing happens, and how often their leader changes without need.
+//! `primacy-lab bench idle`: the cost of nodes while nothing happens, and the needless changes of their leader.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,11 +19,11 @@ use super::subject::{Settings, Subject};
 use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
 
-/// Measure what nodes cost while nothing happens.
+/// Measure the cost of nodes while nothing happens.
 ///
-/// Starts real nodes in a network namespace of their own, and measures from when all have settled: the time that the
-/// processor spends on each node and on its guardian, their memory, the bytes on the wire, and how often the leader
-/// changed. With --busy other processes keep the cores busy, so that a change of leader shows timers that are too short.
+/// Starts real nodes in a network namespace of their own, and measures from when all have settled: the processor time
+/// of each node and of its guardian, their memory, the bytes on the wire, and the number of changes of the leader.
+/// With --busy other processes keep the cores busy, so that a change of leader shows timers that are too short.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Idle {
@@ -103,9 +103,9 @@ struct Beside {
 pub(super) struct Cost {
     /// Of one core.
     pub(super) cpu_percent: f64,
-    /// All pages that are in memory for it, those of shared files included.
+    /// All pages that are in memory for it, pages of shared files included.
     rss_mib: f64,
-    /// The same, with shared pages divided among those who share them.
+    /// The same, with shared pages divided among the processes that share them.
     pub(super) pss_mib: f64,
     /// Pages that it alone uses.
     private_mib: f64,
@@ -193,7 +193,7 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
         (Some(_) | None, _) => None,
     };
     drop(load);
-    // Nodes that do not find back to each other have not idled.
+    // Nodes that do not find each other again have not idled.
     settle(&mut cluster, rival.as_mut())?;
     let nodes = costs.chunks(2).enumerate().map(|(node, costs)| NodeCost {
         node: cluster.name(node).to_owned(),
@@ -214,7 +214,7 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
     })
 }
 
-/// Listens to all for as long as is measured, and looks at their processes.
+/// Reads all output for as long as is measured, and looks at the processes.
 ///
 /// # Errors
 /// If a node has ended.
@@ -242,7 +242,7 @@ fn listen(
     Ok(())
 }
 
-/// Waits until the nodes have settled. What the others have told meanwhile is read afterwards.
+/// Waits until the nodes have settled. The output of etcd's members is read afterwards.
 fn settle(cluster: &mut Cluster<'_>, rival: Option<&mut Rival<'_>>) -> Result<(usize, u64), Failure> {
     let settled = cluster.settle()?;
     if let Some(rival) = rival {

@@ -1,4 +1,4 @@
-//! Processes that keep cores busy beside what is measured.
+//! Processes that keep cores busy beside the measured ones.
 
 use std::process::{Child, Command, Stdio};
 
@@ -10,7 +10,7 @@ use crate::exit::Failure;
 pub(super) struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts so many.
+    /// Starts so many processes.
     pub(super) fn start(count: usize) -> Result<Self, Failure> {
         let mut load = Self(Vec::new());
         for _ in 0..count {

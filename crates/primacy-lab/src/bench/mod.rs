@@ -1,4 +1,5 @@
-//! `primacy-lab bench`: failover, idle cost, and the map that nodes keep, measured on real processes of this machine.
+//! `primacy-lab bench`: failover, idle cost, and the map that nodes replicate, measured on real processes of this
+//! machine.
 
 pub(crate) mod child;
 mod cluster;

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 /// The namespaces of a run; dropping it removes them, and all that is in them.
 #[derive(Debug)]
 pub(super) struct Namespaces {
-    /// All names begin with it; it has this process's number, so that runs do not meet.
+    /// The prefix of all names; it has this process's number, so that runs do not collide.
     prefix: String,
     made: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl Namespaces {
         Ok(full)
     }
 
-    /// The name that the system knows.
+    /// The name of the namespace in the system.
     pub(super) fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -88,7 +88,7 @@ pub(super) fn command_in(namespace: &str, program: &str) -> Command {
     command
 }
 
-/// Where a node listens that has a namespace of its own.
+/// The address of a node that has a namespace of its own.
 pub(super) fn address(index: usize) -> SocketAddr {
     let host = u8::try_from(index + 1).unwrap_or(u8::MAX);
     SocketAddr::from((Ipv4Addr::new(10, 77, 0, host), PORT))

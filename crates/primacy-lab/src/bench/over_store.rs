@@ -36,7 +36,7 @@ const SESSION: Duration = Duration::from_secs(60);
 /// The longest time that a store that was struck may take until it answers again, before the bench gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// After that, it is asked again.
+/// The pause after that, before it is asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The budget of a failover in round trips of the store and in time of this machine; and the lease, where no notice of its end comes.
@@ -63,7 +63,7 @@ struct Outcome {
     /// A write to the store and its answer.
     round_trip_ms: Spread,
     lease_ms: f64,
-    /// Nothing where the store is struck together with the leader: how long the store takes is its own affair.
+    /// `None` where the store is struck together with the leader: the time that the store takes is its own.
     goal: Option<Goal>,
 }
 
@@ -79,7 +79,7 @@ struct Goal {
     met: bool,
 }
 
-/// Runs the trials, and prints what they measured.
+/// Runs the trials, and prints their measurements.
 pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit, Failure> {
     let url = store_url(url)?;
     let mut timed = Timed::open(&url)?;
@@ -289,7 +289,7 @@ fn holder() -> Result<Holder, String> {
     Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
 }
 
-/// Writes once, and tells how long that took; what is needed to write is not a part of it.
+/// Writes once, and returns the time that it took; what is needed to write is not a part of it.
 async fn write(opened: &Opened) -> Result<Duration, String> {
     match opened {
         Opened::Register(register) => {

@@ -29,7 +29,7 @@ pub(super) fn start(elector: &Elector) -> Result<Child, Failure> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?)
 }
 
-/// Waits until its node is dead, and tells the others.
+/// Waits until its node is dead, and notifies the others.
 pub(super) fn run(node: &str, spec: &str) -> Result<(), Failure> {
     let node =
         node.parse().ok().and_then(Pid::from_raw).ok_or_else(|| failed(format!("{node} is no process")))?;

@@ -1,8 +1,8 @@
-//! A node that takes part in partitions: what the bench of partitions measures, and its tests kill, pause and drain.
+//! A node that takes part in partitions: the bench of partitions measures it, and its tests kill, pause and drain it.
 //!
-//! It elects among its peers, keeps metadata with them, and takes orders as lines of JSON from its standard input. With a directory of ledgers it
-//! writes to that of each partition of which it is the primary, and does not ask before each line whether it still is: as a
-//! program does that is paused in between. The ledgers' fences know.
+//! It elects among its peers, replicates metadata with them, and takes orders as lines of JSON from its standard input. With a directory of
+//! ledgers it writes to that of each partition of which it is the primary, and does not check before each line whether it still is: as a
+//! program does that is paused in between. The ledgers' fences check.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -40,7 +40,7 @@ pub(super) struct Node<'a> {
     pub(super) name: &'a str,
     pub(super) peers: &'a str,
     pub(super) dir: &'a Path,
-    /// Where the ledgers are that it writes to.
+    /// The directory of the ledgers that it writes to.
     pub(super) ledgers: Option<PathBuf>,
     pub(super) time_to_live: Duration,
     /// It has a guardian that vouches for its death.
@@ -59,7 +59,7 @@ enum Told<'a> {
     Leads {
         boot_ns: u64,
     },
-    /// Of so many partitions it is the primary now.
+    /// It is the primary of so many partitions now.
     Has {
         count: usize,
         boot_ns: u64,
@@ -75,7 +75,7 @@ enum Told<'a> {
         end: &'static str,
         boot_ns: u64,
     },
-    /// The fence has turned a line away; `checked` is what asking first would have said.
+    /// The fence has refused a line; `checked` is what a check before the write would have returned.
     Refused {
         partition: &'a str,
         token: u64,
@@ -110,7 +110,7 @@ fn now() -> u64 {
     clock::now().as_nanos()
 }
 
-/// Runs until it is killed, or told to leave by the end of its standard input.
+/// Runs until it is killed, or until the end of its standard input orders it to leave.
 pub(super) fn run(node: Node<'_>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, live(node))
@@ -157,13 +157,13 @@ pub(super) enum Order {
         index: u32,
         node: String,
     },
-    /// Tell what it knows of a group.
+    /// Report what it knows of a group.
     Show {
         group: String,
     },
 }
 
-/// Takes orders, and tells how each ends.
+/// Takes orders, and reports how each ends.
 async fn obey(map: Map) {
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(order)) = orders.next_line().await {
@@ -221,7 +221,7 @@ async fn stand(elector: Elector) {
     }
 }
 
-/// Has what it is given, without a task for each.
+/// Keeps the partitions that it is given in one task, without a task for each.
 async fn count(mut partitions: Partitions) -> Result<(), Failure> {
     let mut has: HashMap<(String, u32), Primary> = HashMap::new();
     loop {

@@ -1,4 +1,4 @@
-//! `primacy-lab bench partitions`: what many partitions cost, and how long it takes until a dead node's are others'.
+//! `primacy-lab bench partitions`: the cost of many partitions, and the time until the partitions of a dead node are others'.
 
 use std::fs;
 use std::io::Write as _;
@@ -29,12 +29,12 @@ const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 /// The group.
 const GROUP: &str = "bench";
 
-/// Measure what partitions cost.
+/// Measure the cost of partitions.
 ///
-/// Starts real nodes on the loopback of this machine, which share a group of partitions out among them: how long that takes,
-/// what it adds to their memory and to what they send while nothing happens, how long it takes until the partitions of a
-/// node that is killed are others', and until a new node has its share. What is sent is what the loopback has counted; in a
-/// network namespace of its own (`unshare --net`, and `ip link set lo up`) nothing else is.
+/// Starts real nodes on the loopback of this machine, which share a group of partitions out among them. Measured are the time
+/// that this takes, what it adds to their memory and to their traffic while nothing happens, the time until the partitions of
+/// a node that is killed are others', and the time until a new node has its share. Traffic is what the loopback has counted;
+/// in a network namespace of its own (`unshare --net`, and `ip link set lo up`) nothing else is.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Partitions {
@@ -105,7 +105,7 @@ struct Cluster<'a> {
     role: &'static str,
     lines: Lines,
     nodes: Vec<Node>,
-    /// Which node has told last that it leads.
+    /// The node that has reported last that it leads.
     leader: Option<usize>,
 }
 
@@ -115,7 +115,7 @@ struct Node {
     life: u32,
     joined: bool,
     has: usize,
-    /// When it last told how many it has.
+    /// The time when it last reported its number of partitions.
     told_at: u64,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Cluster<'a> {
         Ok(writeln!(stdin.ok_or_else(|| failed("a node without an input"))?, "{order}")?)
     }
 
-    /// Reads what the nodes tell until something holds of it.
+    /// Reads the nodes' output until a condition holds.
     fn wait_for(&mut self, what: &str, holds: impl Fn(&[Node]) -> bool) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
         while !holds(&self.nodes) {
@@ -262,7 +262,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Waits until every partition has a primary, and all nodes have the same, but for one; when that was.
+    /// Waits until every partition has a primary, and the nodes' numbers differ by one at most; returns when that was.
     fn wait_for_all(&mut self, what: &str, count: usize) -> Result<u64, Failure> {
         let is_done = |nodes: &[Node]| {
             let alive = || nodes.iter().filter(|node| node.joined).map(|node| node.has);
@@ -273,7 +273,7 @@ impl<'a> Cluster<'a> {
         Ok(self.nodes.iter().filter(|node| node.joined).map(|node| node.told_at).max().unwrap_or(0))
     }
 
-    /// Kills a node, and waits until others are primaries in its place; then starts it again, until it has its share.
+    /// Kills a node, and waits until others are primaries in its place; then starts it again, and waits until it has its share.
     fn kill(&mut self, index: usize, count: usize) -> Result<Death, Failure> {
         let (pid, led) = (Pid::from_child(&self.nodes[index].child), self.leader == Some(index));
         let moved = self.nodes[index].has;

@@ -1,4 +1,4 @@
-//! Where the state of the measured nodes is kept: on a disk, whose file system is named.
+//! The directory of the measured nodes' state: on a disk, whose file system is named.
 
 use std::fs;
 use std::path::{Path, PathBuf};

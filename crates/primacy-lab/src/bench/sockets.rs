@@ -1,5 +1,5 @@
-//! Which connections there are, as the kernel sees them: so it is known from outside, without asking a node, when
-//! everybody has found everybody.
+//! The connections as the kernel sees them: they show from outside, without asking a node, when all nodes have found
+//! each other.
 
 use std::collections::BTreeSet;
 use std::fs;

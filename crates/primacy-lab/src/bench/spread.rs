@@ -34,7 +34,7 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// With three places: the clocks of processes tell no more.
+/// With three places: the clocks of processes are no more precise.
 pub(super) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

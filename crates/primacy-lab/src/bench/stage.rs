@@ -26,14 +26,14 @@ pub(super) struct Stage {
     interrupted: Arc<AtomicUsize>,
 }
 
-/// A line that a process has told.
+/// A line that a process has printed.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// Which process, by the number that it was given.
+    /// The number of the process.
     pub(super) process: usize,
-    /// Which of its lives.
+    /// The number of its incarnation.
     pub(super) life: u32,
-    /// When it was read, in nanoseconds of the boot clock.
+    /// The time when it was read, in nanoseconds of the boot clock.
     pub(super) read_ns: u64,
     /// Without its end.
     pub(super) text: String,
@@ -59,7 +59,7 @@ struct Source {
 
 impl Stage {
     pub(super) fn new() -> Result<Self, Failure> {
-        // The guardian of a node that is killed becomes our child, and with it whatever it has started.
+        // The guardian of a node that is killed becomes our child, and with it all that it has started.
         set_child_subreaper(Some(getpid()))?;
         let interrupted = Arc::new(AtomicUsize::new(0));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -116,7 +116,7 @@ pub(super) fn without_settings(command: &mut Command) {
 }
 
 impl Lines {
-    /// Both outputs of a process belong to it from now on.
+    /// Reads both outputs of a process from now on.
     pub(super) fn listen(&mut self, child: &mut Child, process: usize, life: u32) -> Result<(), Failure> {
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         for fd in outputs.into_iter().flatten() {

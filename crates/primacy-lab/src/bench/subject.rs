@@ -16,7 +16,7 @@ pub(super) const ELECTION: &str = "bench";
 /// The command that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Subject {
-    /// `primacy run`: the node, its guardian, and a job that tells when it runs
+    /// `primacy run`: the node, its guardian, and a job that prints when it runs
     Run,
     /// `primacy node`: the node and its guardian
     Node,
@@ -31,7 +31,7 @@ pub(super) struct Settings {
     pub(super) heartbeat: Option<Duration>,
 }
 
-/// Where the nodes hold their election.
+/// The place where the nodes hold their election.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Meeting {
     /// Among themselves: names and addresses.
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Meeting {
     }
 }
 
-/// Has the URL of the store, which others could read in the arguments.
+/// The variable with the URL of the store, which others could read in the arguments.
 const STORE_VARIABLE: &str = "PRIMACY_BENCH_STORE";
 
 /// The files and addresses of one node.
@@ -84,7 +84,7 @@ pub(super) fn safety_name(safety: Safety) -> &'static str {
     }
 }
 
-/// Tells a command how to start a node, whose job is the program of the bench.
+/// Adds to a command the arguments that start a node, whose job is the program of the bench.
 pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>, job: &str) {
     let mut args = strings(&[settings.subject.name(), "--json", "--election", ELECTION, "--node", home.node]);
     args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));
@@ -112,7 +112,7 @@ pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>,
     command.args(args);
 }
 
-/// The arguments that have a leader hand over to another node.
+/// The arguments that make a leader hand over to another node.
 pub(super) fn transfer(home: &Home<'_>, to: &str) -> Vec<String> {
     let mut args = strings(&["transfer", "--to", to, "--election", ELECTION, "--node", home.node]);
     args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));

@@ -1,4 +1,4 @@
-//! The arms: what every run tries, an election each.
+//! The arms: the elections that a run tries, one each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")), ..ARM },
     Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")), ..ARM },
     Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
-    // Alone, it commits what its own disk has, and is replaced by way of two voters.
+    // Alone, it commits by its own disk, and is replaced by way of two voters.
     Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
     Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres), ..ARM },
     Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory), ..ARM },
@@ -56,7 +56,7 @@ const SQLITE: &str = "sqlite:{store}/election.db";
 const LEASE: Duration = Duration::from_secs(1);
 /// Over a network: a request may take as long as that before its server is given up.
 const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
-/// Much shorter than what jobs live that cannot be killed, and long enough that a busy machine loses no lease.
+/// Much shorter than the life of jobs that cannot be killed, and long enough that a busy machine loses no lease.
 const LEASE_OUTLIVED: Duration = Duration::from_secs(2);
 /// The longest of leases that differ: by itself it has longer heartbeat intervals than the shortest, that of most arms, lasts.
 const LEASE_MIXED: Duration = Duration::from_secs(8);
@@ -87,7 +87,7 @@ pub(crate) struct Arm {
     pub(crate) leases_differ: bool,
     /// The number of detached processes that each job starts, which hold its lock.
     pub(crate) crowd: u32,
-    /// True if the jobs run as another user than the nodes, who may not signal them, and end by themselves after a while.
+    /// True if the jobs run as another user than the nodes, which may not signal them, and end by themselves after a while.
     pub(crate) unkillable: bool,
 }
 
@@ -131,22 +131,22 @@ impl Arm {
         ('a'..='z').take(self.nodes).map(String::from).collect()
     }
 
-    /// Whether the nodes talk to each other, so that links can be cut.
+    /// True if the nodes send messages to each other, so that links can be cut.
     pub(crate) fn has_network(&self) -> bool {
         matches!(self.held, Held::AmongPeers(_))
     }
 
-    /// Whether the lead can be given to a certain node. Where one election nominates, its rule says who is next.
+    /// True if the lead can be given to a certain node. Where one election nominates, its rule decides.
     fn chooses_successor(&self) -> bool {
         matches!(self.held, Held::AmongPeers(Way::Quorum | Way::Metadata | Way::Ranked))
     }
 
-    /// Whether its nodes serve clients, and voters come and go.
+    /// True if its nodes serve clients, and voters are replaced.
     pub(crate) fn serves_clients(&self) -> bool {
         self.held == Held::AmongPeers(Way::Metadata)
     }
 
-    /// Whether this fault means anything here.
+    /// True if this fault means anything here.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         let enough = self.nodes >= kind.nodes_min();
         let server = if let Held::OnServer(make) = self.held { Some(make) } else { None };

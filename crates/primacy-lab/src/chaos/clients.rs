@@ -1,4 +1,4 @@
-//! The clients of a run, a process beside each node: started before the nodes, and told to finish when all is well again.
+//! The clients of a run, a process beside each node: started before the nodes, and ordered to finish when all is well again.
 
 use std::fs::File;
 use std::path::Path;
@@ -56,7 +56,7 @@ impl Stage {
         Ok(())
     }
 
-    /// That they are all there.
+    /// Checks that they all run.
     ///
     /// # Errors
     /// [`Trouble::NotWhole`] if one has ended: then its history has no end.
@@ -72,7 +72,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Tells them to finish, and waits until they have, while the nodes go on. They read all that was ever written before they end.
+    /// Orders them to finish, and waits until they have, while the nodes go on. They read all that was ever written before they end.
     ///
     /// # Errors
     /// [`Trouble::NotWhole`] if one has failed.
@@ -121,7 +121,7 @@ impl Beside {
     }
 }
 
-/// Both doors of a place, for it has two nodes while one is replaced.
+/// Both addresses of a place, for it has two nodes while one is replaced.
 fn doors(network: &Network, place: usize) -> String {
     [0, 1].map(|generation| network.door(place, generation)).join(",")
 }

@@ -1,8 +1,8 @@
-//! A clock of another rate for one node, by libfaketime; and how what it shows is read back.
+//! A clock of another rate for one node, by libfaketime; and how its readings are taken.
 //!
-//! A process of the run itself lives by that clock for as long as the arm does. It owns the memory in which libfaketime
-//! keeps the clock's origin, so that all processes of the node, in all their lives, see one clock, as on a machine of
-//! their own; and it is asked from time to time what its clock shows.
+//! A process of the run itself runs by that clock for as long as the arm does. It owns the memory in which libfaketime keeps the clock's
+//! origin, so that all processes of the node, in all its incarnations, see one clock, as on a machine of their own; and it is asked from
+//! time to time for its reading.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ impl FakedClock {
         Ok(Reading { true_ns: before + within_ns, faked_ns, within_ns })
     }
 
-    /// That it moves, and at the rate that was asked for, to within a tenth of the difference.
+    /// Checks that it moves, and at the rate that was asked for, to within a tenth of the difference.
     fn prove(&mut self, ppm: i64) -> Result<(), Trouble> {
         let first = self.read()?;
         std::thread::sleep(PROOF_TIME);
@@ -178,7 +178,7 @@ pub(crate) fn rate_ppm(first: Reading, last: Reading) -> i64 {
     i64::try_from((faked_ns - true_ns) * 1_000_000 / true_ns.max(1)).unwrap_or(i64::MAX)
 }
 
-/// The process that keeps the clock: names the shared memory, then says what the clock shows for every line that it reads.
+/// Runs the process that keeps the clock: it names the shared memory, then prints a reading for every line that it reads.
 pub(crate) fn keep() {
     println!("{}", std::env::var(SHARED).unwrap_or_default());
     for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -186,7 +186,7 @@ pub(crate) fn keep() {
     }
 }
 
-/// Where the distributions put it.
+/// The path of the library in the distributions.
 fn library() -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/lib64".into(), "/usr/local/lib".into()];
     let below = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());

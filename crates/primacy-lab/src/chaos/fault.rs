@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     Cut,
     /// Messages from one node to another are lost; the other direction works.
     CutOneWay,
-    /// A share of what arrives at a node is dropped.
+    /// A share of the packets to a node is dropped.
     Drop,
     /// A node is cut off from all others.
     Isolate,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Constrained,
     /// Each node reaches the one before and the one after it (OmniPaxos' chained scenario).
     Chain,
-    /// The way from one node to the store is closed, and stays closed.
+    /// The connection from one node to the store is closed, and stays closed.
     StoreCut,
     /// Nothing moves between one node and the store; its connections stay open.
     StoreStall,
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
     Transfer,
     /// The operator's `primacy member replace`: a node with another name and an empty disk takes the place of one.
     ReplaceVoter,
-    /// One node lives with a clock of another rate, for the whole run.
+    /// One node runs with a clock of another rate, for the whole run.
     FakedClock,
 }
 

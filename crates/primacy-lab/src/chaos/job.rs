@@ -34,7 +34,7 @@ pub(crate) struct Job {
     #[arg(long, default_value_t = 0)]
     crowd: u32,
 
-    /// End after a while, as long as this at the most, in milliseconds
+    /// End after a random time, as long as this at the most, in milliseconds
     #[arg(long)]
     lives: Option<u64>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Job {
 const EVERY: Duration = Duration::from_millis(10);
 /// The pause of a job after a refused write: it goes on until it is ended.
 const EVERY_LATE: Duration = Duration::from_millis(50);
-/// Of so many leaderships one has a job that does not end when asked, and one a detached grandchild.
+/// One of so many leaderships has a job that does not end when asked, and one of so many a detached grandchild.
 const STUBBORN_EVERY: u64 = 3;
 const GRANDCHILD_EVERY: u64 = 2;
 
@@ -54,7 +54,7 @@ impl Job {
     /// [`Trouble`] if it cannot begin.
     pub(crate) fn run(&self) -> Result<(), Trouble> {
         if std::env::var_os(PRELOAD).is_some() {
-            // What it writes is judged by the machine's own clock, whatever clock its node lives by.
+            // Its writes are judged by the machine's own clock, whatever clock its node has.
             let mut command = Command::new("/proc/self/exe");
             command.args(std::env::args_os().skip(1)).env_remove(PRELOAD);
             return Err(Trouble::file("execute", Path::new("/proc/self/exe"))(command.exec()));
@@ -70,7 +70,7 @@ impl Job {
         if role == Some("hold") {
             // A handler that does nothing, and a session of its own: only SIGKILL ends it.
             outlive_sigterm();
-            // It is a session of its own if it cannot become one.
+            // An error means that it leads a session already.
             let _ = setsid();
             ledger.tell(Told::Grandchild)?;
         } else {
@@ -105,7 +105,7 @@ impl Job {
         Ok(())
     }
 
-    /// Its parent ends at once, so that it becomes an orphan.
+    /// Starts a process that starts the grandchild and ends at once, so that the grandchild becomes an orphan.
     fn leave_a_grandchild(&self, lock: &File) -> Result<(), Trouble> {
         let failed = || Trouble::file("start a grandchild of", &self.dir);
         let lock = lock.try_clone().map_err(failed())?;
@@ -119,7 +119,7 @@ impl Job {
         command.status().map(|_| ()).map_err(failed())
     }
 
-    /// Each of them has a session of its own and keeps the lock for as long as it lives. They are started while the job writes.
+    /// Starts the crowd. Each process has a session of its own and keeps the lock until it ends. They are started while the job writes.
     fn gather_a_crowd(&self, lock: &File) -> Result<(), Trouble> {
         let failed = || Trouble::file("gather a crowd for", &self.dir);
         let script = "exec 3<&0; i=0; while [ $i -lt $0 ]; do setsid sleep 1000 <&3 & i=$((i + 1)); done";
@@ -154,7 +154,7 @@ impl Lock {
         Ok(Self { file: file.map_err(Trouble::file("open", &path))?, path, wanted })
     }
 
-    /// Tries, if it is not there yet; whether it has come.
+    /// Tries to lock, if that is not done yet; true if it is.
     fn turn(&mut self, ledger: &mut Ledger, writer: &Writer) -> Result<bool, Trouble> {
         if !self.wanted {
             return Ok(false);
@@ -182,7 +182,7 @@ impl Lock {
     }
 }
 
-/// Half of the lives are short, so that the lead changes often.
+/// Draws the time that a job runs. Half of the times are short, so that the lead changes often.
 fn draw_life(most: u64, writer: &Writer) -> Duration {
     let mut rng = Rng::new(writer.token ^ u64::from(writer.pid.unsigned_abs()));
     let most = if rng.up_to(1) == 0 { most } else { most / 8 };

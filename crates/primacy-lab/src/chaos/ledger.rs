@@ -14,7 +14,7 @@ use primacy_testbed::trouble::Trouble;
 
 /// The file of the accepted writes, in the order in which they were accepted.
 pub(crate) const LEDGER: &str = "ledger.jsonl";
-/// The file of what was refused, and of the lock.
+/// The file of the refusals, and of the lock.
 pub(crate) const JOURNAL: &str = "journal.jsonl";
 /// The file that the jobs lock.
 pub(crate) const LOCK: &str = "lock";
@@ -37,7 +37,7 @@ pub(crate) struct Line {
     /// The writer.
     #[serde(flatten)]
     pub(crate) writer: Writer,
-    /// When, on the machine's boot clock.
+    /// The time, on the machine's boot clock.
     pub(crate) boot_ns: u64,
 }
 
@@ -52,9 +52,9 @@ pub(crate) enum Told {
         /// The highest token that the fence had seen.
         highest: u64,
     },
-    /// The lock was found taken by another; told each time that it is tried.
+    /// The lock was found taken by another job; reported each time that it is tried.
     Waits {
-        /// By this one, as far as the lock's file tells.
+        /// The holder, as far as the lock's file names it.
         holder: Option<Writer>,
     },
     /// It has the lock.
@@ -74,14 +74,14 @@ pub(crate) struct Entry {
     /// The writer.
     #[serde(flatten)]
     pub(crate) writer: Writer,
-    /// When, on the machine's boot clock.
+    /// The time, on the machine's boot clock.
     pub(crate) boot_ns: u64,
     /// The report.
     #[serde(flatten)]
     pub(crate) told: Told,
 }
 
-/// One job's way to the ledger and the journal.
+/// The files of one job: the ledger and the journal.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     writer: Writer,
@@ -114,7 +114,7 @@ impl Ledger {
         Ok(Self { writer, fence, ledger: file(LEDGER)?, journal: file(JOURNAL)? })
     }
 
-    /// Makes the fence, before anybody needs it.
+    /// Makes the fence, before a job needs it.
     ///
     /// # Errors
     /// [`Trouble::File`]
@@ -151,7 +151,7 @@ impl Ledger {
         self.tell_of(clock::now(), told)
     }
 
-    /// Adds to the journal what was so at this time.
+    /// Adds to the journal a report of this time.
     ///
     /// # Errors
     /// [`Trouble::File`]

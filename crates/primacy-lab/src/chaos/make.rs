@@ -1,4 +1,4 @@
-//! Making a fault, and taking back what can be taken back.
+//! The faults: how they are made, and how revocable effects are taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -27,7 +27,7 @@ const HEAD_START: Duration = Duration::from_millis(25);
 /// The longest pause between two nodes of a rolling restart.
 const BETWEEN_MAX_MS: u64 = 1_500;
 
-/// The signals of a fault that is made of nothing else.
+/// The signals of a fault that consists of signals only.
 const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
     let parts: &[Part] = match fault.kind {
         Kind::KillSupervisor | Kind::PauseSupervisor | Kind::Terminate => &[Part::Supervisor],
@@ -69,7 +69,7 @@ pub(crate) struct Verb {
 
 /// The exit codes of an operator's command that was obeyed: as it asked, or with another node elected.
 const OBEYED: [i32; 2] = [0, 2];
-/// And when the node could not: it is not there, or does not lead.
+/// And of a command that the node could not obey: it is not there, or does not lead.
 pub(crate) const DISOBEYED: [i32; 2] = [69, 75];
 
 /// The target of a fault, for people.
@@ -111,7 +111,7 @@ impl Stage {
                 network.cut(cut)?;
                 self.cuts.push(kind);
             }
-            // Its counters tell when it is healed.
+            // Its counters show when it is healed.
             false
         } else if kind.is_of_store() {
             self.notes.note(note(whom(kind, name, "")))?;
@@ -127,7 +127,7 @@ impl Stage {
         if took { self.notes.note(Note::Took { step, kind }) } else { Ok(()) }
     }
 
-    /// Makes what is neither signals nor links; whether it took effect, as far as that is known at once.
+    /// Makes a fault that is neither signals nor links; returns whether it took effect, as far as that is known at once.
     fn make_other(&mut self, step: u32, fault: Fault, node: usize, to: &str) -> Result<bool, Trouble> {
         let most = self.nodes.len() / 2 + 1;
         match fault.kind {
@@ -136,7 +136,7 @@ impl Stage {
                 let leader = self.leader();
                 self.fill()?;
                 self.nodes[leader].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
-                // The nodes tell when they meet it.
+                // The nodes report when they meet it.
                 Ok(false)
             }
             Kind::RestartAll => {
@@ -150,12 +150,12 @@ impl Stage {
                 Ok(hit >= most)
             }
             Kind::RollingRestart => Ok(self.roll(fault.detail)? >= most),
-            // The command tells when it ends.
+            // The command shows when it ends.
             Kind::Resign => self.verb(step, fault.kind, node, &["resign"]).map(|()| false),
             Kind::Transfer => self.verb(step, fault.kind, node, &["transfer", "--to", to]).map(|()| false),
-            // It goes on beside the steps that follow, and tells when it is done.
+            // It goes on beside the steps that follow, and reports when it is done.
             Kind::ReplaceVoter => self.begin_replacing(step, node, fault.detail).map(|()| false),
-            // Signals and links are made elsewhere; a faked clock holds from the first life on.
+            // Signals and links are made elsewhere; a faked clock holds from the first incarnation on.
             Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Ok(false),
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => Ok(false),
             Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => Ok(false),
@@ -165,14 +165,14 @@ impl Stage {
         }
     }
 
-    /// Another node than this one, if there is one.
+    /// A node other than this one, if there is one.
     pub(crate) fn other(&self, node: usize, detail: u64) -> usize {
         let count = self.nodes.len();
         let ahead = usize::try_from(detail.checked_rem(count as u64 - 1).unwrap_or(0)).unwrap_or(0);
         (node + 1 + ahead) % count
     }
 
-    /// Sends a signal to some parts of a node; whether all got it. Where others are meant too, the job need not be there.
+    /// Sends a signal to some parts of a node; returns whether all got it. Where others get it too, the job need not be there.
     fn strike(&mut self, node: usize, parts: &[Part], sent: Sent) -> Result<bool, Trouble> {
         if sent == Sent::Stop && !self.stopped.contains(&node) {
             self.stopped.push(node);
@@ -185,7 +185,7 @@ impl Stage {
         Ok(all)
     }
 
-    /// Stops all processes of a node; whether supervisor and guardian were there.
+    /// Stops all processes of a node; returns whether supervisor and guardian were there.
     fn freeze(&mut self, node: usize) -> Result<bool, Trouble> {
         let before = clock::now().as_nanos();
         let took = self.strike(node, &PARTS, Sent::Stop)?;
@@ -200,7 +200,7 @@ impl Stage {
         Ok(took)
     }
 
-    /// Which links this fault cuts, and that in words.
+    /// Returns the links that this fault cuts, and their description.
     fn cut(&self, fault: Fault, node: usize) -> (Cut, String) {
         let (leader, other) = (self.leader(), self.other(node, fault.detail));
         let hub = self.other(leader, fault.detail);
@@ -261,7 +261,7 @@ impl Stage {
         disk.fill()
     }
 
-    /// Tells each node to end, and waits until it is back; how many were there to be told.
+    /// Terminates each node, and waits until it is back; returns how many were there.
     fn roll(&mut self, detail: u64) -> Result<usize, Trouble> {
         let mut told = 0;
         for index in 0..self.nodes.len() {
@@ -343,7 +343,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes back what can be taken back.
+    /// Takes back all revocable effects.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -369,7 +369,7 @@ impl Stage {
             let node = &self.nodes[index];
             let mut order = PARTS;
             if step.is_multiple_of(2) {
-                // The job wakes first, and acts before anybody can keep it from that: what only the fence can refuse.
+                // The job wakes first, and acts before its guardian can keep it from that: only the fence can refuse that.
                 order.reverse();
             }
             for part in order {

@@ -51,7 +51,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Make faults on real clusters, and judge what comes of them
+/// Make faults on real clusters, and judge the result
 #[derive(Debug, Parser)]
 #[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Chaos {
@@ -123,7 +123,7 @@ enum Verb {
     Stalls {
         /// The directory of the run
         dir: PathBuf,
-        /// Those of its disk, and not of a processor
+        /// Watch the stalls of its disk, and not of a processor
         #[arg(long)]
         disk: bool,
     },

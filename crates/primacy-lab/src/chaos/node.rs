@@ -1,4 +1,4 @@
-//! A node: one `primacy run` after the other, under one name.
+//! A node: one `primacy run` after another, under one name.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -32,9 +32,9 @@ pub(crate) struct Start {
     pub(crate) namespace: Option<String>,
     /// The nodes of its network and their addresses, where it has one.
     pub(crate) peers: Option<String>,
-    /// Where the others reach it, where it has a network.
+    /// The address at which the others reach it, where it has a network.
     pub(crate) address: Option<String>,
-    /// Where it serves clients, if it does.
+    /// The address of its etcd API, if it serves it.
     pub(crate) door: Option<String>,
     /// The number of nodes that were at its place before it.
     pub(crate) generation: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     /// The number of supervisors that it has had.
     pub(crate) life: u32,
-    /// When to start it again, where it has ended.
+    /// The time to start it again, where it has ended.
     pub(crate) restart_at: Option<Instant>,
     /// The parameters of its start.
     pub(crate) start: Start,
@@ -94,7 +94,8 @@ impl Node {
         let mut command = match &start.namespace {
             Some(namespace) => {
                 let mut command = Command::new("ip");
-                // `env` is executed in the namespace and becomes `primacy`; so the library is loaded by nothing before.
+                // `env` is executed in the namespace and becomes `primacy`; so the library is loaded by no program
+                // before.
                 command.args(["netns", "exec", namespace, "env"]);
                 command
             }
@@ -134,7 +135,7 @@ impl Node {
         Ok(())
     }
 
-    /// Takes its end if it has ended, and reads what it has told meanwhile.
+    /// Takes its end if it has ended, and reads its output meanwhile.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -176,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Sends a signal, and notes it with the time right before; whether there was a living process that got it.
+    /// Sends a signal, and notes it with the time right before; returns whether a living process got it.
     ///
     /// # Errors
     /// [`Trouble`]

@@ -23,21 +23,21 @@ pub(crate) enum Note {
         seed: u64,
         /// The faults that this machine cannot make, with the reasons.
         not_run: Vec<(Kind, String)>,
-        /// The node whose clock is faked, if one's is.
+        /// The node whose clock is faked, if there is one.
         faked: Option<String>,
     },
     /// A supervisor was started.
     Life {
-        /// Of which node.
+        /// The node.
         node: String,
-        /// The how manieth of this node, from 1.
+        /// The number of its incarnation, from 1.
         life: u32,
         /// Its process.
         pid: i32,
     },
     /// A supervisor has ended.
     Ended {
-        /// Of which node.
+        /// The node.
         node: String,
         /// The number of the incarnation.
         life: u32,
@@ -48,16 +48,16 @@ pub(crate) enum Note {
     Fault {
         /// The number of its step, from 1.
         step: u32,
-        /// Which.
+        /// The kind.
         kind: Kind,
-        /// To whom, and everything else, for people.
+        /// The target and everything else, for people.
         what: String,
     },
     /// A fault took effect: a living process got the signal, packets were dropped, the node obeyed.
     Took {
         /// The number of its step.
         step: u32,
-        /// Which.
+        /// The kind.
         kind: Kind,
     },
     /// The revocable effects of the step were taken back.
@@ -89,23 +89,23 @@ pub(crate) enum Note {
     },
     /// A living process was sent a signal, right after this time.
     Signal {
-        /// To a process of this node.
+        /// The node.
         node: String,
         /// The number of its supervisor's incarnation.
         life: u32,
-        /// To which.
+        /// The part that got it.
         part: Part,
-        /// Which.
+        /// The signal.
         signal: Sent,
     },
     /// A node that was replaced has ended, and nothing is left of it.
     Left {
-        /// Which.
+        /// The node.
         node: String,
     },
     /// The disk of the store is full from now on; or is not any more.
     Disk {
-        /// Whether.
+        /// True if it is full.
         full: bool,
     },
     /// A clock was compared with the machine's, which showed the note's own time.
@@ -136,7 +136,7 @@ pub(crate) enum Sent {
 /// A note with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Noted {
-    /// When, in nanoseconds of the boot clock.
+    /// The time, in nanoseconds of the boot clock.
     pub(crate) boot_ns: u64,
     /// The note.
     #[serde(flatten)]
@@ -163,7 +163,7 @@ impl Notebook {
         Ok(Self { file: file.map_err(Trouble::file("open", &path))? })
     }
 
-    /// Writes a note, with the time of now.
+    /// Writes a note of the present time.
     ///
     /// # Errors
     /// [`Trouble::File`]

@@ -39,12 +39,12 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Whether it lives, and carries exactly this mark. A number that is given anew is not taken for the process that had it.
+/// True if it is alive, and carries exactly this mark. A reused number is not taken for the earlier process.
 pub(crate) fn is_marked(pid: Pid, mark: &str) -> bool {
     mark_of(pid).is_some_and(|found| found == mark) && is_alive(pid)
 }
 
-/// Sends a signal to a process that may be gone; whether it was there.
+/// Sends a signal to a process that may be gone; returns whether it was there.
 ///
 /// # Errors
 /// [`Trouble::Program`] if the system refuses it.
@@ -59,8 +59,8 @@ pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<bool, Trouble> {
     }
 }
 
-/// Kills all whose mark begins with this, until none is left; and says how many could not be killed in some seconds, since
-/// they sleep in the kernel.
+/// Kills all whose mark begins with this, until none is left; returns how many could not be killed in some seconds, since they sleep in the
+/// kernel.
 pub(crate) fn end_marked(mark: &str) -> usize {
     let until = Instant::now() + END_MAX;
     loop {

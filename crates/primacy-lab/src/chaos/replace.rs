@@ -35,7 +35,7 @@ pub(crate) struct Replacing {
     /// The node that gets it.
     pub(crate) new: Node,
     command: Option<Child>,
-    /// The node that is asked, with the new one behind the others, and when the next one is.
+    /// The node that is asked, counting the new one behind the others; and the time when the next one is.
     asked: usize,
     again_at: Instant,
     /// The last output of the command.
@@ -81,7 +81,7 @@ impl Stage {
             door: Some(network.door(place, generation)),
             generation,
             state: self.plan.dir.join("state").join(&name),
-            // Not what the mark of another one begins with.
+            // Not a prefix of another node's mark.
             mark: format!("{}{}{letter}", mark(&self.plan.arm), generation + 1),
             ..old.clone()
         };
@@ -101,7 +101,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Goes on with it.
+    /// Goes on with the replacement.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -137,7 +137,7 @@ impl Stage {
                 }
             }
         }
-        // A node that is stopped is not told to end before it goes on.
+        // A node that is stopped is not terminated before it goes on.
         if replacing.is_done && !self.stopped.contains(&replacing.place) {
             return self.leave_place(replacing);
         }

@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
     Passed,
     /// Nothing was broken; but this machine cannot make some of the faults.
     NotRun,
-    /// Nothing was broken; but the run has met too little to say so.
+    /// Nothing was broken; but the run has met too little for a verdict.
     NotMet,
     /// Something was broken.
     Broken,
@@ -59,7 +59,7 @@ pub(crate) fn violations(verdicts: &[Verdict]) -> usize {
     verdicts.iter().map(|verdict| verdict.findings.len()).sum()
 }
 
-/// Two tables, and what was broken.
+/// Two tables, and the violations.
 pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let mut text = format!("Chaos on real processes, seed {seed}\n\n");
     text += &table(&counts(verdicts));
@@ -87,7 +87,7 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let not_watched: BTreeSet<_> =
         verdicts.iter().filter_map(|verdict| verdict.disk_not_watched.as_ref()).collect();
     for reason in not_watched {
-        // No fault is missing by that, and the judge is only the stricter.
+        // No fault is missing for that, and the judge is only the stricter.
         let _ = writeln!(text, "NOT RUN: the watch of the disk, so that its stalls excuse nothing: {reason}");
     }
     for verdict in verdicts {
@@ -241,7 +241,7 @@ fn not_run(verdicts: &[Verdict]) -> Vec<(Kind, String)> {
     reasons
 }
 
-/// Columns of one width each, as Markdown has them.
+/// A table with columns of one width each, in Markdown.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {

@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     pub(crate) primacy: PathBuf,
     /// The faults that this machine cannot make, with the reasons.
     pub(crate) not_run: Vec<(Kind, String)>,
-    /// When to end.
+    /// The time to end.
     pub(crate) until: Instant,
     /// Set when it is to end at once.
     pub(crate) stop: Arc<AtomicBool>,
@@ -85,7 +85,7 @@ pub(crate) struct Stage {
     /// The clients, where the nodes serve any.
     pub(crate) clients: Vec<Beside>,
     pub(crate) network: Option<Network>,
-    /// By what fault each cut of the network was made.
+    /// The fault of each cut of the network.
     pub(crate) cuts: Vec<Kind>,
     /// The disk of the store, which can be filled.
     pub(crate) disk: Option<SmallDisk>,
@@ -103,7 +103,7 @@ pub(crate) struct Stage {
     rng: Rng,
 }
 
-/// Runs the arm until its time is over or it is told to stop. All that was started is gone afterwards.
+/// Runs the arm until its time is over or it is stopped. All that was started is gone afterwards.
 ///
 /// # Errors
 /// [`Trouble`] where the run itself could not go on.
@@ -307,7 +307,7 @@ impl Stage {
     fn settle(&mut self, step: u32) -> Result<bool, Trouble> {
         let patience = PATIENCE_LEASES * self.plan.arm.lease;
         let until = Instant::now() + patience;
-        // What was done last must have had its effect, or the writes of before would be taken for those of after.
+        // The last fault must have had its effect, or the writes before it would be taken for writes after it.
         self.pause(WORKS)?;
         loop {
             self.turn()?;
@@ -343,9 +343,9 @@ impl Stage {
         }
     }
 
-    /// Ends all nodes in order, and lets the operator's commands end; then whatever is left.
+    /// Ends all nodes in order, and lets the operator's commands end; then kills all that is left.
     fn end(&mut self) -> Result<(), Trouble> {
-        // Also what was not replaced in time, and what has not ended yet.
+        // Also a replacement that was not done in time, and nodes that have not ended yet.
         self.nodes.extend(self.replacing.take().map(|replacing| replacing.new));
         self.nodes.extend(std::mem::take(&mut self.leaving).into_iter().map(|leaving| leaving.node));
         for node in &self.nodes {
@@ -374,7 +374,7 @@ impl Stage {
         for node in &self.nodes {
             node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
         }
-        // What cannot be ended is looked for once more when all is over.
+        // Processes that cannot be ended are looked for once more when all is over.
         let _ = end_marked(&mark(&self.plan.arm));
         self.read_clock()?;
         self.notes.note(Note::End)

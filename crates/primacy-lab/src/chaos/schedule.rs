@@ -19,7 +19,7 @@ pub(crate) struct Step {
     pub(crate) faults: Vec<Fault>,
     /// The time until revocable faults are taken back.
     pub(crate) lasts: Duration,
-    /// Whether it is waited for that a leader works again, before the next one.
+    /// True if the run waits until a leader works again, before the next one.
     pub(crate) settle: bool,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct Step {
 pub(crate) struct Fault {
     /// The kind of fault.
     pub(crate) kind: Kind,
-    /// To whom.
+    /// The node that is hit.
     pub(crate) target: Target,
     /// Everything else: which other node, which way, which share.
     pub(crate) detail: u64,
 }
 
-/// Which node is hit.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The node that leads then.
@@ -63,7 +63,7 @@ const LASTS_MAX: Duration = Duration::from_secs(15);
 const FULL_MIN: Duration = Duration::from_secs(2);
 
 impl Schedule {
-    /// The steps of `arm` that follow from `seed`. Those of one arm do not depend on which others there are.
+    /// The steps of `arm` that follow from `seed`. The steps of one arm do not depend on which others there are.
     pub(crate) fn new(arm: Arm, seed: u64, not_run: &[Kind]) -> Self {
         let drawn = |kind: &Kind| *kind != Kind::FakedClock && arm.knows(*kind) && !not_run.contains(kind);
         let kinds = KINDS.iter().copied().filter(drawn).collect();
@@ -82,7 +82,7 @@ impl Schedule {
             let other = self.rng.up_to(self.kinds.len() as u64 - 1);
             let other = self.kinds.get(usize::try_from(other).unwrap_or(0)).copied().unwrap_or(kind);
             let fault = self.fault(other);
-            // Two of these at a time would be one after the other.
+            // Two of these at a time would come one after another.
             if !is_long(kind) && !is_long(other) && other != kind {
                 faults.push(fault);
             }
@@ -110,12 +110,12 @@ impl Schedule {
     }
 }
 
-/// Whether it takes long by itself.
+/// True if it takes long by itself.
 const fn is_long(kind: Kind) -> bool {
     matches!(kind, Kind::RollingRestart | Kind::RestartAll)
 }
 
-/// A seed for what belongs to this name alone (FNV-1a over the name, then the seed).
+/// A seed for this name alone (FNV-1a over the name, then the seed).
 pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     seed.to_le_bytes().into_iter().fold(name.bytes().fold(0xcbf2_9ce4_8422_2325, mix), mix)

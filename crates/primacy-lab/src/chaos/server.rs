@@ -17,7 +17,7 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use crate::chaos::fault::Kind;
 use primacy_testbed::trouble::Trouble;
 
-/// Which server, and how it is used.
+/// The kind of server, and the way in which it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Make {
     /// PostgreSQL.
@@ -45,12 +45,12 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    /// Whether its election is `session`, and not `lease`.
+    /// True if its election is `session`, and not `lease`.
     pub(crate) const fn keeps_sessions(self) -> bool {
         matches!(self, Self::PostgresAdvisory | Self::Etcd | Self::ZooKeeper | Self::Consul)
     }
 
-    /// Whether it may be killed: a server that keeps its data in memory alone forgets the tokens with them, which its page says.
+    /// True if it may be killed: a server that keeps its data in memory alone forgets the tokens with them, which its page says.
     pub(crate) const fn keeps_what_it_answered(self) -> bool {
         matches!(
             self,
@@ -78,15 +78,15 @@ enum Running {
     Redis(Redis),
 }
 
-/// A store on a server, and the way of each node to it.
+/// A store on a server, with the proxy of each node.
 pub(crate) struct Store {
     runtime: tokio::runtime::Runtime,
     make: Make,
     server: Running,
-    /// Of each node. It passes on to the node's own member, where there are several.
+    /// The proxy of each node. It passes on to the node's own member, where there are several.
     ways: Vec<Proxy>,
-    /// The faults that are made and not healed: the kind, the nodes whose way it affects, and the number of what their proxies had hindered
-    /// before.
+    /// The faults that are made and not healed: the kind, the nodes whose proxy it affects, and the number of what their proxies had
+    /// hindered before.
     made: Vec<(Kind, Vec<usize>, u64)>,
     /// The member that was killed.
     killed: Option<usize>,
@@ -107,7 +107,7 @@ impl Store {
         Ok(Self { runtime, make, server, ways, made: Vec::new(), killed: None })
     }
 
-    /// Where a node finds it: at its own proxy.
+    /// The URL of a node: that of its own proxy.
     pub(crate) fn url(&self, node: usize) -> String {
         let own = self.server.address(node).map(|address| address.to_string()).unwrap_or_default();
         let proxy = self.ways[node].address();
@@ -131,7 +131,7 @@ impl Store {
         }
     }
 
-    /// Makes a fault, on the way of this node where it is one node's. Whether it took effect is known when it is healed.
+    /// Makes a fault, at the proxy of this node where it is one node's. It is known when it is healed whether it took effect.
     pub(crate) fn make(&mut self, kind: Kind, node: usize) {
         let all = (0..self.ways.len()).collect();
         let nodes = if matches!(kind, Kind::StoreOutage | Kind::StoreKilled) { all } else { vec![node] };
@@ -200,7 +200,7 @@ impl Store {
                 nats.kill(0);
                 0
             }
-            // `Make::keeps_what_it_answered` says no of these.
+            // `Make::keeps_what_it_answered` is false for these.
             Running::Consul(_) | Running::Kubernetes(_) | Running::S3(_) => return,
             Running::Az(_) | Running::Redis(_) => return,
         };
@@ -237,7 +237,7 @@ impl Running {
         })
     }
 
-    /// Where a node is served.
+    /// The address of a node's member.
     fn address(&self, node: usize) -> Option<SocketAddr> {
         let local = |port: u16| Some(SocketAddr::from(([127, 0, 0, 1], port)));
         match self {

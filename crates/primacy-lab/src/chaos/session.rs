@@ -23,7 +23,7 @@ use primacy_testbed::trouble::Trouble;
 
 /// The interval between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// Set where everything must be there that a run wants; then what is not run fails.
+/// Set where everything that a run needs must be there; then a fault that is not run is a failure.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 /// Something was broken, or too little was met.
 const BROKEN: u8 = 1;
@@ -92,7 +92,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     Ok(code)
 }
 
-/// Says why something was not run, and what that is here: a third outcome, or a failure where everything must be there.
+/// Reports why something was not run; returns the exit code: a third outcome, or a failure where everything must be
+/// there.
 fn not_run(why: &str) -> ExitCode {
     eprintln!("primacy-lab chaos: NOT RUN: {why}");
     if std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none() {
@@ -147,7 +148,7 @@ fn cannot(dir: &Path) -> Vec<(Kind, String)> {
     not_run
 }
 
-/// Waits for all arms, and judges each; whether any could not be run or judged.
+/// Waits for all arms, and judges each; returns also whether any could not be run or judged.
 fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdict>, bool) {
     let began = Instant::now();
     let mut told = Instant::now();
@@ -208,7 +209,7 @@ pub(crate) fn judge_again(dir: &Path, json: bool) -> Result<ExitCode, Trouble> {
     Ok(print(seed, &verdicts, json))
 }
 
-/// Prints the table; what it comes to as an exit code.
+/// Prints the table; returns its exit code.
 fn print(seed: u64, verdicts: &[Verdict], json: bool) -> ExitCode {
     if json {
         println!("{}", report::json(seed, verdicts));
@@ -233,7 +234,7 @@ fn command_line(options: &Options, seed: u64) -> String {
     format!("cargo xtask chaos --minutes {} --seed {seed}{arms}", options.minutes)
 }
 
-/// Another one each time; printed, so that a run can be repeated.
+/// A seed from the clock; printed, so that a run can be repeated.
 fn seed_of_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(0)

@@ -18,7 +18,7 @@ use crate::chaos::notes::append;
 use crate::chaos::processes::MARK;
 use primacy_testbed::trouble::Trouble;
 
-/// The file of a run in which all are.
+/// The file of a run with all stalls.
 pub(crate) const STALLS: &str = "stalls.jsonl";
 /// The file of a run that says whether its disk was watched.
 pub(crate) const DISK_WATCH: &str = "disk-watch.jsonl";
@@ -27,14 +27,14 @@ const PROBE: &str = "disk-probe";
 
 /// The interval between two looks of each.
 const EVERY: Duration = Duration::from_millis(10);
-/// Shorter ones are not told: a kill margin is ten times as long. The judge grants one of them, where it matters.
+/// The shortest stall that is recorded: a kill margin is ten times as long. The judge grants one shorter stall, where it matters.
 pub(crate) const STALL_MIN: Duration = Duration::from_millis(20);
 
 /// A part of the machine that can stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Part {
-    /// A processor ran nothing that was due on it. Files of runs that watched no disk do not say so.
+    /// A processor ran nothing that was due on it. Files of runs that watched no disk have no such field.
     #[default]
     Processor,
     /// The disk of the run's directory answered no read.
@@ -73,8 +73,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches every processor and the disk, and writes into the run's directory. Where the file system knows no reads
-    /// past the cache, the disk is not watched, and that is written down.
+    /// Watches every processor and the disk, and writes into the run's directory. Where the file system has no reads past the cache, the
+    /// disk is not watched, and that is written down.
     ///
     /// # Errors
     /// [`Trouble`]

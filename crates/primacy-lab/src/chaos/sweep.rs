@@ -47,7 +47,7 @@ pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, Trouble> {
     Ok(swept)
 }
 
-/// Whether this is the number of a process that is no more.
+/// True if no process has this number.
 fn owner_is_gone(number: Option<&str>) -> bool {
     let pid = number.and_then(|number| number.parse().ok()).and_then(Pid::from_raw);
     pid.is_some_and(|pid| !is_alive(pid))

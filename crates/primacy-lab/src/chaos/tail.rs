@@ -20,13 +20,13 @@ impl Tail {
         Self { path, file: None, rest: Vec::new() }
     }
 
-    /// The lines that have come since the last look, as far as they are JSON; what else a node prints is for people.
+    /// The lines that have come since the last look, if they are JSON; a node's other output is for people.
     pub(crate) fn lines(&mut self) -> Vec<Value> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
         if let Some(file) = &mut self.file {
-            // What could not be read now is read at the next look.
+            // Bytes that could not be read now are read at the next look.
             let _ = file.read_to_end(&mut self.rest);
         }
         let whole = self.rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);

@@ -1,5 +1,5 @@
-//! Jobs that their nodes cannot kill: the nodes run as a user without rights, and each job becomes root by a set-uid program. Nothing
-//! but its own end, or the run itself, ends it; so whatever a node is asked, it must keep the lead until then.
+//! Jobs that their nodes cannot kill: the nodes run as a user without rights, and each job becomes root by a set-uid program. Only the job
+//! itself, or the run, ends it; so whatever request a node gets, it must keep the lead until then.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -39,13 +39,13 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The words before the command of a node that take its rights.
+/// The words before the command of a node that drop its rights.
 pub(crate) fn as_user() -> Vec<String> {
     let user = USER.to_string();
     ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).to_vec()
 }
 
-/// The words before the command of a job that make it root's.
+/// The words before the command of a job that make it run as root.
 pub(crate) fn as_root(dir: &Path) -> Vec<String> {
     let words = [program(dir).to_string_lossy().into_owned(), "--reuid".to_owned(), "0".to_owned()];
     words.to_vec()

@@ -10,7 +10,7 @@ struct Told {
     nodes: usize,
     delay_ns: u64,
     lost_ppm: u32,
-    /// The first seed, and how many.
+    /// The first seed, and the number of seeds.
     from: u64,
     seeds: u64,
     rows: Vec<ToldRow>,

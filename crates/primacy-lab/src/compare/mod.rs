@@ -42,7 +42,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "SCENARIO", value_delimiter = ',', value_parser = scenario)]
     scenario: Vec<Scenario>,
 
-    /// Among so many nodes, from 3 to 50
+    /// Number of nodes, from 3 to 50
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = nodes)]
     nodes: usize,
 
@@ -62,7 +62,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
 
-    /// On how many threads [default: one for each core]
+    /// Number of threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = threads)]
     jobs: Option<NonZeroUsize>,
 
@@ -161,7 +161,7 @@ fn timers(venue: Venue) -> Of {
 
 fn contender(name: &str) -> Result<Contender, String> {
     let names = || Contender::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
-    // As `primacy run --algorithm` has it.
+    // The name as in `primacy run --algorithm`.
     Contender::find(&name.replace('-', "_")).ok_or_else(|| format!("write some of {}", names()))
 }
 

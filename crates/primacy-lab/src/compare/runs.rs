@@ -25,7 +25,7 @@ pub(super) struct Runs {
     pub(super) jobs: NonZeroUsize,
 }
 
-/// Why there is nothing to tell.
+/// The reason why there is no table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// An invariant was broken, or something panicked.
@@ -98,7 +98,7 @@ impl Runs {
                 Err(format!("{}: {}", which(), breaches[0]))
             }
             Ok(outcome) => Ok(outcome),
-            // It has said itself why.
+            // The panic itself was printed.
             Err(_) => Err(format!("{}: panicked", which())),
         })
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure, print};
 
-/// Through how many points a formula is drawn until the number of nodes has doubled, or some more.
+/// The number of points of a formula's curve until the number of nodes has doubled, or some more.
 const STEPS_PER_DOUBLING: u64 = 24;
 
 /// The nodes that begin.
@@ -72,7 +72,7 @@ pub(super) fn tell(
 
 fn as_table(election: Counts, cases: &[Case]) -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing to a string does not fail.
     for case in cases {
         let _ = writeln!(text, "{}, {}: {}", election.name(), case.name, case.formula);
         let _ = writeln!(text, "{:>9} {:>12} {:>12} {:>14}", "nodes", "counted", "exact", "formula");

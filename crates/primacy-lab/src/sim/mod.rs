@@ -33,10 +33,10 @@ const SEEDS: u64 = 1_000;
 /// one leader. The same seeds give the same worlds and the same sums on any machine, whatever --jobs is.
 ///
 /// A signal ends it with the sums so far. For a world in which an invariant breaks, the one command that replays it is
-/// said; see docs/guide/simulation.md.
+/// printed; see docs/guide/simulation.md.
 ///
 /// With --nodes nothing goes wrong: the messages of one election of bully, ring or ring_bidirectional are counted, among
-/// 2, 4, 8 … nodes and so many, and held against the formulas of its authors.
+/// 2, 4, 8 … nodes up to this number, and compared with the formulas of its authors.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::SIM_HELP)]
 pub(crate) struct Sim {
@@ -50,7 +50,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "N", conflicts_with_all = ["hours", "seed", "nodes"])]
     seeds: Option<NonZeroU64>,
 
-    /// Until so many hours have passed in all worlds together
+    /// Run until so many hours have passed in all worlds together
     #[arg(long, value_name = "H", value_parser = hours, conflicts_with_all = ["seed", "nodes"])]
     hours: Option<f64>,
 
@@ -67,7 +67,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "ASSUMPTION", value_parser = worlds::beyond, conflicts_with = "nodes")]
     beyond: Option<Beyond>,
 
-    /// On how many threads [default: one for each core]
+    /// Number of threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = threads, conflicts_with = "nodes")]
     jobs: Option<NonZeroUsize>,
 

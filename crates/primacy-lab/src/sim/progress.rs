@@ -22,7 +22,7 @@ pub(super) struct Progress {
     bound: Bound,
     elections: u64,
     terminal: bool,
-    /// When it was shown last.
+    /// The time when it was shown last.
     shown_at: Duration,
     /// Whether there is a bar to be wiped away.
     drawn: bool,
@@ -34,7 +34,7 @@ impl Progress {
         Self { bound, elections: elections as u64, terminal, shown_at: Duration::ZERO, drawn: false }
     }
 
-    /// Shows how far it is, unless it has just been shown.
+    /// Shows the progress, unless it has just been shown.
     pub(super) fn show(&mut self, sums: &Sums, passed: Duration) {
         let interval = if self.terminal { BAR_INTERVAL } else { LINE_INTERVAL };
         if passed.saturating_sub(self.shown_at) < interval {

@@ -19,7 +19,7 @@ const AHEAD_MAX: u64 = 4_096;
 /// The pause of a thread that is too far ahead.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// When a search ends.
+/// The end of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
     /// After so many seeds of each election.
@@ -41,7 +41,7 @@ pub(super) struct Search {
     /// The first seed.
     pub(super) from: u64,
     pub(super) bound: Bound,
-    /// Whether it ends at the first failure.
+    /// True if it ends at the first failure.
     pub(super) until_failure: bool,
     pub(super) jobs: NonZeroUsize,
 }

@@ -25,7 +25,7 @@ pub(super) struct Sums {
     elections: BTreeMap<Election, Sum>,
     failures: u64,
     first_failure: Option<Drawn>,
-    /// Whether these are the worlds of which is known what they must meet.
+    /// True if it is known for these worlds what they must meet.
     must_meet: bool,
 }
 
@@ -70,7 +70,7 @@ impl Sums {
         Self { elections, failures: 0, first_failure: None, must_meet }
     }
 
-    /// Takes an outcome in, and says what was wrong with it.
+    /// Adds an outcome, and returns its failure, if it is one.
     pub(super) fn add(&mut self, world: Drawn, outcome: &Outcome) -> Option<Failed> {
         let sum = self.elections.entry(world.election).or_default();
         sum.seeds += 1;
@@ -133,7 +133,7 @@ impl Sums {
         missing.collect()
     }
 
-    /// Tells the sums.
+    /// Prints the sums.
     pub(super) fn tell(&self, took: Duration, jobs: usize, json: bool) -> Result<(), Failure> {
         let text = if json {
             serde_json::to_string(&self.all(took, jobs)).unwrap_or_default() + "\n"
@@ -172,7 +172,7 @@ impl Sums {
 
     fn text(&self, took: Duration, jobs: usize) -> String {
         let mut text = String::new();
-        // A string takes everything.
+        // Writing to a string does not fail.
         for (election, sum) in &self.elections {
             let simulated = Duration::from_secs_f64(sum.simulated_ns as f64 / 1e9);
             let _ = writeln!(
@@ -218,7 +218,7 @@ impl Sums {
     }
 }
 
-/// Tells of a world in which an invariant broke.
+/// Prints a world in which an invariant broke.
 pub(super) fn tell_failure(failure: Failed, json: bool) {
     if !failure.shown && !json {
         return;
@@ -262,7 +262,7 @@ struct One<'a> {
     met: BTreeMap<&'static str, u64>,
 }
 
-/// The world in which the time until one leader was known to all was the largest part of the bound.
+/// The world in which the time until all knew the one leader was the largest part of the bound.
 #[derive(Serialize)]
 struct Slowest {
     seed: u64,
@@ -271,7 +271,7 @@ struct Slowest {
     bound_seconds: f64,
 }
 
-/// Which part of the bound it took.
+/// The part of the bound that it took.
 fn share(settled: Settled) -> f64 {
     settled.share_ppm() as f64 / 1e6
 }
@@ -285,7 +285,7 @@ pub(super) fn per_second(count: f64, took: Duration) -> f64 {
     count / took.as_secs_f64().max(1e-9)
 }
 
-/// A long time as people say it.
+/// A long time in words.
 pub(super) fn span(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 120.0 => format!("{seconds:.1} s"),

@@ -1,4 +1,4 @@
-//! The worlds that are drawn from seeds: all that this command knows of the simulator's search.
+//! The worlds that are drawn from seeds: the interface of this command to the simulator's search.
 
 use std::panic::{catch_unwind, set_hook, take_hook};
 
@@ -17,7 +17,7 @@ pub(crate) fn election(name: &str) -> Result<Election, String> {
 pub(super) fn elections(name: &str) -> Result<Which, String> {
     match name {
         "all" => Ok(Which::All),
-        // As `primacy run --algorithm` has it.
+        // The name as in `primacy run --algorithm`.
         name => election(&name.replace('-', "_")).map(Which::One),
     }
 }
@@ -32,7 +32,7 @@ fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
     all.iter().map(|&one| name(one)).collect::<Vec<&str>>().join(", ")
 }
 
-/// Runs a world without keeping what happens. A panic in it is among its breaches.
+/// Runs a world without recording its events. A panic in it is among its breaches.
 ///
 /// # Errors
 /// The panic's message where not the world panicked, but what draws it.
@@ -41,8 +41,8 @@ pub(super) fn run(world: Drawn) -> Result<Verdict, String> {
     catch_unwind(run).map_err(said)
 }
 
-/// Runs a world and records what happens, and if it is wanted makes its story shorter before; `None` if it cannot be made
-/// shorter because it is good.
+/// Runs a world and records its events, after making its story shorter if `shorter`; `None` if it cannot be made shorter because it is
+/// good.
 ///
 /// # Errors
 /// As [`run`].
@@ -53,12 +53,13 @@ pub(crate) fn replay(world: Drawn, shorter: bool, levels: Levels) -> Result<Opti
     catch_unwind(|| Some(world.replay(levels))).map_err(said)
 }
 
-/// The shorter script of a world that fails. `None` also if it is what draws it that panics.
+/// The shorter script of a world that fails. `None` also if the code that draws it panics.
 pub(super) fn shorter_script(world: Drawn) -> Option<String> {
     silently(|| catch_unwind(|| world.shorter_script())).unwrap_or_default()
 }
 
-/// A panic that is looked for a thousand times need not be printed each time. To be called while nothing else runs.
+/// Runs without printing panics: one that is looked for a thousand times need not be printed each time. To be called while nothing else
+/// runs.
 fn silently<T>(act: impl FnOnce() -> T) -> T {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));

@@ -29,7 +29,7 @@ impl Caller {
         Ok(Self(endpoint.connect_timeout(CONNECT_MAX).tcp_nodelay(true).connect_lazy()))
     }
 
-    /// So many, to these addresses in turns, all of them connected.
+    /// Makes so many callers, to these addresses in turns, all of them connected.
     pub(super) async fn connected(addresses: &[SocketAddr], count: usize) -> Result<Vec<Self>, Failure> {
         let mut callers = Vec::new();
         for &address in addresses.iter().cycle().take(count) {
@@ -76,7 +76,7 @@ impl Caller {
     }
 }
 
-/// The answer, unless it takes longer than this.
+/// Returns the answer, unless it takes longer than this.
 pub(super) async fn ask_within<A>(
     time: Duration,
     asking: impl Future<Output = Result<A, Status>>,

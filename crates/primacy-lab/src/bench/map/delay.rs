@@ -41,11 +41,11 @@ pub(super) struct Row {
 #[derive(Debug, Serialize)]
 struct Delay {
     system: String,
-    /// From the question to the news, of all watchers.
+    /// From the request to the event, of all watchers.
     told_ms: Spread,
-    /// From the question to the last watcher's news.
+    /// From the request to the last watcher's event.
     last_told_ms: Spread,
-    /// From the question to its answer.
+    /// From the request to its answer.
     answered_ms: Spread,
     busy_median: f64,
 }

@@ -83,7 +83,7 @@ struct Seen {
 
 /// Kills the leader of each system in each round.
 pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
-    // The first timers are etcd's own, which it has without being told.
+    // The first timers are etcd's own, which are its defaults.
     let rivals = TIMERS.iter().enumerate().map(|(number, &timers)| (number > 0).then_some(timers));
     let systems: Vec<System> = [System::Primacy].into_iter().chain(rivals.map(System::Etcd)).collect();
     let mut trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
@@ -171,7 +171,7 @@ struct Longest {
     later: Option<Duration>,
 }
 
-/// The longest times between two of these that end after the kill; what has not come by the end came then.
+/// The longest times between two of these that end after the kill; a gap without an end lasts until `ended`.
 fn longest_gaps(done: &[Instant], killed_at: Instant, ended: Instant) -> Longest {
     let (mut last, mut longest) = (None, Longest::default());
     for &at in done.iter().chain([&ended]) {

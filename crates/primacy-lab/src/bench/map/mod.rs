@@ -1,7 +1,7 @@
-//! `primacy-lab bench map`: the map that the nodes keep, as clients of etcd see it, beside etcd itself.
+//! `primacy-lab bench map`: the map that the nodes replicate, as clients of etcd see it, beside etcd itself.
 //!
-//! Both are three nodes on loopback with their data on the same disk, and both are asked by the same client: the messages of the
-//! `etcd` store over HTTP/2, from one thread. What is measured of both is measured in turns.
+//! Both are three nodes on loopback with their data on the same disk, and both get their requests from the same client: the messages of the
+//! `etcd` store over HTTP/2, from one thread. The two are measured in turns.
 
 mod caller;
 mod delay;
@@ -22,7 +22,7 @@ use super::place::Place;
 use super::stage::Stage;
 use crate::exit::{self, Exit, Failure};
 
-/// Measure the map that nodes keep, beside etcd.
+/// Measure the map that nodes replicate, beside etcd.
 ///
 /// Starts three nodes of each on loopback, with their data on the same disk and everything flushed, and asks both through the same
 /// client, in turns. etcd is that of this machine's package, with its defaults; etcdctl is needed for the recovery.
@@ -42,7 +42,7 @@ pub(crate) struct Map {
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     size: u32,
 
-    /// For the recovery: how much is written while a node is away, in MiB
+    /// For the recovery: the amount that is written while a node is away, in MiB
     #[arg(long, value_name = "N", default_value_t = 1024)]
     history: u64,
 
@@ -70,7 +70,7 @@ enum Measurement {
     Recovery,
 }
 
-/// The result, as it is printed with `--json`. `null` is what was not measured.
+/// The result, as it is printed with `--json`. `null` marks what was not measured.
 #[derive(Debug, Serialize)]
 struct Outcome {
     file_system: String,
@@ -151,7 +151,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// In their order in one round, and the other way round in the next.
+    /// Returns them in their order in one round, and the other way round in the next.
     fn in_turns<T>(&self, round: usize, all: impl Iterator<Item = T>) -> Vec<T> {
         let mut all: Vec<T> = all.collect();
         if round.is_multiple_of(2) {
@@ -160,7 +160,7 @@ impl Run<'_> {
         all
     }
 
-    /// As many as are wanted of so many, and one at least.
+    /// Scales a count to the wanted size; at least one.
     fn sized(&self, all: u64) -> u64 {
         (all * u64::from(self.size_percent) / 100).max(1)
     }
@@ -189,7 +189,7 @@ impl Busy {
         Self(Ticks::now())
     }
 
-    /// Of all cores; not a number where the system does not tell.
+    /// The share of all cores; not a number where the system does not report it.
     fn fraction(self) -> f64 {
         let Some((before, now)) = self.0.zip(Ticks::now()) else { return f64::NAN };
         let all = now.all.saturating_sub(before.all).counted();

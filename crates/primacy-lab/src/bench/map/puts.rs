@@ -1,4 +1,4 @@
-//! Puts and guarded transactions a second, how long each takes, and what the nodes have in memory afterwards.
+//! Puts and guarded transactions a second, the time that each takes, and the memory of the nodes afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -253,7 +253,7 @@ pub(super) enum Question {
 }
 
 impl Question {
-    /// Whether it was done.
+    /// Sends the request; true if it was done.
     async fn ask(self, caller: &Caller) -> Result<bool, Status> {
         match self {
             Self::Put(put) => caller.put(put).await.map(|_| true),
@@ -265,7 +265,8 @@ impl Question {
     }
 }
 
-/// Has so many clients ask, each its next question when the last one is answered, until there were so many in all.
+/// Lets so many clients send requests, each the next one when the last one is answered, until there were `requests` in
+/// all.
 async fn load(
     callers: &[Caller],
     clients: usize,
@@ -344,7 +345,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("bench/keys/{number:08}").into_bytes()
 }
 
-/// Bytes that are others for each number.
+/// Bytes that differ for each number.
 fn value(number: u64, length: usize) -> Vec<u8> {
     let words = (0..).map(|word| scattered(number.wrapping_mul(0x1_0000) + word).to_le_bytes());
     words.flatten().take(length).collect()

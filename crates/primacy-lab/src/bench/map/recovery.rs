@@ -38,7 +38,7 @@ pub(super) struct Row {
     errors: u64,
     /// From the start of the process of the node that was away to its first answer that has the last write.
     behind_ms: Spread,
-    /// The same of one with an empty disk, with what an operator has to do.
+    /// The same of a node with an empty disk, with the operator's commands.
     empty_ms: Spread,
     busy_median: f64,
     /// The memory of each node at the end, in MiB.
@@ -119,7 +119,7 @@ impl Measured {
     }
 }
 
-/// Asks the node for what it knows by itself, until that is the last write.
+/// Asks the node for its own state, until that has the last write.
 async fn until_it_knows(
     run: &Run<'_>,
     trio: &Trio<'_>,

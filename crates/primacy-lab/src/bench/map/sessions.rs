@@ -20,7 +20,7 @@ use crate::exit::Failure;
 const SESSIONS: u64 = 10_000;
 /// The times to live of the sessions, in seconds.
 const TIMES_TO_LIVE: [u64; 2] = [60, 10];
-/// Each is kept alive so often in that time, as etcd's own client does it.
+/// The number of keep-alives in that time, as of etcd's own client.
 const KEPT_ALIVE: u32 = 3;
 /// The time for which all of them are kept alive before the measurement, and the length of a round.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -56,7 +56,7 @@ struct Idle {
     lost: u64,
 }
 
-/// Sessions of one system, kept alive for as long as this lives.
+/// Sessions of one system, kept alive until this is dropped.
 struct Kept {
     sessions: usize,
     lost: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Three nodes that answer clients of etcd: Primacy's, or etcd's own members.
+//! Three nodes that serve the etcd API: Primacy's, or etcd's own members.
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The interval between two checks whether they do, and the longest time for an answer.
 const LOOK: Duration = Duration::from_millis(20);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// For how long etcd's members must have been connected before another one is added: five seconds, and what they need to notice.
+/// The time for which etcd's members must have been connected before another one is added: five seconds, and the time that they need to
+/// notice.
 const CONNECTED_FOR: Duration = Duration::from_secs(6);
 /// The number of bytes of a node's last output that are shown when something does not happen.
 const SAID_SHOWN: usize = 2000;
@@ -69,7 +70,7 @@ impl<'a> Trio<'a> {
         dir: &Path,
         systems: &[System],
     ) -> Result<Vec<Self>, Failure> {
-        // All at once, for what will be listened on soon is free still.
+        // All at once, for a port of a later node is still free.
         let mut ports = etcd::free_ports(MEMBERS * systems.len())?;
         let mut trios = Vec::new();
         for (number, &system) in systems.iter().enumerate() {
@@ -91,12 +92,12 @@ impl<'a> Trio<'a> {
         self.system.name()
     }
 
-    /// Where clients reach a node.
+    /// The address at which clients reach a node.
     pub(super) fn address(&self, node: usize) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.ports[node].0))
     }
 
-    /// Where clients reach all of them.
+    /// The addresses at which clients reach all of them.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         (0..MEMBERS).map(|node| self.address(node)).collect()
     }
@@ -106,7 +107,7 @@ impl<'a> Trio<'a> {
         self.start_with(node, &[])
     }
 
-    /// The same with more arguments, which count instead of those before them.
+    /// The same with more arguments, which override the ones before them.
     fn start_with(&mut self, node: usize, more: &[&str]) -> Result<(), Failure> {
         let mut command = match self.system {
             System::Primacy => Command::new(primacy()?),
@@ -134,7 +135,7 @@ impl<'a> Trio<'a> {
         NAMES.iter().zip(&self.ports).map(peer).collect::<Vec<_>>().join(",")
     }
 
-    /// Where a node keeps its data.
+    /// The directory of a node's data.
     fn home(&self, node: usize) -> PathBuf {
         self.dir.join(format!("m{node}"))
     }
@@ -152,7 +153,7 @@ impl<'a> Trio<'a> {
         Ok(())
     }
 
-    /// The processes of each node: its own, and what it has started.
+    /// The processes of each node: its own, and those that it has started.
     pub(super) fn processes(&self) -> Vec<Vec<i32>> {
         let of = |child: &Child| {
             let own = Pid::from_child(child);
@@ -190,7 +191,7 @@ impl<'a> Trio<'a> {
     }
 
     /// # Errors
-    /// Which node did not write, and why.
+    /// The node that did not write, and why.
     async fn all_write(&self) -> Result<(), String> {
         for node in 0..MEMBERS {
             let put = api::PutRequest { key: b"serves".to_vec(), ..api::PutRequest::default() };
@@ -226,7 +227,7 @@ impl<'a> Trio<'a> {
         String::from_utf8_lossy(&said[said.len().saturating_sub(SAID_SHOWN)..]).into_owned()
     }
 
-    /// Starts a node that has lost its disk, and does what an operator has to do so that the others take it back.
+    /// Starts a node that has lost its disk, and runs the operator's commands by which the others take it back.
     pub(super) async fn start_empty(&mut self, node: usize) -> Result<(), Failure> {
         fs::remove_dir_all(self.home(node))?;
         match self.system {
@@ -244,7 +245,7 @@ impl<'a> Trio<'a> {
     async fn readmit(&self, node: usize) -> Result<(), Failure> {
         let program = primacy()?;
         for other in (0..MEMBERS).filter(|&other| other != node) {
-            // It may not have come to them yet.
+            // Its new start may not have reached them yet.
             insist(|| {
                 let mut command = Command::new(&program);
                 command.args([

@@ -103,7 +103,7 @@ impl Door {
         })
     }
 
-    /// Reads all keys that begin so.
+    /// Reads all keys with this prefix.
     pub(super) async fn list(&mut self, prefix: &str) -> Outcome<Listed> {
         let answer: Asked<api::RangeResponse> = self.ask(method::RANGE, range_of_all(prefix)).await;
         understood_read(answer, |answer| {
@@ -136,7 +136,7 @@ impl Door {
         })
     }
 
-    /// Writes a value if the key was last written at this revision, and else reads what is there.
+    /// Writes a value if the key was last written at this revision, and else reads its entry.
     pub(super) async fn swap(&mut self, key: &str, expected: i64, value: u64) -> Outcome<Swapped> {
         let compare = api::Compare {
             result: api::CompareResult::Equal.into(),
@@ -164,7 +164,7 @@ impl Door {
         })
     }
 
-    /// Begins a session of this number; for how many seconds it lives.
+    /// Begins a session of this number; returns the seconds that it lives.
     pub(super) async fn begin(&mut self, session: i64, seconds: i64) -> Outcome<i64> {
         let question = api::LeaseGrantRequest { ttl: seconds, id: session };
         let answer: Asked<api::LeaseGrantResponse> = self.ask(method::LEASE_GRANT, question).await;
@@ -186,7 +186,7 @@ impl Door {
         understood(answer, |_| Ok(true))
     }
 
-    /// Keeps a session alive, over a stream of one question; for how many seconds, and 0 if it is over.
+    /// Keeps a session alive, over a stream of one request; returns the seconds that it lives, and 0 if it is over.
     pub(super) async fn keep_alive(&mut self, session: i64) -> Outcome<i64> {
         let channel = match self.channel().await {
             Ok(channel) => channel,
@@ -207,7 +207,7 @@ impl Door {
 }
 
 impl Outcome<()> {
-    /// The same of a request that would be answered otherwise.
+    /// The same outcome of a request with another kind of answer.
     fn into_other<T>(self) -> Outcome<T> {
         match self {
             Self::Failed(why) => Outcome::Failed(why),
@@ -240,7 +240,7 @@ fn understood<A, T>(answer: Asked<A>, read: impl FnOnce(A) -> Result<T, String>)
     }
 }
 
-/// The same of a question that changes nothing, whatever became of it.
+/// The same of a request that changes nothing: any outcome without an answer is a failure.
 fn understood_read<A, T>(answer: Asked<A>, read: impl FnOnce(A) -> Result<T, String>) -> Outcome<T> {
     match understood(answer, read) {
         Outcome::InDoubt(why) => Outcome::Failed(why),
@@ -265,7 +265,7 @@ fn revision(header: Option<&api::ResponseHeader>) -> Result<i64, String> {
     header.map(|header| header.revision).ok_or_else(|| "an answer without a header".to_owned())
 }
 
-/// The number, and what makes it long.
+/// The number, and a filler.
 fn bytes(value: u64) -> Vec<u8> {
     let number = value.to_string();
     let filler = FILLER.repeat(VALUE_LENGTH.saturating_sub(number.len()));

@@ -11,7 +11,7 @@ pub(crate) const KEYS: &str = "k/";
 /// The prefix of the keys that are attached to a session.
 pub(crate) const SESSIONS: &str = "s/";
 
-/// A request, and what became of it.
+/// A request with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Call {
     /// The number of the client.

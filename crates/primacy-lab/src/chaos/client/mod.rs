@@ -35,7 +35,7 @@ pub(crate) struct Client {
     #[arg(long)]
     name: String,
 
-    /// Beside which node it runs, counted from 0
+    /// The place of the node beside which it runs, counted from 0
     #[arg(long)]
     place: usize,
 
@@ -43,7 +43,7 @@ pub(crate) struct Client {
     #[arg(long)]
     seed: u64,
 
-    /// The doors of each place, separated by commas
+    /// The etcd API addresses of each place, separated by commas
     #[arg(long, required = true)]
     door: Vec<String>,
 }
@@ -95,7 +95,7 @@ struct Asker {
 }
 
 impl Client {
-    /// Runs until it is told to finish, and has.
+    /// Runs until it is ordered to finish, and has.
     ///
     /// # Errors
     /// [`Trouble`] if it cannot go on.
@@ -134,7 +134,7 @@ impl Client {
         tasks.spawn_local(asker(CALLERS + 1).list_sessions());
         tokio::select! {
             _ = told.recv() => {}
-            // No task ends before it is told to, unless it fails.
+            // No task ends before it is ordered to, unless it fails.
             Some(ended) = tasks.join_next() => of_task(ended)?,
         }
         finish.send_replace(true);
@@ -191,7 +191,7 @@ impl Asker {
 
     /// Reads, writes, swaps and deletes, until it is to finish.
     async fn call(mut self) -> Result<(), Trouble> {
-        // What each key was when it was asked last, as far as it is known: what a swap goes by.
+        // The revision of each key when it was asked last, as far as it is known: the condition of a swap.
         let mut known: HashMap<String, i64> = HashMap::new();
         let mut minute = 0;
         while !self.shared.is_finishing() {
@@ -239,7 +239,7 @@ impl Asker {
         Ok(())
     }
 
-    /// Holds one session after the other.
+    /// Holds one session after another.
     async fn keep_sessions(mut self) -> Result<(), Trouble> {
         while !self.shared.is_finishing() {
             let session = i64::try_from(self.shared.next_value()).unwrap_or(i64::MAX);
@@ -300,7 +300,7 @@ impl Asker {
         Ok(is_over)
     }
 
-    /// Looks which sessions there are.
+    /// Reads which sessions there are.
     async fn list(&mut self) -> Result<(), Trouble> {
         let (place, asked_ns) = (self.draw_door(), now_ns());
         let outcome = self.doors[place].list(SESSIONS).await;
@@ -331,7 +331,7 @@ impl Asker {
     }
 }
 
-/// At which revision a key was written; 0 if it is not there.
+/// The revision at which a key was written; 0 if it is not there.
 fn of(entry: Option<Entry>) -> i64 {
     entry.map_or(0, |entry| entry.revision)
 }

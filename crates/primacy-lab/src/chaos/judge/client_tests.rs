@@ -11,7 +11,7 @@ use crate::chaos::client::journal::{Act, Call, Entry, Found, Listed, Outcome, Sw
 use crate::chaos::notes::{Note, Noted};
 
 const MS: u64 = 1_000_000;
-/// When all is well for the last time, in milliseconds, and when the run ends.
+/// The time when all is well for the last time, in milliseconds, and the end of the run.
 const WELL: u64 = 40_000;
 const END: u64 = 100_000;
 
@@ -22,7 +22,7 @@ const DOWN: &str = "a revision that goes down";
 const EARLY: &str = "a session is over early";
 const LATE: &str = "a session outlives its time";
 
-/// The session of which all tell, and its value.
+/// The session of all these stories, and its value.
 const SESSION: i64 = 7;
 
 /// Calls, one by one; all times in milliseconds.
@@ -92,7 +92,7 @@ fn end(outcome: Outcome<bool>) -> Act {
     Act::End { session: SESSION, outcome }
 }
 
-/// All sessions, at this revision: this one, or none.
+/// The answer to a reading of all sessions, at this revision: this one, or none.
 fn sessions(revision: i64, is_there: bool) -> Act {
     let found = is_there.then(|| (key_of(SESSION), Entry { value: 7, revision: 2 }));
     Act::Sessions { outcome: Outcome::Answered(Listed { revision, entries: found.into_iter().collect() }) }
@@ -105,7 +105,7 @@ impl Talk {
         Self { calls: Vec::new(), elected: vec![1_000, 5_000], faked: false }
     }
 
-    /// Of this, each answered a millisecond after it was asked.
+    /// A story of these calls, each answered a millisecond after it was asked.
     fn of(acts: impl IntoIterator<Item = (u64, Act)>) -> Self {
         Self::new().and(acts)
     }
@@ -126,7 +126,7 @@ impl Talk {
         Self::of(acts)
     }
 
-    /// Two writes that were acknowledged.
+    /// A story of two writes that were acknowledged.
     fn of_writes() -> Self {
         Self::of([(1, put(1, wrote(2, None))), (10, put(2, wrote(3, entry(1, 2))))])
     }
@@ -157,13 +157,13 @@ impl Talk {
         rules
     }
 
-    /// The same, with these besides.
+    /// The same, with these further calls.
     fn broken_with(&self, acts: impl IntoIterator<Item = (u64, Act)>) -> Vec<String> {
         self.and(acts).broken()
     }
 }
 
-/// Of all kinds something, and nothing wrong.
+/// A story with calls of all kinds, and nothing wrong.
 fn good() -> Talk {
     Talk::of_session().and([
         (3_000, put(1, wrote(3, None))),

@@ -88,7 +88,7 @@ fn end(call: &Call) -> Option<End<'_>> {
     }
 }
 
-/// Whether something may be other than before.
+/// True if the call may have changed something.
 fn changes(act: &Act) -> bool {
     match act {
         Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } | Act::Attach { .. } => true,

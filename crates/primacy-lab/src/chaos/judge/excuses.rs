@@ -12,18 +12,18 @@ use crate::chaos::fault::Part;
 use crate::chaos::notes::{Note, Sent};
 use crate::chaos::stalls::{self, STALL_MIN, Stall};
 
-/// From when until when, in nanoseconds of the boot clock.
+/// A span of time: from and until, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
 
 /// The longest time from the start of a node's next incarnation until it has ended what the earlier one has left. It waits up to a drain
 /// and a second for a guardian that still lives, and must be started before that.
 const TAKEOVER_MAX_NS: u64 = 2_000_000_000;
 
-/// The time that it takes to kill one of many processes, where there is no control group, on a machine that does much else: nodes that are
-/// themselves again still have to do that. Nodes tell when it is more than their margin.
+/// The time that it takes to kill one of many processes, where there is no control group, on a machine that does much else: nodes that run
+/// again still have to do that. Nodes report when it is more than their margin.
 const KILL_NS: u64 = 1_000_000;
 
-/// Why something may be late. Of two that both hold, the first one here is named.
+/// The reason why something may be late. Of two that both hold, the first one here is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Excuse {
     /// Supervisor and guardian were out of action together.
@@ -42,9 +42,9 @@ pub(crate) enum Excuse {
 pub(crate) struct Excused {
     /// The number of times.
     pub(crate) count: usize,
-    /// By how much in all; of the acts of one leadership, by how much the last one was late.
+    /// The total lateness; of the acts of one leadership, only that of the last one.
     pub(crate) total_ns: u64,
-    /// By how much at most.
+    /// The greatest lateness.
     pub(crate) longest_ns: u64,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Excuses {
 }
 
 impl Excused {
-    /// Adds something, of which there were so many.
+    /// Adds the lateness of `count` events.
     pub(crate) fn add(&mut self, count: usize, late_ns: u64) {
         self.count += count;
         self.total_ns = self.total_ns.saturating_add(late_ns);
@@ -68,7 +68,7 @@ impl Excused {
 }
 
 impl Excuses {
-    /// Those of a record.
+    /// The excuses in a record.
     pub(crate) fn of(record: &Record) -> Self {
         let mut excuses = Self::default();
         let kill = KILL_NS.saturating_mul(u64::from(record.arm.crowd));
@@ -114,7 +114,7 @@ impl Excuses {
         enough(reasons, (due, at), at.saturating_sub(due).saturating_sub(nanos(STALL_MIN)))
     }
 
-    /// Why a job of `waiter` may wait for a lock that a job of `holder` has, `late_ns` longer than a drain, in `wait`.
+    /// Returns why a job of `waiter` may wait for a lock that a job of `holder` has, `late_ns` longer than a drain, in `wait`.
     pub(crate) fn of_wait(
         &self,
         holder: Option<&str>,
@@ -142,12 +142,12 @@ impl Excuses {
     }
 }
 
-/// As the clocks count.
+/// The duration in nanoseconds, as the clocks count.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// When both held.
+/// The span in which both held.
 fn both(one: Span, other: Span) -> Option<Span> {
     let both = (one.0.max(other.0), one.1.min(other.1));
     (both.0 <= both.1).then_some(both)
@@ -171,7 +171,7 @@ fn enough<const COUNT: usize>(
     })
 }
 
-/// For how long any of these spans held within another, in nanoseconds.
+/// The time for which any of these spans held within another, in nanoseconds.
 pub(crate) fn length(spans: &[Span], within: Span) -> u64 {
     let clipped = spans.iter().map(|span| (span.0.max(within.0), span.1.min(within.1)));
     let mut clipped: Vec<Span> = clipped.filter(|span| span.0 < span.1).collect();
@@ -184,7 +184,7 @@ pub(crate) fn length(spans: &[Span], within: Span) -> u64 {
     sum
 }
 
-/// When a part of a node was stopped, or was dead and not replaced yet.
+/// The spans in which a part of a node was stopped, or was dead and not replaced yet.
 fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut since: Option<(u64, Sent)> = None;

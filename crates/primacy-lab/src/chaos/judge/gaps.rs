@@ -15,7 +15,7 @@ pub(crate) struct Made {
     pub(crate) gaps: Vec<u64>,
 }
 
-/// Of each kind, what was made of it.
+/// The results by kind of fault.
 pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
     let mut steps: BTreeMap<u32, (u64, Vec<Kind>)> = BTreeMap::new();
     for noted in &record.notes {
@@ -40,7 +40,8 @@ pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
     made
 }
 
-/// The faults that took effect, as the run noted; and of a full disk, as the nodes told: one had no room meanwhile.
+/// The faults that took effect, by the notes of the run; and full disks, by the nodes' reports that one had no room
+/// meanwhile.
 fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
     let told = record.lives.iter().flat_map(|life| &life.told);
     let no_room: Vec<u64> = told.filter(|told| told.said == Said::NoRoom).map(|told| told.at).collect();
@@ -65,7 +66,7 @@ fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
     took
 }
 
-/// The time of the last accepted write before the end, at which all are told to end.
+/// The time of the last accepted write before the end, at which all are terminated.
 fn last_well(record: &Record) -> u64 {
     record.ledger.last().map_or(0, |line| line.boot_ns)
 }

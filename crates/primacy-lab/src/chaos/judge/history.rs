@@ -1,4 +1,4 @@
-//! A record as the simulator's invariants want it: the same observations, in true time, and the same beliefs.
+//! A record in the form of the simulator's invariants: the same observations, in true time, and the same beliefs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ enum Happening {
     WorkEnded(Identity),
     /// This incarnation has ended, and all its work.
     Gone(Identity),
-    /// A machine told its application something.
+    /// A machine reported an event to its application.
     Told(Identity, Event),
     /// A leadership was let go of in order.
     Released(Identity, FencingToken),
@@ -25,7 +25,7 @@ enum Happening {
     Accepted(FencingToken),
 }
 
-/// When the jobs of each leadership acted, whether it was accepted or not.
+/// The times at which the jobs of each leadership acted, whether it was accepted or not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acts {
     /// By token: the node, the first act and the last one.
@@ -82,13 +82,13 @@ pub(crate) fn judge(record: &Record, invariants: Vec<Box<dyn Invariant>>) -> Vec
 }
 
 impl Happening {
-    /// The order of what happens in one nanosecond.
+    /// The order of events in one nanosecond.
     const fn rank(&self) -> u8 {
         match self {
             Self::WorkEnded(_) => 0,
             Self::Told(..) => 1,
             Self::Released(..) => 2,
-            // After what it told last.
+            // After its last report.
             Self::Gone(_) => 3,
             Self::Accepted(_) => 4,
         }
@@ -128,7 +128,7 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
                 Event::Deposed(reason)
             }
             Said::Drained { token: of } => {
-                // What it says of its job, the job's own acts must bear out.
+                // The job's own acts must bear out the report.
                 happenings.push((told.at.max(acts.last(of)), Happening::WorkEnded(who)));
                 continue;
             }
@@ -146,8 +146,8 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
     happenings
 }
 
-/// Leaderships that wrote and were never told of: their supervisor was killed before it could, and had said nothing else
-/// since. They are believed in from their first act to their last one.
+/// Leaderships that wrote and were never reported: their supervisor was killed before it could, and had reported nothing else since. They
+/// are believed in from their first act to their last one.
 fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>) {
     let mut told = BTreeSet::new();
     for each in record.lives.iter().flat_map(|life| &life.told) {

@@ -100,7 +100,7 @@ impl Model for Key {
             (Action::Swap(expected, value), Some(Reply::Seen(revision))) => {
                 cell.written(value, revision).filter(|_| cell.is_at(expected))
             }
-            // Of what was not answered only deletions are left, and no question has the answer of another.
+            // Of the requests without an answer only deletions are left, and no request has the answer of another kind.
             (Action::Read | Action::Put(_) | Action::Delete | Action::Swap(..), _) => None,
         }
     }
@@ -236,7 +236,7 @@ fn answer<T>(outcome: &Outcome<T>, reply: impl FnOnce(&T) -> Reply) -> Answer<Re
     match outcome {
         Outcome::Answered(answer) => Answer::Known(reply(answer)),
         Outcome::Failed(_) => Answer::Failed,
-        // What it was answered with is a finding of its own.
+        // The garbled answer is a finding of its own.
         Outcome::InDoubt(_) | Outcome::Garbled(_) => Answer::Unknown,
     }
 }
@@ -245,7 +245,7 @@ fn request(call: &Call, action: Action, answer: Answer<Reply>) -> Request<Action
     Request { caller: call.client, start: call.asked_ns, end: call.answered_ns, action, answer }
 }
 
-/// The request, with what is known of its outcome from others; nothing if it has left no trace.
+/// The request, with its outcome as other answers show it; `None` if it has left no trace.
 fn looked_for(
     request: Request<Action, Reply>,
     values: &BTreeMap<u64, (i64, u64)>,
@@ -267,7 +267,7 @@ fn looked_for(
 struct Stated<'a> {
     call: &'a Call,
     revision: i64,
-    /// Whether it is that of a write, and of nothing else.
+    /// True if it is that of a write, and of nothing else.
     is_new: bool,
 }
 

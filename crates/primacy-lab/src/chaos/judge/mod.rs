@@ -1,5 +1,5 @@
-//! The judge: reads what a run of an arm has left, and says what was broken. It knows no process; so a run can be judged
-//! again from its files, at any time.
+//! The judge: reads the files that a run of an arm has left, and reports the violations. It knows no process; so a run can be judged again
+//! from its files, at any time.
 
 #[cfg(test)]
 mod client_tests;
@@ -33,12 +33,12 @@ use crate::chaos::notes::{Note, Noted};
 use crate::chaos::stalls::{DiskWatch, Part};
 use primacy_testbed::trouble::Trouble;
 
-/// Something that must never be, and was.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// When, in nanoseconds of the machine's boot clock.
+    /// The time, in nanoseconds of the machine's boot clock.
     pub(crate) boot_ns: u64,
-    /// Which rule was broken: an invariant of the simulator by its name, or a sentence.
+    /// The rule that was broken: an invariant of the simulator by its name, or a sentence.
     pub(crate) rule: String,
     /// The details.
     pub(crate) what: String,
@@ -77,7 +77,7 @@ pub(crate) struct Tally {
     pub(crate) acts_disk_stalled: Excused,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
-    /// Lives of supervisors.
+    /// Incarnations of supervisors.
     pub(crate) lives: usize,
     /// The counts of clients' requests, where the nodes serve any.
     pub(crate) clients: Option<ClientTally>,
@@ -145,7 +145,7 @@ pub(crate) struct Verdict {
     pub(crate) findings: Vec<Finding>,
     /// The coverage that it should have, and has not.
     pub(crate) missing: Vec<String>,
-    /// Why its disk was not watched, and none of its stalls excused anything.
+    /// The reason why its disk was not watched, and none of its stalls excused anything.
     pub(crate) disk_not_watched: Option<String>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Promised {
 }
 
 impl Promised {
-    /// Whether it promises that there is one leader at a time, and so that what each of them locks is free for the next.
+    /// True if it promises that there is one leader at a time, and so that the lock of each is free for the next.
     pub(crate) fn one_at_a_time(&self) -> bool {
         self.judged.iter().any(|invariant| invariant.name() == "I3")
     }
@@ -53,7 +53,7 @@ impl Promised {
 
 fn all(arm: &Arm) -> Vec<Box<dyn Invariant>> {
     match arm.held {
-        // By the defaults they promise what the arms are started with: that beliefs never overlap.
+        // With the defaults they promise what the arms are started with: that beliefs never overlap.
         Held::AmongPeers(Way::Quorum | Way::Metadata | Way::ByQuorum(_)) => {
             Quorum::invariants(&Default::default())
         }

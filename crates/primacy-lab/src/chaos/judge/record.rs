@@ -1,4 +1,4 @@
-//! All that is known of a run of an arm, from its files alone, with every instant on the machine's own boot clock.
+//! The record of a run of an arm, from its files alone, with every instant on the machine's own boot clock.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const NOTED_LATE_MAX_NS: u64 = 1_000_000_000;
 /// A run of an arm.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Which arm.
+    /// The arm.
     pub(crate) arm: Arm,
     /// The seed of the run.
     pub(crate) seed: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Record {
     pub(crate) faked: Option<String>,
     /// The notes.
     pub(crate) notes: Vec<Noted>,
-    /// The lives of all nodes, in the order in which they began.
+    /// The incarnations of all nodes, in the order in which they began.
     pub(crate) lives: Vec<Life>,
     /// The accepted writes, in the order in which they were accepted.
     pub(crate) ledger: Vec<Line>,
@@ -41,7 +41,7 @@ pub(crate) struct Record {
     pub(crate) journal: Vec<Entry>,
     /// The requests of clients with their outcomes.
     pub(crate) calls: Vec<Call>,
-    /// When a processor ran nothing, and when the disk answered nothing.
+    /// The times when a processor ran nothing, and when the disk answered nothing.
     pub(crate) stalls: Vec<Stall>,
     /// Whether the disk was watched.
     pub(crate) disk: DiskWatch,
@@ -50,25 +50,25 @@ pub(crate) struct Record {
 /// One incarnation of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
-    /// Which.
+    /// The node and the incarnation.
     pub(crate) who: Identity,
-    /// When it was started.
+    /// The time of its start.
     pub(crate) begun: u64,
-    /// When the run killed its supervisor, if it did.
+    /// The time when the run killed its supervisor, if it did.
     pub(crate) killed: Option<u64>,
-    /// Whether the run told its supervisor to end.
+    /// True if the run terminated its supervisor.
     pub(crate) told_to_end: bool,
-    /// When its end was taken, and with which exit code.
+    /// The time when its end was taken, and its exit code.
     pub(crate) ended: Option<(u64, i32)>,
     /// Its reports, in order.
     pub(crate) told: Vec<Told>,
-    /// When it told anything at all, in that order: it was alive then.
+    /// The times of all its lines, in order: it was alive then.
     pub(crate) words: Vec<u64>,
     /// The uncertainty of its instants, where its clock is faked.
     pub(crate) within_ns: u64,
 }
 
-/// Something that a node told.
+/// A report of a node, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     /// The time of the event: that which the machine was handed, or else that of the line.
@@ -100,21 +100,21 @@ pub(crate) enum Said {
     Resigning(Reason),
     /// The machine: it leads no more.
     Deposed(Reason),
-    /// The machine: what must never be.
+    /// The machine: a violation.
     Violation(String),
     /// The supervisor: it has taken this leadership up. A leadership that ends before that has had no work.
     Taken {
-        /// Which leadership.
+        /// The leadership.
         token: FencingToken,
     },
     /// The supervisor: nothing of the job is left.
     Drained {
-        /// Of which leadership.
+        /// The leadership.
         token: FencingToken,
     },
     /// The supervisor: a guardian runs.
     Guardian,
-    /// The supervisor: the guardian is dead, by whosever hand.
+    /// The supervisor: the guardian is dead, whatever killed it.
     GuardianLost,
     /// The election: the store had no room for a write.
     NoRoom,
@@ -205,19 +205,19 @@ impl Record {
         Ok(())
     }
 
-    /// When the run began and when it ended.
+    /// The begin and the end of the run.
     pub(crate) fn span(&self) -> (u64, u64) {
         let at = |noted: Option<&Noted>| noted.map_or(0, |noted| noted.boot_ns);
         (at(self.notes.first()), at(self.notes.last()))
     }
 }
 
-/// Of files that say nothing of it.
+/// The state of the disk watch where the files have none.
 fn not_watched() -> DiskWatch {
     DiskWatch::NotWatched { reason: "its files do not say that anybody watched it".to_owned() }
 }
 
-/// Adds what a note tells of the lives.
+/// Adds a note to the incarnations.
 fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
     let at = noted.boot_ns;
     match &noted.note {
@@ -280,7 +280,7 @@ fn readings(notes: &[Noted]) -> Vec<Reading> {
     notes.iter().filter_map(reading).collect()
 }
 
-/// The words for a full disk: the system's, and SQLite's.
+/// The texts of the error of a full disk: the system's, and SQLite's.
 const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
 
 /// Reads the report in a line, if the judge needs it.

@@ -10,8 +10,8 @@ use crate::chaos::client::journal::{Act, Call, Outcome, key_of};
 use crate::chaos::notes::Note;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// By how much the clock of a leader may differ from the machine's where one of the clocks is faked: the drift that all nodes are
-/// told to expect, in parts per thousand. A session that a fast clock ends is ended so much early.
+/// The most that the clock of a leader may differ from the machine's where one of the clocks is faked: the drift that all nodes are
+/// configured with, in parts per thousand. A session that a fast clock ends is ended so much early.
 const DRIFT_PER_MILLE: u64 = 10;
 /// The longest time after its end at which a session that was let go may still be found, on a machine on which all is well.
 const SLACK_NS: u64 = 5 * SECOND_NS;
@@ -32,15 +32,15 @@ struct Session {
     /// The times of the first and the last answer that it lives.
     first_ns: u64,
     last_ns: u64,
-    /// When its client asked for its end.
+    /// The time when its client asked for its end.
     end_ns: Option<u64>,
-    /// When its client let it go.
+    /// The time when its client let it go.
     let_go_ns: Option<u64>,
     is_seen_over: bool,
     is_found_early: bool,
 }
 
-/// By how much clocks differ in this run.
+/// The difference of the clocks' rates in this run, in parts per thousand.
 #[derive(Clone, Copy, Debug)]
 struct Drift(u64);
 
@@ -168,7 +168,7 @@ fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
 }
 
 impl Session {
-    /// It lives, from some time between question and answer on.
+    /// Notes an answer that it lives, from some time between request and answer on.
     fn told(&mut self, call: &Call, outcome: &Outcome<i64>, drift: Drift) {
         let Outcome::Answered(seconds @ 1..) = outcome else { return };
         self.lives_until_ns = self.lives_until_ns.max(call.asked_ns + drift.least(*seconds));

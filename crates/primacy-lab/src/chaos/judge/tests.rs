@@ -70,7 +70,7 @@ impl Story {
         self.only_elected(at, node, token, until).says(at, node, Said::Taken { token: FencingToken(token) })
     }
 
-    /// Its supervisor has not heard of it yet.
+    /// Elects a node whose supervisor has not heard of it yet.
     fn only_elected(&mut self, at: u64, node: &str, token: u64, until: u64) -> &mut Self {
         let said = Said::Elected { term: Term(token), token: FencingToken(token), until: until * MS };
         self.says(at, node, said)
@@ -207,7 +207,7 @@ fn what_is_released_before_it_has_drained_is_seen() {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).says(1_200, "a", Said::Deposed(Reason::Resigned));
     assert_eq!(story.broken(), ["I8", "contract"], "nothing has drained");
-    // Asked to resign before anybody had taken it up.
+    // Asked to resign before its supervisor had taken it up.
     let mut story = Story::new();
     story.only_elected(1_000, "a", 1, 2_000).says(1_001, "a", Said::Deposed(Reason::Resigned));
     story.elected(1_002, "b", 2, 2_000);
@@ -387,7 +387,7 @@ fn excused(count: usize, millis: u64) -> Excused {
     Excused { count, total_ns: millis * MS, longest_ns: millis * MS }
 }
 
-/// A writes so long past its lease, where a processor stalled for that long until shortly before.
+/// A story in which a writes so long past its lease, where a processor stalled for that long until shortly before.
 fn late_under_a_stall(late: u64, stall: u64) -> Story {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).writes(2_000 + late, "a", 1);
@@ -397,7 +397,7 @@ fn late_under_a_stall(late: u64, stall: u64) -> Story {
 
 #[test]
 fn a_stall_excuses_as_much_as_it_took_and_no_more() {
-    // It had to be killed 240 ms before; 20 ms of that may be a stall that is not told.
+    // It had to be killed 240 ms before; 20 ms of that may be a stall that is not recorded.
     let story = late_under_a_stall(40, 220);
     assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 40)));
     let Stalled { count, total_ns, ppm, longest_ns } = story.verdict().tally.stalls;

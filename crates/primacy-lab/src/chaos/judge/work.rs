@@ -11,7 +11,7 @@ use crate::chaos::fault::Part;
 use crate::chaos::ledger::{Entry, Told, Writer};
 use crate::chaos::notes::{Note, Noted, Sent};
 
-/// A leadership, as its machine has told.
+/// A leadership, as its machine has reported it.
 #[derive(Clone, Copy, Debug)]
 struct Leadership {
     elected: u64,
@@ -37,8 +37,8 @@ pub(crate) fn judge(
     findings
 }
 
-/// By token. The end is the last one that the machine reported. Of a leadership that was not reported, a lease after the first act: the
-/// machine counts it from before it was elected.
+/// The leaderships by token. The end is the last one that the machine reported. Of a leadership that was not reported, a lease after the
+/// first act: the machine counts it from before it was elected.
 fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
     let mut all = told(record);
     let mut untold: BTreeMap<u64, Leadership> = BTreeMap::new();
@@ -203,7 +203,7 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
     findings
 }
 
-/// 128 and the number of the signal.
+/// The exit codes of a process that was killed by a signal: 128 and its number.
 const BY_SIGKILL: i32 = 137;
 const BY_SIGTERM: i32 = 143;
 /// The exit codes of `primacy run` when its state or its store cannot be used, as on a full disk or without its server.
@@ -241,7 +241,7 @@ fn ends(record: &Record) -> Vec<Finding> {
     record.lives.iter().filter(unexplained).map(finding).collect()
 }
 
-/// A guardian is lost by a signal of the run, or because it did not answer a supervisor on a machine that stood still.
+/// Checks that a guardian is lost by a signal of the run only, or because it did not answer a supervisor on a machine that stalled.
 fn guardians(record: &Record) -> Vec<Finding> {
     let mut findings = Vec::new();
     if record.arm.unkillable || record.arm.crowd > 0 {
@@ -272,7 +272,7 @@ fn guardians(record: &Record) -> Vec<Finding> {
                     });
                     let last = signals.rfind(|(at, _)| (since..=told.at).contains(at));
                     let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
-                    // What it met may have ended only after it was given up.
+                    // The stall that it met may have ended only after it was given up.
                     let stalled = record.stalls.iter().any(|stall| {
                         stall.boot_ns >= from && stall.boot_ns.saturating_sub(stall.stall_ns) <= told.at
                     });
