@@ -240,9 +240,9 @@ impl Map {
         self.ask(|answer| Asked::Session(session, Keep::Look, answer)).await
     }
 
-    /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done, several times a
-    /// second: a change that waits for what its voters still lack is given up a second after the last question, and a node that is to be
-    /// added has to show anew that it is there half a minute after it.
+    /// Makes a change of the voters, as far as the leader can do it now; to be called again until it is done, several times a second: a
+    /// change that waits for a lack of its voters is given up a second after the last call, and a node that is to be added has to show
+    /// anew that it is there half a minute after it.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.
@@ -278,13 +278,13 @@ impl Map {
         self.reached.clone()
     }
 
-    /// The version of this node's copy; a receiver that waits for it to change learns of what is new.
+    /// The version of this node's copy; a receiver that waits for it to change learns of news.
     #[must_use]
     pub fn version(&self) -> watch::Receiver<Version> {
         self.version.clone()
     }
 
-    /// The step of the partitions in this node's copy; a receiver that waits for it to change learns of what is new.
+    /// The step of the partitions in this node's copy; a receiver that waits for it to change learns of news.
     #[must_use]
     pub fn steps(&self) -> watch::Receiver<u64> {
         self.steps.clone()
