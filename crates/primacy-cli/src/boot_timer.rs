@@ -13,7 +13,7 @@ use crate::async_fd::readable;
 
 /// A file descriptor that becomes readable at an instant of the boot clock.
 ///
-/// The timeout of `poll` stands still while the machine is suspended; a deadline that passed meanwhile must be seen
+/// The timeout of `poll` does not run while the machine is suspended; a deadline that passed meanwhile must be seen
 /// the moment the machine is back.
 #[derive(Debug)]
 pub(crate) struct BootTimer {

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 /// The first part of a group's name; the mark of the supervisor follows.
 const PREFIX: &str = "primacy~";
-/// Stands in a name for the slashes of a mark; no part of a mark has it.
+/// The replacement in a name for the slashes of a mark; no part of a mark has it.
 const SLASH: &str = "~";
 
 /// A group for the job of one supervisor, open for use.
@@ -113,7 +113,7 @@ impl Cgroup {
     /// Sends SIGKILL to all that is in it. Where it has to be frozen for that, a process that was just being started may be
     /// left, so this is called until nothing is.
     pub(crate) fn kill(&self) {
-        // An error is shown by what is left, which the caller looks at in every case.
+        // An error shows in what is left, which the caller looks at in every case.
         match &self.kill {
             Kill::AtOnce(file) => drop(write(file, b"1")),
             Kill::Frozen { state, freezer } => {
@@ -161,7 +161,7 @@ impl Finder {
         Self { hierarchies: hierarchies() }
     }
 
-    /// The nearest group of a job of this user that a process is in, if its mark is `wanted`, and what the mark says.
+    /// Returns the nearest group of a job of this user that a process is in, if its mark is `wanted`, and the mark.
     pub(crate) fn find<T>(&self, pid: Pid, wanted: impl Fn(&str) -> Option<T>) -> Option<(PathBuf, T)> {
         let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
         let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(Path::new);

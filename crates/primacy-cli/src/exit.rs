@@ -1,4 +1,4 @@
-//! The exit codes of `primacy`, all of them. They are those of sysexits.h where it has one.
+//! The exit codes of `primacy`, all of them. They are the codes of sysexits.h where it has one.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use crate::descriptors;
 pub(crate) enum Exit {
     /// Done.
     Success,
-    /// The demo, or a check, found what must not be; or a hook failed.
+    /// The demo, or a check, found a violation; or a hook failed.
     Failed,
     /// The command line is wrong: unknown option, malformed URL, a secret where others can read it.
     Usage,
@@ -28,7 +28,7 @@ pub(crate) enum Exit {
     Stale,
     /// The other side speaks another version.
     Protocol,
-    /// Others may write what only this user may, or it belongs to another user.
+    /// Others may write a file that only this user may, or it belongs to another user.
     NotPermitted,
     /// It was done with another outcome than requested: another node was elected.
     Elsewhere,
@@ -186,7 +186,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An end with its explanation, which says what to do.
+/// An end with its explanation, which names the remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,

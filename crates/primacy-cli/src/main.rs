@@ -131,7 +131,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why the verb has failed: an object where it was to speak JSON, whether or not it had begun to.
+/// Formats the reason why the verb has failed: as an object where it was to write JSON, whether or not it had
+/// begun to.
 fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
     if wants_json(args) {
         let line = serde_json::json!({ "event": "failed", "exit_code": exit.code(), "reason": message });

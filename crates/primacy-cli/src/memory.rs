@@ -2,9 +2,9 @@
 //! program in order to get ready need not stay in their memory. Nor is it free to have: the kernel takes a process
 //! apart before it tells the guardian that it is dead, some 60 µs for each MiB.
 //!
-//! The same goes for what is made once in a while and is large: a snapshot of what the nodes keep.
+//! The same goes for large data that is made once in a while: a snapshot of the replicated state.
 //!
-//! And keeping what must be there at once: see the guardian's [`warmup`](crate::guardian).
+//! And keeping in memory what must be there at once: see the guardian's [`warmup`](crate::guardian).
 
 use std::ffi::c_void;
 use std::io;

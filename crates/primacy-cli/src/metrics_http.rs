@@ -75,7 +75,7 @@ impl Server {
         Ok(Self { listener })
     }
 
-    /// Where it listens, with the port that the system chose where none was given.
+    /// Returns the address that it listens on, with the port that the system chose where none was given.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
@@ -217,7 +217,7 @@ async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<
     })
 }
 
-/// Whether leaders of this election have a token.
+/// Returns whether leaders of this election have a token.
 fn is_fenced(status: &Status) -> bool {
     match &status.view {
         View::Peers(view) => view.kind.is_fenced(),
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Figures that note by which thread they are rendered.
+    /// Metrics that note the thread that renders them.
     #[derive(Clone, Debug, Default)]
     struct Renderings(Arc<Mutex<Vec<Option<String>>>>);
 

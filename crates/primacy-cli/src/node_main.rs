@@ -155,7 +155,7 @@ async fn take_part(
     supervise(entry, elector, work, (config, owed), starting, reporter).await.map_err(reason)
 }
 
-/// Stands and leads until the work is done or a signal asks for the end.
+/// Campaigns and leads until the work is done or a signal asks for the end.
 async fn supervise(
     entry: &Entry,
     elector: Elector,
@@ -178,7 +178,7 @@ async fn supervise(
     supervisor.run().await
 }
 
-/// Tells of pauses of this process, and lets go of the memory that only its start has needed.
+/// Reports pauses of this process, and lets go of the memory that only its start has needed.
 fn watch_this_process(elector: &Elector, reporter: &Reporter) {
     let timers = elector.timers();
     tokio::spawn(scheduling_delay::watch(
@@ -283,7 +283,8 @@ fn config(
     }
 }
 
-/// Libraries that log what others do on the network, a line for each time: only their errors are shown, unless they are named.
+/// Libraries that log the acts of other machines on the network, a line for each time: only their errors are
+/// shown, unless they are named.
 const NETWORK_LIBRARIES: [&str; 9] = [
     "h2",
     "hyper",

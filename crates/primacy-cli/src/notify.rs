@@ -68,7 +68,8 @@ fn send(state: &[u8]) {
     }
 }
 
-/// Sends it to the socket in `NOTIFY_SOCKET`: a path, or, after an `@`, an abstract name, which the library takes for a path.
+/// Sends a notification to the socket in `NOTIFY_SOCKET`: a path, or, after an `@`, an abstract name, which
+/// the library takes for a path.
 fn send_to_manager(state: &str) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {

@@ -18,7 +18,7 @@ use crate::process_tree::{end_descendants, ended_children, kill_descendants, tak
 
 /// The pause before each look for children that have ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// The looks after which the end of a child is taken here.
+/// The number of looks after which a child is reaped here.
 const LOOKS: u32 = 3;
 
 /// Reaps children that no other part of this process waits for, without end. A part of this process that
@@ -31,7 +31,8 @@ const LOOKS: u32 = 3;
 pub(crate) fn reap_for_ever() -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     tokio::spawn(async move {
-        // How often each was seen. One look follows another by a timer, so that all others have run meanwhile.
+        // The number of times that each was seen. One look follows another by a timer, so that all others have
+        // run meanwhile.
         let mut seen: HashMap<Pid, u32> = HashMap::new();
         loop {
             sleep(LOOK).await;

@@ -1,4 +1,4 @@
-//! Texts from outside, made safe to print: what a terminal would obey is shown instead.
+//! Texts from outside, made safe to print: characters that a terminal would obey are shown instead.
 
 use std::borrow::Cow;
 

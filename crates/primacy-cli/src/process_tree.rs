@@ -75,7 +75,7 @@ impl Ended {
     }
 }
 
-/// Takes the ends of all children that have ended.
+/// Reaps all children that have ended.
 pub(crate) fn reap(mut on_end: impl FnMut(Pid, Ended)) {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -105,12 +105,12 @@ pub(crate) fn take_end(child: Pid) {
     let _ = waitpid(Some(child), WaitOptions::NOHANG);
 }
 
-/// Whether any child is left, without taking its end.
+/// Returns whether any child is left, without reaping it.
 pub(crate) fn children() -> Children {
     let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     match waitid(WaitId::All, only_look) {
         Err(rustix::io::Errno::CHILD) => Children::None,
-        // Everything else is no proof that none is left.
+        // Every other answer is no proof that none is left.
         Ok(_) | Err(_) => Children::Left,
     }
 }

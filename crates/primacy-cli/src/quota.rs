@@ -1,4 +1,4 @@
-//! The quota of the map: the node that leads sees to it that the one of its settings is in force.
+//! The quota of the map: the leader sets the quota of its own settings.
 
 use std::time::Duration;
 

@@ -159,7 +159,7 @@ pub(crate) enum Event {
         /// The number of the operator's user.
         by: u32,
     },
-    /// Something that must never be was seen.
+    /// A violation was seen.
     Violation { violation: String },
     /// Metrics are served.
     Serving { metrics: String },
@@ -200,7 +200,7 @@ struct Form {
     node: Arc<str>,
 }
 
-/// Where log lines go: the same way as events, and for the same reason.
+/// The writer of log lines: they go the same way as events, and for the same reason.
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
     writer: LineWriter,
@@ -262,7 +262,7 @@ impl Reporter {
         }
     }
 
-    /// Tells of a panic, and gives that a moment to be read.
+    /// Reports a panic, and gives its reader a moment.
     pub(crate) fn tell_of_panic(&self, panic: &PanicHookInfo<'_>) {
         let mut message = panic.to_string();
         let backtrace = Backtrace::capture();

@@ -92,8 +92,9 @@ pub(crate) fn unblock_all() {
     }
 }
 
-/// Makes a write beyond the limit of a file's length (`ulimit -f`) an error like that of a full disk. By itself the kernel ends the
-/// process, without a word. As a handler it is not passed on to what this process starts.
+/// Makes a write beyond the limit of a file's length (`ulimit -f`) an error like that of a full disk. By
+/// itself the kernel ends the process, without a message. As a handler it is not passed on to the processes
+/// that this one starts.
 pub(crate) fn take_file_limit_as_error() {
     if ignored_signals() & (1_u64 << (SIGXFSZ - 1)) == 0 {
         // It fails where the system has no memory, and then nothing is worse than without it.
@@ -108,7 +109,7 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// The signals that this process ignores, as a mask; the kernel tells it only there.
+/// The signals that this process ignores, as a mask; the kernel reports it only there.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

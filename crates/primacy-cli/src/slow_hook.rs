@@ -64,7 +64,7 @@ impl SlowHook {
 }
 
 fn time_max(lease: Duration) -> Duration {
-    // Tests do not wait so long; the program that is released takes no other time.
+    // Tests do not wait so long; a release build takes no other time.
     let of_test = std::env::var("PRIMACY_TEST_HOOK_MS").ok().filter(|_| cfg!(debug_assertions));
     of_test
         .and_then(|text| text.parse().ok())

@@ -2,8 +2,9 @@
 
 use rustix::io::Errno;
 
-/// The errors that stay: they are about the file, its interpreter or its arguments. Every other error is about what the machine
-/// has left at the moment (processes, descriptors, memory, a disk that answers) and passes.
+/// The errors that stay: they are about the file, its interpreter or its arguments. Every other error is
+/// about a shortage of the machine at the moment (processes, descriptors, memory, a disk that answers) and
+/// passes.
 const LASTING: &[Errno] = &[
     Errno::NOENT,       // No such file, or its interpreter is missing.
     Errno::NOTDIR,      // A part of its path is no directory.

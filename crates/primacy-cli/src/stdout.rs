@@ -18,7 +18,7 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
 /// Turns the result of writing to standard output into that of the verb.
 ///
 /// # Errors
-/// [`Exit::Signal`] of SIGPIPE, and without a word, if no one reads any more; else [`Exit::Failed`].
+/// [`Exit::Signal`] of SIGPIPE, and without a message, if its reader is gone; else [`Exit::Failed`].
 pub(crate) fn written<T>(result: io::Result<T>) -> Result<T, Failure> {
     result.map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -30,7 +30,7 @@ impl StopRecord {
     /// Reads the record, if there is one.
     ///
     /// # Errors
-    /// [`Exit::State`] if it cannot be read: what is to be ended may go on.
+    /// [`Exit::State`] if it cannot be read: the work that it is to end may go on.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
         // It is run: so no other user may have written it, also where root uses the directory of another
         // user.

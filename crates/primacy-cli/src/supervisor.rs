@@ -111,7 +111,7 @@ enum CampaignEnd {
 enum GuardianEnd {
     /// It reports everything gone.
     Gone { stop_failed: bool },
-    /// It is dead, and what it leaves is ours to end.
+    /// It is dead, and the processes that it leaves are ours to end.
     GuardianDied,
 }
 
@@ -136,7 +136,7 @@ enum JobEnd {
     /// The system refused, and may do so again; or the stop command cannot be put on record; or the watchdog cannot guard the job
     /// that runs.
     NotStarted {
-        /// With what to end; nothing if the refusal may pass.
+        /// The exit code to end with; nothing if the refusal may pass.
         exit: Option<Exit>,
         message: String,
     },
@@ -672,7 +672,7 @@ impl Supervisor {
         self.guardian.tell(Order::Stop { term });
     }
 
-    /// Tells of a hook that has not ended, and gives up the lead when it has had its time.
+    /// Reports a hook that has not ended, and gives up the lead when it has had its time.
     fn on_slow_hook(&mut self, guard: &WorkGuard<Mandate>, run: &mut LeadershipRun) {
         let lead = run.lead;
         match run.hook.as_mut().and_then(|hook| hook.look(clock::now())) {

@@ -1,4 +1,4 @@
-//! `primacy config check` and `primacy config print`: what a node would run with, without running it.
+//! `primacy config check` and `primacy config print`: the settings of a node, without running it.
 
 use clap::{Parser, Subcommand};
 
@@ -17,11 +17,11 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Say what is wrong with the settings, all at once, with file, line and column. Exit code 0, or 78. Of what is
-    /// outside, it looks at the peers' names and the files of TLS; not at the state directory, the store, or whether a
-    /// port is free
+    /// Report all errors of the settings at once, with file, line and column. Exit code 0, or 78. Outside the
+    /// settings, it looks at the peers' names and the files of TLS; not at the state directory, the store, or whether
+    /// a port is free
     Check(Box<Check>),
-    /// Print the settings in force, the defaults too, and where each comes from: in TOML, which --config takes, or with
+    /// Print the settings in force, the defaults too, and the source of each: in TOML, which --config takes, or with
     /// --json as an object
     Print(Box<Print>),
 }
@@ -42,7 +42,7 @@ struct Print {
 
 /// Runs the verb.
 pub(crate) fn config(args: &Config, sources: &Sources) -> Result<Exit, Failure> {
-    // Whatever is wrong is wrong with the settings here.
+    // Every error is one of the settings here.
     let wrong = |failure: Failure| Failure::new(Exit::Config, failure.message);
     match &args.action {
         Action::Check(check) => {

@@ -48,7 +48,7 @@ pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Says it to the node, and what it answers; returns the node.
+/// Sends the request to the node, prints its answer, and returns the node.
 fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
     #[derive(Serialize)]
     struct Told<'a> {

@@ -1,4 +1,4 @@
-//! `primacy log`: the log that a node keeps on its disk.
+//! `primacy log`: the replicated log that a node keeps on its disk.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(crate) fn log(args: &Log) -> Result<Exit, Failure> {
     }
 }
 
-/// Rebuild a damaged log from those of the other nodes
+/// Rebuild a damaged log from the logs of the other nodes
 ///
 /// For nodes that keep metadata together (`primacy node --metadata`, or
 /// --etcd-api). A node whose log is damaged does not start. This puts the log out

@@ -55,7 +55,7 @@ struct List {
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Add {
-    /// The new voter, and where the others reach it: NAME=HOST:PORT
+    /// The new voter, and its address for the others: NAME=HOST:PORT
     #[arg(value_name = "NAME=HOST:PORT")]
     voter: String,
     #[command(flatten)]
@@ -97,7 +97,7 @@ struct Replace {
     /// The voter to remove
     #[arg(value_name = "OLD")]
     old: String,
-    /// The new voter, and where the others reach it: NAME=HOST:PORT
+    /// The new voter, and its address for the others: NAME=HOST:PORT
     #[arg(value_name = "NEW=HOST:PORT")]
     new: String,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::printable::one_line;
 /// library, and a token that grows with each primary that it gets. Nodes
 /// share the partitions out evenly, and move no more than they must.
 ///
-/// Said to any node, it is passed on to the leader.
+/// Any node passes the request on to the leader.
 #[derive(Debug, Parser)]
 #[command(name = "partitions", verbatim_doc_comment)]
 pub(crate) struct Partitions {

@@ -1,4 +1,4 @@
-//! `primacy publish`: lets the leader tell the others a state of the application.
+//! `primacy publish`: lets the leader announce a state of the application to the others.
 
 use std::io::Read as _;
 

@@ -92,7 +92,7 @@ impl Outcome {
 /// The interval at which a node that gives up its lead is asked what keeps it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Says on standard error what keeps the lead at this node, whenever that is another thing than what is `known`.
+/// Prints on standard error what keeps the lead at this node, whenever that has changed from `known`.
 pub(super) fn tell_what_keeps(node: &Node, known: &mut Option<String>, json: bool) -> Result<(), Failure> {
     let kept_by = target::who(node)?.kept_by;
     if let Some(kept_by) = kept_by.filter(|kept_by| known.as_ref() != Some(kept_by)) {

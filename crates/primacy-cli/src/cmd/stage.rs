@@ -77,7 +77,8 @@ impl Stage {
         Self::with("demo", PATIENCE)
     }
 
-    /// The same for something else, with a part of the directory's name, and how long anything may take.
+    /// The same for another command, with a part of the directory's name, and the time that any step may
+    /// take.
     pub(crate) fn with(name: &str, patience: Duration) -> Result<Self, Failure> {
         // The guardian of a node that is killed becomes our child, and with it whatever it has started.
         set_child_subreaper(Some(getpid()))?;

@@ -247,7 +247,8 @@ pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> 
     Ok(Exit::Success)
 }
 
-/// The reason why a node that was asked to give up the lead keeps it. The store does not know that; the node does, where it runs here.
+/// Returns the reason why a node that was asked to give up the lead keeps it. The store does not know that;
+/// the node does, where it runs here.
 fn what_keeps_it(target: &Target, node: &str) -> String {
     let found = target.state_dir().and_then(|dir| control::find_all(&dir, &target.election));
     let here = found.into_iter().flatten().find(|found| found.node == node);
@@ -300,7 +301,8 @@ impl Look {
                 // Perhaps by another one, which has taken it.
                 Ok(Some((record, _))) => return Ok((Verdict::Renewed, record)),
                 Ok(None) => return Ok((Verdict::Released, self.first.clone())),
-                // It may answer the next time. Until it is read, the store may go on saying that it has changed.
+                // It may answer the next time. Until it is read, the store may go on reporting that it has
+                // changed.
                 Err(ReadError::Unavailable { .. }) if !is_last => sleep(wait).await,
                 Err(error @ (ReadError::Unavailable { .. } | ReadError::Malformed { .. })) => {
                     return Err(error.into());
@@ -352,7 +354,7 @@ mod tests {
 
     use super::*;
 
-    /// Says at once that it has changed, and reads what it holds.
+    /// Reports at once that it has changed, and reads its content.
     #[derive(Debug)]
     struct Restless {
         holds: Mutex<Result<LeaseRecord, ReadError>>,

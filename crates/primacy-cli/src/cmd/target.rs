@@ -1,4 +1,4 @@
-//! Which node, or which store, an operator's verb is about; and what it prints.
+//! The node, or the store, that an operator's verb is about; and its output.
 
 use std::panic::resume_unwind;
 use std::path::PathBuf;

@@ -49,7 +49,7 @@ pub(super) enum Seen {
     Missed { changes: Option<u64> },
     /// Something that must never be.
     Violation { violation: String },
-    /// Over a store: what fails there now, a sentence each; none when it answers again.
+    /// Over a store: its present failures, a sentence each; none when it answers again.
     Store { troubles: Vec<String> },
     /// The node has ended, and its view of the election with it.
     Ended,

@@ -48,7 +48,7 @@ pub(crate) struct Answers {
     due: Option<Instant>,
 }
 
-/// The nodes of an election that run here, by what is in the state directory.
+/// Returns the nodes of an election that run here, as the state directory lists them.
 ///
 /// # Errors
 /// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if another user could answer in their place.
@@ -108,7 +108,7 @@ impl Node {
     /// Asks, and returns the answer.
     ///
     /// # Errors
-    /// [`Exit::Unavailable`] if the node does not run or does not answer; what it refuses is an answer.
+    /// [`Exit::Unavailable`] if the node does not run or does not answer; a refusal is an answer.
     pub(crate) fn ask(&self, what: What) -> Result<Answer, Failure> {
         self.open(what)?.owed("what it was asked may be done all the same")
     }

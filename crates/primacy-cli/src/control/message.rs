@@ -92,7 +92,7 @@ pub(crate) enum Answer {
     Members { members: Option<Members> },
     /// To `watch`: so many changes were not read in time, and are not shown.
     Missed { changes: u64 },
-    /// To `watch`: something that must never be was seen.
+    /// To `watch`: a violation was seen.
     Violation { violation: String },
     /// To `resign` and `transfer`: this leadership is being given up.
     Resigning { term: u64 },

@@ -1,8 +1,8 @@
 //! The control socket: how the operator's verbs reach a node that runs on this machine.
 //!
 //! Every node listens on a Unix socket in its state directory, which only its own user, and root, may use. A connection
-//! carries one request, a line of JSON, and its answer: a line, or many for `watch`. What is asked is the library's to
-//! answer; here is only the way to it, and it must never cost the election anything.
+//! carries one request, a line of JSON, and its answer: a line, or many for `watch`. The library answers the requests;
+//! this module only carries them, and must never cost the election anything.
 
 mod client;
 mod message;

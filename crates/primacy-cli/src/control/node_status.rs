@@ -84,7 +84,7 @@ pub(crate) struct NodeStatus {
     /// Among peers: what it knows of them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) peers: Option<Peers>,
-    /// Over a store: what fails there now, a sentence each.
+    /// Over a store: its present failures, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) store_troubles: Vec<String>,
     /// Over a store: the record as it has seen it.
@@ -200,7 +200,7 @@ pub(crate) struct Metadata {
     pub(crate) committed: RecordNumber,
     /// The last record that its map contains.
     pub(crate) applied: RecordNumber,
-    /// Whether it has lost its log, and what it has of it does not count yet.
+    /// Whether it has lost its log, and the part that it has does not count yet.
     pub(crate) recovering: bool,
 }
 

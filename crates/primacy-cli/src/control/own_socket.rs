@@ -1,4 +1,4 @@
-//! The control socket of this node in its state directory, and the look whether it is still there.
+//! The control socket of this node in its state directory, and the check that it is still there.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

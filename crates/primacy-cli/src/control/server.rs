@@ -165,7 +165,7 @@ async fn serve(mut acceptor: Acceptor, mut watched: Watched) {
 }
 
 impl Watched {
-    /// Acts on what was found; returns whether the node is being closed.
+    /// Acts on the state of the socket; returns whether the node is being closed.
     fn take(&mut self, found: Look, acceptor: &mut Acceptor) -> bool {
         let warn = |message: String| acceptor.reporter.tell(&Event::Warning { message });
         let trouble = match found {
@@ -401,7 +401,7 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
                 }
                 Ok(Err(error)) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
 
-                // The question or its answer was lost, on the way to a leader that is gone perhaps.
+                // The request or its answer was lost, on the way to a leader that is gone perhaps.
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }
         }
@@ -419,7 +419,7 @@ fn map(elector: &Elector) -> Result<&Map, Refused> {
     elector.map().ok_or_else(|| Refused::new(Kind::NoMetadata, text))
 }
 
-/// Whether this is known to be no voter, where that is what is wanted.
+/// Returns whether this node is known to be no voter, where that is wanted.
 fn is_gone(map: &Map, node: NodeId, adds: bool) -> bool {
     let board = map.board();
     !adds && !board.voters.contains(node) && board.committed >= board.voters.number

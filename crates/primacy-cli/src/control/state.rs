@@ -3,8 +3,8 @@
 use primacy::Announcement;
 use serde::{Deserialize, Serialize};
 
-/// The bytes. Text is what is UTF-8 and has neither control characters but tabs and line feeds, nor such as turn the direction
-/// of a line around or break it.
+/// The bytes. It is text if it is UTF-8 and has neither control characters but tabs and line feeds, nor
+/// characters that turn the direction of a line around or break it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {

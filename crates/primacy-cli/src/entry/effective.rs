@@ -1,4 +1,4 @@
-//! The settings in force, and where each comes from.
+//! The settings in force, and the source of each.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where a setting comes from: the command line, before the environment, before the file, before the default.
+//! The source of a setting: the command line, before the environment, before the file, before the default.
 //!
 //! The command line's own definition lists the settings and their values. Values from the environment and the file
 //! are checked by it, piece by piece, and then put into the command line where that has none.
@@ -134,7 +134,7 @@ pub(super) fn keys(verb: &Command) -> Vec<Key<'_>> {
     verb.get_arguments().filter_map(key).collect()
 }
 
-/// Parses a command line, and fills in what the environment and the file say.
+/// Parses a command line, and fills in the values of the environment and the file.
 pub(crate) fn parse<C: Parser>(args: &[OsString]) -> Result<(C, Sources), Stop> {
     let shown = C::command();
     let bare = without_variables(C::command());

@@ -16,36 +16,39 @@ pub(crate) struct Membership {
     #[arg(long, value_name = "LIST", env = "PRIMACY_SEEDS", value_parser = str::parse::<Seeds>)]
     pub(crate) seeds: Option<Seeds>,
 
-    /// By seniority, what becomes of parts of the cluster that have lost each other: keep-majority, static-quorum:NUMBER,
-    /// keep-oldest, lease:URL, where a store decides, or available, where each part goes on; env:NAME reads it from the
-    /// environment [default: keep-majority]
-    // No parser looks at it, for whatever a parser refuses is shown, and there may be a password in it.
+    /// By seniority, the policy for parts of the cluster that have lost each other: keep-majority,
+    /// static-quorum:NUMBER, keep-oldest, lease:URL, where a store decides, or available, where each part goes on;
+    /// env:NAME reads it from the environment [default: keep-majority]
+    // No parser looks at it, for a value that a parser refuses is shown, and there may be a password in it.
     #[arg(long, value_name = "POLICY", env = "PRIMACY_SPLIT_BRAIN", hide_env_values = true)]
     pub(crate) split_brain: Option<String>,
 
-    /// By seniority, to how many members next to it on the ring of ages a member shows itself, at least 2 unless each part goes
-    /// on: as many cut links make others take it for lost. All nodes must agree [default: all]
+    /// By seniority, the number of members next to it on the ring of ages to which a member shows itself, at
+    /// least 2 unless each part goes on: as many cut links make others take it for lost. All nodes must agree
+    /// [default: all]
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_NEIGHBOURS")]
     pub(crate) neighbours: Option<u32>,
 
-    /// By seniority, how silence is judged: missed:COUNT, deadline:TIME, or phi-accrual:THRESHOLD,PAUSE,DEVIATION, as in
-    /// phi-accrual:8,1s,100ms [default: missed:4]
+    /// By seniority, the failure detector: missed:COUNT, deadline:TIME, or
+    /// phi-accrual:THRESHOLD,PAUSE,DEVIATION, as in phi-accrual:8,1s,100ms [default: missed:4]
     #[arg(long, value_name = "DETECTOR", env = "PRIMACY_DETECTOR", value_parser = parse_detector)]
     pub(crate) detector: Option<Detection>,
 
-    /// By seniority, for how long the same members must have been lost before they are removed [default: the lease]
+    /// By seniority, the time for which the same members must have been lost before they are removed [default: the
+    /// lease]
     #[arg(long, value_name = "TIME", env = "PRIMACY_STABLE_AFTER", value_parser = duration::parse)]
     pub(crate) stable_after: Option<Duration>,
 
-    /// By seniority, how many members the cluster must have for /leader of --metrics to say that this node leads [default: 1]
+    /// By seniority, the members that the cluster must have for /leader of --metrics to report that this node
+    /// leads [default: 1]
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_MINIMUM_MEMBERS")]
     pub(crate) minimum_members: Option<u32>,
 
-    /// By seniority, the zone that this node tells the others
+    /// By seniority, the zone of this node, which the others see
     #[arg(long, value_name = "ZONE", env = "PRIMACY_ZONE")]
     pub(crate) zone: Option<String>,
 
-    /// By seniority, what else this node tells the others: rack=7,disk=ssd; at most 8
+    /// By seniority, further labels of this node: rack=7,disk=ssd; at most 8
     #[arg(long, value_name = "LIST", env = "PRIMACY_LABELS", value_parser = str::parse::<Labels>)]
     pub(crate) labels: Option<Labels>,
 }
@@ -111,7 +114,7 @@ impl Membership {
     /// The same for the library, the URL of a store as it was given.
     ///
     /// # Errors
-    /// If the policy is none. What was written is not in the text.
+    /// If the policy is unknown. Its value is not in the text.
     pub(super) fn options(&self) -> Result<SeniorityOptions, String> {
         let split_brain = self.split_brain.as_deref().map_or(Ok(SplitBrain::default()), policy)?;
         let minimum = self.minimum_members.map(|minimum| usize::try_from(minimum).unwrap_or(usize::MAX));
@@ -133,7 +136,7 @@ fn variable(split_brain: &str) -> Option<&str> {
     split_brain.strip_prefix("env:")
 }
 
-/// The policy that these words mean, or those in a variable of the environment.
+/// Returns the policy of this text, or of a variable of the environment.
 fn policy(text: &str) -> Result<SplitBrain, String> {
     if let Some(name) = variable(text) {
         let found = std::env::var(name);

@@ -65,8 +65,8 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NAME", env = "PRIMACY_NODE", value_parser = str::parse::<NodeId>)]
     pub(crate) node: Option<NodeId>,
 
-    /// Among peers, how the leader is found: quorum, ranked, bully, ring, ring-bidirectional or seniority. The last four are
-    /// advisory: a partition makes two leaders [default: quorum]
+    /// Among peers, the election's algorithm: quorum, ranked, bully, ring, ring-bidirectional or seniority.
+    /// The last four are advisory: a partition makes two leaders [default: quorum]
     #[arg(long, value_name = "ELECTION", env = "PRIMACY_ALGORITHM", value_parser = parse_algorithm)]
     pub(crate) algorithm: Option<Algorithm>,
 
@@ -81,13 +81,14 @@ pub(crate) struct Entry {
     #[command(flatten)]
     pub(crate) serving: Serving,
 
-    /// Run an advisory election, in which nothing keeps a second leader away; the work gets no token
+    /// Run an advisory election, in which nothing prevents a second leader; the work gets no token
     #[arg(long, value_name = "BOOL", env = "PRIMACY_ALLOW_ADVISORY", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) allow_advisory: Option<bool>,
 
-    /// Among peers, by a quorum, what is promised: `lease`, never two leaders at a time; or `fenced`, faster where every resource
-    /// checks the token, which is then all that keeps two leaders apart [default: lease]. By `ranked`, it is `fenced`
+    /// Among peers, by a quorum, the safety: `lease`, never two leaders at a time; or `fenced`, faster where every
+    /// resource checks the token, which is then all that keeps two leaders apart [default: lease]. By `ranked`, it is
+    /// `fenced`
     #[arg(long, value_name = "KIND", env = "PRIMACY_SAFETY", value_parser = ["lease", "fenced"])]
     pub(crate) safety: Option<String>,
 
@@ -100,8 +101,8 @@ pub(crate) struct Entry {
           default_missing_value = "true")]
     pub(crate) witness: Option<bool>,
 
-    /// Where this node keeps what it must not forget [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]. Over
-    /// a store that is only whether a node with a --node of its own is cordoned
+    /// The directory of this node's durable state [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]. Over a
+    /// store that is only whether a node with a --node of its own is cordoned
     #[arg(long, value_name = "DIR", env = "PRIMACY_STATE_DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
@@ -203,7 +204,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "DEVICE", env = "PRIMACY_WATCHDOG")]
     pub(crate) watchdog: Option<String>,
 
-    /// Tell what happens in JSON, one object a line, on standard error
+    /// Report events in JSON, one object a line, on standard error
     #[arg(long, value_name = "BOOL", env = "PRIMACY_JSON", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) json: Option<bool>,
@@ -274,7 +275,7 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Looks around without entering, for what would be wrong with the settings then.
+    /// Checks the surroundings without entering, for errors of the settings that would show then.
     pub(crate) fn look(&self, sources: &Sources) -> Result<(), Failure> {
         let Place::Peers(peers, _) = &self.place else { return Ok(()) };
         self.builder.check_peers(peers).map_err(|errors| {
@@ -288,7 +289,7 @@ impl Entrance {
 }
 
 impl Entry {
-    /// Checks all that can be known to be wrong before anything is begun.
+    /// Checks for all errors that can be known before anything is begun.
     pub(crate) fn check(&self, sources: &Sources) -> Result<Entrance, Failure> {
         let mut problems = self.contradictions(sources);
         let Some(election) = self.election.clone() else {

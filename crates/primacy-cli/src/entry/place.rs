@@ -1,4 +1,4 @@
-//! Where an election is held, and entering it there.
+//! The place where an election is held, and entering it there.
 
 use std::env;
 use std::fs;
@@ -176,9 +176,10 @@ impl Place {
         Some(dir.join(mark.file_name(stop_record::SUFFIX)))
     }
 
-    /// The mark by which what this node has started is recognised. It goes by the state directory, as all else does that is kept of a node:
-    /// by what was drawn for it, which stays the same however the directory is named, wherever it is moved, and however the URL of a
-    /// store is written. Where there is no such directory, the mark is of this process, and no later one knows it.
+    /// Returns the mark by which the processes that this node has started are recognised. It goes by the state
+    /// directory, as all other records of a node do: by a number that was drawn for it, which stays the same
+    /// however the directory is named, wherever it is moved, and however the URL of a store is written. Where
+    /// there is no such directory, the mark is of this process, and no later one knows it.
     ///
     /// # Errors
     /// [`Exit::State`] for a node that is known by its name, where the secret is in a directory that may be used and cannot be read, or
@@ -323,7 +324,7 @@ fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
     }
 }
 
-/// Which exit code an error has that kept this node from taking part.
+/// Returns the exit code of an error that kept this node from taking part.
 pub(crate) fn failure(error: &ConnectError) -> Failure {
     let exit = match error {
         ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,
@@ -362,7 +363,7 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
 mod tests {
     use super::*;
 
-    /// The mark is what the leftovers of an earlier run are looked for by.
+    /// The leftovers of an earlier run are looked for by the mark.
     #[test]
     fn a_node_has_one_mark_however_its_directory_is_named_and_wherever_it_is_moved() {
         let dir = env::temp_dir().join(format!("primacy-mark-{}", std::process::id()));

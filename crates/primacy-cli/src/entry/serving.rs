@@ -13,9 +13,9 @@ use crate::size;
 /// The settings of replicated metadata and of the etcd API.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Serving {
-    /// Among peers, by a quorum, keep a map together that the leader writes; all nodes must say the same. `fsync`: what is written
-    /// is on the disks of a majority. `memory`: it is in their memories, and lost if a majority of them restarts at once
-    /// [default: fsync with --etcd-api]
+    /// Among peers, by a quorum, replicate a map that the leader writes; all nodes must have the same
+    /// setting. `fsync`: a write is on the disks of a majority. `memory`: it is in their memories, and lost
+    /// if a majority of them restarts at once [default: fsync with --etcd-api]
     #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
     pub(crate) metadata: Option<String>,
 
@@ -25,7 +25,8 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "SIZE", env = "PRIMACY_METADATA_QUOTA", value_parser = size::parse)]
     pub(crate) metadata_quota: Option<u64>,
 
-    /// Answer clients of etcd here, over the map that the nodes keep together: an IP address with a port, or a port of 127.0.0.1
+    /// Answer clients of etcd here, over the replicated map: an IP address with a port, or a port of
+    /// 127.0.0.1
     #[arg(long, value_name = "ADDR", env = "PRIMACY_ETCD_API", value_parser = parse_listen)]
     pub(crate) etcd_api: Option<SocketAddr>,
 
@@ -35,7 +36,7 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "ADDR", env = "PRIMACY_ETCD_API_ADVERTISE", value_parser = parse_reached)]
     pub(crate) etcd_api_advertise: Option<String>,
 
-    /// Of clients, answer only those with a name and a password in this file: a line NAME:PASSWORD for each
+    /// Answer only clients with a name and a password in this file: a line NAME:PASSWORD for each
     #[arg(long, value_name = "FILE", env = "PRIMACY_ETCD_API_USERS")]
     pub(crate) etcd_api_users: Option<PathBuf>,
 

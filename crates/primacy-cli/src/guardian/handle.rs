@@ -96,7 +96,7 @@ impl Guardian {
         self.pid
     }
 
-    /// Tells it to do something; it learns of it now, or when it can read again.
+    /// Sends it an order; it reads it now, or when it can read again.
     pub(crate) fn tell(&mut self, order: Order) {
         if matches!(order, Order::Extend { .. }) {
             self.extension = Some(order);
@@ -113,7 +113,7 @@ impl Guardian {
         }
     }
 
-    /// Writes what it can without waiting, and says whether all is written.
+    /// Writes as much as it can without waiting, and returns whether all is written.
     fn flush(&mut self) -> Flow {
         loop {
             if self.unsent.is_empty() {
@@ -180,7 +180,7 @@ impl Guardian {
         loop {
             let end = self.heard.iter().position(|&byte| byte == b'\n')?;
             let line: Vec<u8> = self.heard.drain(..=end).collect();
-            // Both ends are the same program; what is not understood is no report.
+            // Both ends are the same program; a line that cannot be read is no report.
             match serde_json::from_slice(&line) {
                 Ok(report) => return Some(report),
                 Err(error) => tracing::warn!(%error, "the guardian said something that is not understood"),

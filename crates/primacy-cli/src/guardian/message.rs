@@ -25,7 +25,7 @@ pub(crate) struct GuardianConfig {
     pub(crate) kill_margin: u64,
     /// The time for which a leadership lasts without renewal, in nanoseconds.
     pub(crate) lease: u64,
-    /// A shell command that ends what others do for the job, when that is gone.
+    /// A shell command that ends the work of others for the job, when the job is gone.
     pub(crate) stop_command: Option<String>,
     /// The file that has the command on record until it has succeeded.
     pub(crate) stop_record: Option<PathBuf>,
@@ -181,7 +181,8 @@ pub(crate) enum Report {
     Gone {
         /// Of which leadership.
         term: u64,
-        /// True if the stop command, if there is one, was given up before it has succeeded: what others do for the job may go on.
+        /// True if the stop command, if there is one, was given up before it has succeeded: the work of
+        /// others for the job may go on.
         stop_failed: bool,
     },
 }

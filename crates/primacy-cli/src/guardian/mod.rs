@@ -799,7 +799,7 @@ impl Guardian {
 
     fn run_stop_command(&mut self, script: &str) {
         let Some(job_run) = &self.job_run else { return };
-        // What others do for the job must end, also when it is late.
+        // The work of others for the job must end, also when it is late.
         let at_least = clock::now().after(job_run.drain_of_job(&self.config));
         let kill_at = job_run.follow_up_until(&self.config).max(at_least);
         if !self.follow_up(script, JobState::StopCommand { kill_at }) {

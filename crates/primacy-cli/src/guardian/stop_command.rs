@@ -1,7 +1,8 @@
 //! The runs of a stop command: again and again, with growing pauses, until one has succeeded.
 //!
-//! Exit code 0 is the only sign that the work which others do for the job has ended. So a failure of the command (of the daemon
-//! that it asks, or of the fork) is not the end of it: the lead is kept and the command is run again.
+//! Exit code 0 is the only sign that the work of others for the job has ended. So a failure of the command
+//! (of the daemon that it asks, or of the fork) is not the end of it: the lead is kept and the command is run
+//! again.
 
 use primacy::core::Duration;
 
@@ -18,7 +19,7 @@ pub(super) struct StopAttempts {
 }
 
 impl StopAttempts {
-    /// The job is gone, and what others do for it may go on.
+    /// The job is gone, and the work of others for it may go on.
     pub(super) fn begin(&mut self) {
         self.is_owed = true;
     }
@@ -39,7 +40,7 @@ impl StopAttempts {
         self.is_given_up = true;
     }
 
-    /// Returns whether what the command is to end may go on.
+    /// Returns whether the work that the command is to end may go on.
     pub(super) fn is_owed(&self) -> bool {
         self.is_owed
     }

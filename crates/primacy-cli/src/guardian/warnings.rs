@@ -1,5 +1,5 @@
-//! Warnings of the guardian, on its supervisor's standard error and in its form. A guardian has mostly nothing to say, so the
-//! thread that writes them is started for the first one.
+//! Warnings of the guardian, on its supervisor's standard error and in its form. A guardian mostly has none,
+//! so the thread that writes them is started for the first one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -35,7 +35,7 @@ impl Warnings {
         }
     }
 
-    /// Tells of panics from now on. What they end, they still end.
+    /// Reports panics from now on. They still end what they end.
     pub(super) fn catch_panics(&self) {
         let warnings = self.clone();
         std::panic::set_hook(Box::new(move |panic| {

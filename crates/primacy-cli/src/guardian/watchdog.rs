@@ -21,7 +21,7 @@ use primacy::core::{Duration, Instant};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use serde::{Deserialize, Serialize};
 
-/// Which device, and whether a node may lead without it.
+/// The device, and whether a node may lead without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WatchdogSpec {
     /// The device's file.
@@ -177,8 +177,8 @@ fn disarm(mut device: &File) {
     let _ = device.write_all(MAGIC_CLOSE);
 }
 
-/// The time that a lead lasts without renewal of which so much was seen to be left when it was renewed: a twentieth for what the drift and
-/// the way of the news have taken.
+/// The time that a lead lasts without renewal, from the time that was left when it was seen to be renewed: a
+/// twentieth more, for the drift and the delay of the news.
 pub(crate) fn lasts(left: Duration) -> Duration {
     left.plus(left.divided_by(20))
 }

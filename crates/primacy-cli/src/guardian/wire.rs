@@ -40,14 +40,14 @@ impl Wire {
         let mut orders = Vec::new();
         while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
-            // Both ends are the same program; a line that is not understood is no order.
+            // Both ends are the same program; a line that cannot be read is no order.
             orders.extend(serde_json::from_slice::<Order>(&line).ok());
         }
         self.flush();
         orders
     }
 
-    /// Tells the supervisor, now or as soon as it listens again.
+    /// Sends a report to the supervisor, now or as soon as it reads again.
     pub(crate) fn say(&mut self, report: &Report) {
         if let Ok(line) = serde_json::to_vec(report) {
             self.unsent.extend_from_slice(&line);

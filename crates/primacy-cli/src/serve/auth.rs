@@ -35,7 +35,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// The permissions on a file of users other than its owner.
 const OTHERS: u32 = 0o077;
 
-/// Sets what is signed here apart from all else that may be signed with the same file.
+/// Sets the signatures here apart from all others that may be made with the same file.
 const PURPOSE: &[u8] = b"primacy door token";
 
 /// The most bytes of a user's name, and of a password.
@@ -56,11 +56,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The number of looks at an unchanged file after which tokens are checked whose time may be over.
 const LOOKS_FOR_EXPIRED: u64 = 60;
 
-/// The users that may ask, as their file has them at each request.
+/// The users that may send requests, as their file has them at each request.
 #[derive(Debug)]
 pub(crate) struct Users {
     file: FromFiles<Arc<UserList>>,
-    /// Changes when a token that was good may not be good any more.
+    /// Changes when a token that was valid may not be valid any more.
     looks: watch::Sender<()>,
 }
 
@@ -123,7 +123,7 @@ impl Users {
         self.file.current()
     }
 
-    /// Changes when a token that was good may not be good any more.
+    /// Changes when a token that was valid may not be valid any more.
     pub(super) fn looks(&self) -> watch::Receiver<()> {
         self.looks.subscribe()
     }
@@ -143,8 +143,8 @@ impl Users {
 }
 
 impl UserList {
-    /// Checks that a request shows a token that is accepted, and returns until when it is, in seconds of the calendar's clock. Without a
-    /// shared secret there is none yet.
+    /// Checks that a request shows a token that is accepted, and returns the end of its validity, in seconds
+    /// of the calendar's clock. Without a shared secret there is none yet.
     ///
     /// # Errors
     /// [`Known::USER_EMPTY`] without a token, [`Known::INVALID_TOKEN`] with another one.
@@ -161,7 +161,7 @@ impl UserList {
         until.filter(|&until| now() < until).ok_or(Known::INVALID_TOKEN)
     }
 
-    /// Returns true if a token of those users is good with these.
+    /// Returns true if a token of those users is valid with these.
     pub(super) fn has_tokens_of(&self, those: &Self) -> bool {
         is_same(self.key.as_ref(), those.key.as_ref())
     }

@@ -122,10 +122,10 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) list: Vec<Change>,
-    /// All up to here was looked at. That of the map, if nothing was left for the next time; it may be before the version from
-    /// which on was asked.
+    /// The version up to which all was looked at. It is the map's, if nothing was left for the next time; it
+    /// may be before the requested version.
     pub(crate) through: Version,
-    /// That of the map.
+    /// The version of the map.
     pub(crate) version: Version,
 }
 
@@ -134,9 +134,9 @@ pub(crate) struct Changes {
 pub(crate) struct Vitals {
     /// The number of the cluster: the same on all nodes, and not 0.
     pub(crate) cluster: u64,
-    /// That of this node; not 0.
+    /// The number of this node; not 0.
     pub(crate) member: u64,
-    /// That of the node that leads, as far as this one knows.
+    /// The number of the leader, as far as this node knows.
     pub(crate) leader: Option<u64>,
     /// The term that this node knows.
     pub(crate) term: u64,

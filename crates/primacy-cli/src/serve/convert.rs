@@ -1,4 +1,4 @@
-//! Between the messages of etcd's API and what the map understands.
+//! Conversions between the messages of etcd's API and the operations of the map.
 
 use std::num::NonZeroU64;
 
@@ -133,7 +133,7 @@ fn operation(request: api::RequestOp, operations_max: usize) -> Result<Operation
         Some(api::Request::Put(put)) => Ok(Operation::Write(write(put)?)),
         Some(api::Request::DeleteRange(range)) => Ok(Operation::Delete(delete(range)?)),
         Some(api::Request::Txn(within)) => Ok(Operation::Transaction(transaction(within, operations_max)?)),
-        // Whatever it means, etcd's words for it are these.
+        // Whatever its cause, the text of etcd is this one.
         None => Err(Known::KEY_NOT_FOUND),
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn within_recipe(known: Known) -> Status {
     Status::new(Code::Unknown, known.1)
 }
 
-/// As etcd answers what it does not know; `path` is that of the request.
+/// Returns etcd's answer to an unknown method; `path` is that of the request.
 pub(crate) fn not_served(path: &str) -> Status {
     let Some((service, method)) = path.trim_start_matches('/').split_once('/') else {
         return Status::unimplemented(format!("malformed method name: {path:?}"));

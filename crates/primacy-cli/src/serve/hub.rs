@@ -200,7 +200,7 @@ struct Live {
 }
 
 impl Live {
-    /// Tells it, if it wants to know; whether it had room.
+    /// Sends it a change, if it subscribes to it; returns whether it had room.
     fn offer(&self, change: &Change) -> bool {
         if change.version < self.from || !self.wish.kinds.contain(change) {
             return true;
@@ -373,7 +373,7 @@ fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&L
 pub(super) struct Hub {
     pub(super) backend: Arc<dyn Backend>,
     index: Mutex<Index>,
-    /// When there was a leader, as far as it was looked.
+    /// The time at which there was a leader, at the last check.
     led_at: Mutex<Instant>,
 }
 
@@ -396,7 +396,7 @@ impl Hub {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on all that is new by now; all up to the version returned is.
+    /// Hands on all that is new by now; returns the version up to which all is handed on.
     pub(super) fn hand_all_on(&self) -> Version {
         let newest = self.backend.now();
         loop {
@@ -408,8 +408,8 @@ impl Hub {
         }
     }
 
-    /// Tells a watcher from now on what happens from the version `from` on. `false`, and nothing is done, if what it must still
-    /// learn was handed on already: it knows all up to `known`.
+    /// Sends a watcher from now on all changes from the version `from` on. `false`, and nothing is done, if
+    /// changes that it still needs were handed on already: it has all up to `known`.
     pub(super) fn admit(
         &self,
         line: &Arc<Line>,
@@ -426,7 +426,8 @@ impl Hub {
         true
     }
 
-    /// Tells these watchers of a line nothing any more. Each place is looked through once, however many of them are in it.
+    /// Sends these watchers of a line nothing any more. Each place is looked through once, however many of
+    /// them are in it.
     pub(super) fn dismiss<'a>(&self, line: &Arc<Line>, watchers: impl IntoIterator<Item = (i64, &'a Wish)>) {
         let mut places: HashMap<Place, BTreeSet<i64>> = HashMap::new();
         for (watcher, wish) in watchers {
@@ -437,7 +438,8 @@ impl Hub {
         }
     }
 
-    /// Tells this line when there has been no leader for long; until it is [calmed](Self::calm) with the number returned.
+    /// Notifies this line when there has been no leader for long; until it is [calmed](Self::calm) with the
+    /// number returned.
     pub(super) fn warn(&self, line: &Arc<Line>) -> u64 {
         let mut index = self.index();
         let number = index.next_anxious;
@@ -479,7 +481,7 @@ impl Hub {
         }
     }
 
-    /// Hands on what is new, or a part of it; all up to the version returned is.
+    /// Hands on what is new, or a part of it; returns the version up to which all is handed on.
     pub(super) fn hand_on(&self) -> Version {
         let mut index = self.index();
         let now = self.backend.now();
@@ -519,12 +521,13 @@ impl Hub {
         *self.led_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// For how long there has been no leader, if there is none.
+    /// Returns the time for which there has been no leader, if there is none.
     fn leaderless_for(&self) -> Duration {
         self.led_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Whether there is a leader, or was one a moment ago, so that there may be one again when a request is about to be answered.
+    /// Returns whether there is a leader, or was one a moment ago, so that there may be one again when a
+    /// request is about to be answered.
     pub(super) fn may_have_leader(&self) -> bool {
         self.backend.vitals().leader.is_some() || self.leaderless_for() < LEADERLESS_MIN
     }

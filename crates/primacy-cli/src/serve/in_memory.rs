@@ -1,4 +1,4 @@
-//! A map in this process alone, for tests: what is asked of it is answered at once.
+//! A map in this process alone, for tests: it answers requests at once.
 
 use std::num::NonZeroUsize;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};

@@ -116,7 +116,7 @@ fn check_size(message: usize) -> Result<(), Known> {
     if message + WRAPPING_BYTES > REQUEST_BYTES_MAX { Err(Known::REQUEST_TOO_LARGE) } else { Ok(()) }
 }
 
-/// Has an operation replicated when it is its turn: its answer, and the version of the map after it.
+/// Has an operation replicated when it is its turn; returns its answer, and the version of the map after it.
 ///
 /// # Errors
 /// Why it was not done, or may not have been.

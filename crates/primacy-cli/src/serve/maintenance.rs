@@ -29,7 +29,8 @@ pub(super) async fn status(
     })
 }
 
-/// Nothing lasts that an alarm could tell of: what does not fit is refused until there is room, and then no more.
+/// No condition lasts that an alarm could report: a write that does not fit is refused until there is room, and
+/// then no more.
 pub(super) async fn alarm(
     services: Arc<Services>,
     _request: api::AlarmRequest,

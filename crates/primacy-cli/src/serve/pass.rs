@@ -69,7 +69,7 @@ pub(super) async fn while_good<A>(
     }
 }
 
-/// The messages of a stream, each of which needs a good token.
+/// The messages of a stream, each of which needs a valid token.
 pub(super) struct Messages<Q> {
     messages: Streaming<Q>,
     pass: Option<Pass>,

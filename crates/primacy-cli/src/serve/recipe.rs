@@ -88,7 +88,8 @@ pub(super) fn take_out(key: &Bytes, version: i64) -> Operation {
     })
 }
 
-/// Does a transaction that the server has made: the version after it, whether its comparisons held, and the answers.
+/// Does a transaction that the server has made; returns the version after it, whether its comparisons held, and the
+/// answers.
 ///
 /// # Errors
 /// Why it was not done, or may not have been.

@@ -22,7 +22,7 @@ pub(crate) struct Replicated {
     whereabouts: Whereabouts,
 }
 
-/// Where nodes are reached, as far as the map does not say it.
+/// The addresses of nodes, as far as the map does not have them.
 #[derive(Clone, Debug)]
 pub(crate) struct Whereabouts {
     /// Where this node listens for clients.

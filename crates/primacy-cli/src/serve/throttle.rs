@@ -40,7 +40,7 @@ const ROWS: usize = 1 << 10;
 /// The failures that are remembered in a row.
 const FAILURES: usize = 4;
 
-/// Tries that come back one by one: until when all of them are back.
+/// Tries that come back one by one: the time at which all of them are back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
     full_at: Option<Instant>,
@@ -159,7 +159,7 @@ impl Tables {
     /// Checks that there is a try left.
     ///
     /// # Errors
-    /// `true` if the log does not know yet that there is none.
+    /// `true` if the log has not reported yet that there is none.
     fn is_refused(&mut self, now: Instant, address: u64, user: u64) -> Result<(), bool> {
         let is_total_spent = self.total.bucket.is_spent(now, TOTAL_TRIES, TOTAL_REFILL);
         let own = match &mut self.users[row(user)] {
@@ -214,7 +214,8 @@ mod tests {
         throttle.attempt(&Login { address, name, password }, || is_right.then_some(()).ok_or(()))
     }
 
-    /// Logs in so many times as this name with another wrong password each; how many of them were looked at.
+    /// Logs in so many times as this name with another wrong password each; returns the number of logins that
+    /// were looked at.
     fn guesses_at(throttle: &Throttle, address: IpAddr, name: &str, tries: u32) -> u32 {
         let guess = |_| attempt(throttle, address, name, &format!("{:x}", super::super::auth::random()));
         (0..tries).map(guess).map(|looked_at| u32::from(looked_at.is_some())).sum()

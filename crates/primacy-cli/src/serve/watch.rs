@@ -51,7 +51,7 @@ struct Telling {
     changes: std::vec::IntoIter<Change>,
 }
 
-/// Answers a stream; `refusal` is why all in it is refused, if it is.
+/// Answers a stream; `refusal` is the reason why all in it is refused, if it is.
 pub(super) fn watch(
     services: Arc<Services>,
     wishes: Messages<api::WatchRequest>,
@@ -99,8 +99,9 @@ impl Stream for Answers {
                 this.has_answered = true;
                 return Poll::Ready(Some(Ok(control)));
             }
-            // A client without a token has nothing more to hear here, and is not to keep the stream. It ends the stream itself, and
-            // etcd's own takes an end before that for a lost connection, and asks again.
+            // A client without a token gets nothing more here, and is not to keep the stream. It ends the
+            // stream itself, and etcd's own client takes an end before that for a lost connection, and asks
+            // again.
             if this.refusal.is_some() && this.has_answered {
                 let stays = this.stays.get_or_insert_with(|| Box::pin(sleep(REFUSED_STAYS)));
                 return stays.as_mut().poll(context).map(|()| None);
@@ -167,14 +168,14 @@ impl Answers {
         self.services.backend().now()
     }
 
-    /// Takes what is asked, until nothing is or too much waits.
+    /// Takes requests, until there are none or too many answers wait.
     fn take_wishes(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         while self.controls.len() < CONTROLS_MAX {
             let Some(wishes) = &mut self.wishes else { break };
             match Pin::new(wishes).poll_next(context) {
                 Poll::Ready(Some(Ok(wish))) => self.take_wish(wish),
                 Poll::Ready(Some(Err(status))) => return Err(status),
-                // Nothing more is asked; what was is answered still.
+                // No more requests come; earlier ones are answered still.
                 Poll::Ready(None) => self.wishes = None,
                 Poll::Pending => break,
             }
@@ -213,7 +214,7 @@ impl Answers {
         }
     }
 
-    /// Begins a watcher: its number, or why not, in etcd's words.
+    /// Begins a watcher; returns its number, or the refusal, in etcd's words.
     fn try_begin(&mut self, create: &api::WatchCreateRequest, version: Version) -> Result<i64, String> {
         if let Some(refusal) = self.refusal {
             return Err(refusal.in_full());

@@ -118,7 +118,7 @@ impl Watching {
         Ok(Some(number))
     }
 
-    /// Ends a watcher; whether there was one of this number.
+    /// Ends a watcher; returns whether there was one of this number.
     pub(super) fn end(&mut self, number: i64) -> bool {
         let Some(watcher) = self.watchers.remove(&number) else { return false };
         match watcher.behind {
@@ -215,7 +215,8 @@ fn bytes_of(keys: &Keys) -> usize {
     }
 }
 
-/// The whole versions that are not too many bytes, but one at least; and up to which version those are all.
+/// Returns as many whole versions as are not too many bytes, but one at least; and the version up to which
+/// those are all.
 fn cut(mut list: Vec<Change>, through: Version) -> (Vec<Change>, Version) {
     let mut bytes = 0_usize;
     let mut cut_at = None;
@@ -262,7 +263,8 @@ fn compacted(refusal: Refusal) -> Version {
     }
 }
 
-/// The answers of a stream that is not one of watches, until there has been no leader for long, where its client wants to know.
+/// The answers of a stream that is not one of watches, until there has been no leader for long, where its
+/// client requires one.
 pub(super) struct WhileLed<A> {
     answers: Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>,
     leaderless: Option<Watching>,

@@ -22,8 +22,9 @@ impl StopRecord {
 }
 
 impl Supervisor {
-    /// Has the command run until it has succeeded, if there is one: what it is to end may go on, and must not meet what this node
-    /// starts next. Returns how to end, if this is not to be waited for.
+    /// Has the command run until it has succeeded, if there is one: the work that it is to end may go on, and
+    /// must not meet the processes that this node starts next. Returns the exit code to end with, if this is
+    /// not to be waited for.
     pub(super) async fn end_earlier_run(&mut self) -> Result<Option<Exit>, Failure> {
         let Some(StopRecord { term, fenced, .. }) = self.settings.owed else { return Ok(None) };
         let message = "an earlier run of this node was killed before its --stop-command has succeeded: the command is run now, and \

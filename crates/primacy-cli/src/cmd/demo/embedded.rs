@@ -48,7 +48,7 @@ async fn lead(args: &DemoEmbedded) -> Result<Exit, Failure> {
     let mut first = true;
     loop {
         // A careful application calls `leadership.check()` here. But it may be paused right after that, for longer
-        // than the lease; so this one does not even ask, and leaves it to the fence.
+        // than the lease; so this one does not even check, and leaves it to the fence.
         let write = ledger.append(token, "embedded").map_err(|error| failed(&error))?;
         let boot_ns = clock::now().as_nanos();
         match write {

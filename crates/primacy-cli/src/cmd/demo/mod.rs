@@ -1,4 +1,4 @@
-//! `primacy demo`: what Primacy does, shown on real processes and measured, a chapter at a time.
+//! `primacy demo`: a demonstration on real processes, measured, a chapter at a time.
 
 pub(crate) mod embedded;
 mod failover;
@@ -49,7 +49,7 @@ enum Chapter {
     Split,
 }
 
-/// Tells what happens, with the time since the demo began.
+/// Narrates the events, with the time since the demo began.
 #[derive(Clone, Copy, Debug)]
 struct Narrator {
     quiet: bool,
@@ -65,7 +65,7 @@ impl Narrator {
     }
 }
 
-/// The summary as it is printed with `--json`: what chapters were not shown are not in it.
+/// The summary as it is printed with `--json`, without the chapters that were not shown.
 #[derive(Debug, Serialize)]
 struct Summary {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Links that can be cut without root: what some nodes say to others goes through this process.
+//! Links that can be cut without root: the messages of some nodes to others go through this process.
 //!
 //! A link that is cut is silent, as a broken network is. Nothing gets through, not even that a connection was closed;
 //! and as with TCP, what was sent meanwhile arrives when the link is whole again.
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// A hang guard, and how long silence is listened to.
+    /// The bound of a wait, and the time for which a link must be silent.
     const PATIENCE: Duration = Duration::from_secs(30);
     const SILENCE: Duration = Duration::from_millis(50);
 

@@ -1,4 +1,4 @@
-//! This machine: its pauses, its clock, and what the timers leave for both.
+//! This machine: its pauses, its clock, and the room that the timers leave for both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl Watch {
     }
 }
 
-/// Whether the lease is long enough for the worst pause.
+/// Checks whether the lease is long enough for the worst pause.
 pub(super) fn pauses(worst: Duration, timers: &Timers) -> Check {
     const NAME: &str = "the lease is ten times the worst pause";
     let lease = timers.lease;
@@ -74,7 +74,7 @@ pub(super) fn pauses(worst: Duration, timers: &Timers) -> Check {
     Check::not(verdict, NAME, found, why, fix)
 }
 
-/// Whether what the timers leave is enough for the work to end in.
+/// Checks whether the timers leave enough time for the work to end in.
 pub(super) fn timers(timers: &Timers) -> Check {
     const NAME: &str = "the work can end within the lease";
     match timers.check() {
@@ -115,7 +115,7 @@ pub(super) fn clock_source() -> Check {
     }
 }
 
-/// Whether this machine has slept since it was started.
+/// Checks whether this machine has slept since it was started.
 pub(super) fn suspends() -> Check {
     const NAME: &str = "this machine does not sleep";
     let [boot, awake] = [ClockId::Boottime, ClockId::Monotonic].map(clock_gettime);

@@ -1,4 +1,4 @@
-//! `primacy doctor`: what an operator still got wrong, found by trying it.
+//! `primacy doctor`: finds the operator's remaining errors by trials.
 
 mod drill;
 mod findings;
@@ -25,7 +25,7 @@ use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{self, Exit, Failure};
 
-/// The shortest watch of this machine's pauses that says anything.
+/// The shortest meaningful watch of this machine's pauses.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
 /// Find what is wrong with a store, this machine and the timers, before it costs an election.
@@ -153,7 +153,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
     }
     // The pauses of a machine show while it works, and so beside the rest.
     let watching = machine::watch_pauses(args.watch)?;
-    // Before it is asked how it is kept: what is missing is made when it is first used.
+    // Before its own checks: objects that are missing are made when it is first used.
     if let Some(url) = &url {
         if let Some(round_trips) = block_on(async { Ok(store::try_out(url, &mut findings).await) })?? {
             findings.add(store::round_trips(&round_trips, &timers))?;

@@ -1,4 +1,5 @@
-//! The nodes of an election that run on this machine, and what they have heard of the others: whether their timers are the same.
+//! The nodes of an election that run on this machine, and the timers that they have heard from the others:
+//! whether all are the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::exit::Failure;
 
 const NAME: &str = "all nodes have the same timers";
 
-/// Asks the nodes that run here, by what is in the state directory.
+/// Asks the nodes that run here, as the state directory lists them.
 ///
 /// # Errors
 /// That none runs here, or that another user could answer in their place.

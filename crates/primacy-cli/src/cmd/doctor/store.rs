@@ -57,7 +57,7 @@ pub(super) fn examine(url: &str) -> Vec<Check> {
     }
 }
 
-/// Tries the store; how long its answers took, if it can be used at all.
+/// Tries the store, and returns the times that its answers took, if it can be used at all.
 pub(super) async fn try_out(url: &str, findings: &mut Findings) -> Result<Option<Vec<Duration>>, Failure> {
     const OPENS: &str = "the store can be used";
     let opened = match open_any(url, NAME).await {
@@ -106,7 +106,7 @@ pub(super) async fn try_out(url: &str, findings: &mut Findings) -> Result<Option
     }
 }
 
-/// Whether one is done of several writes at once.
+/// Checks that exactly one of several simultaneous writes is done.
 async fn try_races(url: &str, register: &Arc<dyn Register>) -> Vec<Check> {
     let raced = vec![race::run(url, register).await];
     #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
@@ -116,7 +116,7 @@ async fn try_races(url: &str, register: &Arc<dyn Register>) -> Vec<Check> {
     raced
 }
 
-/// Whether a write that names an old version is refused.
+/// Checks that a write that names an old version is refused.
 async fn try_register(register: &Arc<dyn Register>) -> Result<(Check, Vec<Duration>), String> {
     const REFUSES: &str = "it refuses a write that names an old version";
     let mut times = Vec::with_capacity(2 * ROUNDS);
@@ -169,7 +169,7 @@ fn probe(round: usize) -> Record {
     Record { renewal: token.0, ..Record::released(token, primacy::core::Duration::ZERO) }
 }
 
-/// Whether a session's entry is first in the queue once, and its tokens grow.
+/// Checks that a session's entry is first in the queue once, and that its tokens grow.
 async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Duration>), String> {
     const GROWS: &str = "a later entry has a higher token";
     let text = |error: primacy::stores::SessionError| error.to_string();
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::exit::Exit;
 
-    /// Writes whatever is asked, as a store does that ignores conditions.
+    /// A store that ignores conditions: it does every write.
     #[derive(Debug)]
     struct Careless;
 

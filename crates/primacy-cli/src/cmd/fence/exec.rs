@@ -35,7 +35,7 @@ use crate::signals::PassedOn;
 /// Run a command only if its token is not stale, and one at a time.
 ///
 /// COMMAND is run when no other command under the same state file is running,
-/// and no higher token has been here by then. A newer leader's command does not
+/// and no higher token has been seen by then. A newer leader's command does not
 /// begin before an older one's has ended, with all its descendants.
 ///
 /// The command has PRIMACY_TOKEN and PRIMACY_ELECTION in its environment. What
@@ -181,7 +181,7 @@ fn start(
     bind_to_parent(&mut command, Signal::KILL);
     hand_on(&mut command, lock);
     let child = command.spawn().map_err(|error| {
-        // It was there and executable a moment ago, so anything else is the system's.
+        // It was there and executable a moment ago, so any other error is the system's.
         let exit = match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => Exit::NotFound,
             Some(Errno::ACCESS | Errno::NOEXEC | Errno::PERM) => Exit::NotExecutable,

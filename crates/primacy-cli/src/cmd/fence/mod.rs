@@ -1,4 +1,4 @@
-//! `primacy fence`: refuses stale tokens in front of what cannot check them.
+//! `primacy fence`: refuses stale tokens in front of resources that cannot check them.
 
 pub(crate) mod exec;
 #[cfg(feature = "postgres")]
@@ -16,7 +16,7 @@ use primacy::stores::ownership::Sharing;
 
 use crate::exit::{Exit, Failure};
 
-/// Refuse stale tokens in front of what cannot check them.
+/// Refuse stale tokens in front of resources that cannot check them.
 #[derive(Debug, Parser)]
 pub(crate) struct Fence {
     #[command(subcommand)]

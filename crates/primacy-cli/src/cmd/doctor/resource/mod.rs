@@ -61,7 +61,7 @@ impl Resource {
             None => (text, None),
         };
         let url = resolve_resource(given)?;
-        // What names a key has there, and how it is written, is the service's own affair.
+        // The names of a key, and their spelling, are the service's own affair.
         if text.starts_with("http") && text.contains(['?', ';']) {
             return Err(usage(
                 "what stands behind `?` or `;` may be a key, and every user of this machine can read command lines: put the URL into \

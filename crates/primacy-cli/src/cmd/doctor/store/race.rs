@@ -1,4 +1,4 @@
-//! Writes at once: of several that name the same version, one is done.
+//! Simultaneous writes: of several that name the same version, one is done.
 //!
 //! A store that compares first and then writes refuses an old version when it is asked at leisure, and still lets two take the
 //! same lease when they come at once. So rivals are sent together, again and again.

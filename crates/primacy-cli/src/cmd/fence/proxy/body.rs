@@ -15,7 +15,7 @@ use tokio::time::timeout;
 pub(super) struct Progress {
     moved: Notify,
     uploaded: AtomicBool,
-    /// The client has not sent what comes next of its request.
+    /// True while the next part of the client's request has not come.
     awaits_client: AtomicBool,
     /// True if the client's request is malformed, or has ended early.
     is_broken: AtomicBool,
@@ -146,7 +146,7 @@ impl Body for Relay {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(text) => SizeHint::with_exact(text.len() as u64),
-            // The service's own header says it, where it is known.
+            // The service's own header has it, where it is known.
             Self::Parts(_) => SizeHint::default(),
             Self::Sent => SizeHint::with_exact(0),
         }

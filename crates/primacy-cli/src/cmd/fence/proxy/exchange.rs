@@ -147,7 +147,7 @@ impl Exchange {
         }
     }
 
-    /// Hands the answer on, part by part; and whether it came to its end.
+    /// Hands the answer on, part by part, and returns whether it came to its end.
     async fn relay(
         &self,
         head: Response<Incoming>,

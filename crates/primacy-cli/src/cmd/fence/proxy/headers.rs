@@ -84,7 +84,7 @@ pub(super) fn has_coded_body(headers: &HeaderMap) -> bool {
 /// Makes the head of a client's request one of the proxy's own.
 pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &str) {
     remove_hop_by_hop(&mut head.headers);
-    // The proxy has done what it asks for: it lets the client begin when the service reads.
+    // The proxy has done it: it lets the client begin when the service reads.
     head.headers.remove(EXPECT);
     let named = head.uri.authority().map(ToString::to_string);
     if named.is_some() || !head.headers.contains_key(HOST) {
@@ -93,7 +93,8 @@ pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &
             head.headers.insert(HOST, host);
         }
     }
-    // By its text: a whole URL without a path, whose fragment was cut off, has an empty one, which would be written as nothing.
+    // By its text: a whole URL without a path, whose fragment was cut off, has an empty one, which would be
+    // written as no target.
     let target = head.uri.path_and_query().and_then(|target| Uri::try_from(target.as_str()).ok());
     head.uri = target.unwrap_or_else(|| Uri::from_static("/"));
     head.headers.append(VIA, via(head.version));
@@ -122,7 +123,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        // The token is for the service as well, whatever the client says.
+        // The token is for the service as well, whatever the client's `Connection` header lists.
         .filter(|name| *name != FENCING_TOKEN && *name != HOST)
         .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {

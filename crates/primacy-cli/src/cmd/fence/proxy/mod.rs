@@ -108,7 +108,7 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
 
-    /// Tell what happens in JSON, one object a line, on standard error
+    /// Report events in JSON, one object a line, on standard error
     #[arg(long)]
     json: bool,
 }

@@ -54,7 +54,7 @@ fn refusal(refused: Refused) {
     assert_eq!(read, refused);
 }
 
-/// Whatever is understood as an answer is written as the same.
+/// Every answer that can be read is written as the same bytes.
 fn answered(bytes: &[u8]) {
     let Ok(reply) = serde_json::from_slice::<Reply>(bytes) else { return };
     let written = serde_json::to_vec(&reply).unwrap();
