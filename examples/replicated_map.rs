@@ -107,7 +107,7 @@ async fn text(map: &Map, key: &str) -> Result<Option<String>, Box<dyn std::error
     Ok(entry.map(|entry| String::from_utf8_lossy(entry.value()).into_owned()))
 }
 
-/// Whether what was compared in a transaction held, so that it was done.
+/// Returns whether the comparisons of a transaction held, so that it was done.
 fn held(answer: &Answer) -> bool {
     matches!(answer, Answer::Decided { held: true, .. })
 }

@@ -57,7 +57,7 @@ end
 return replies
 ";
 
-/// Why commands were not run, or not all.
+/// The reason that commands were not run, or not all.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// A later leader has been here. Nothing was written.

@@ -75,7 +75,7 @@ impl<'a> Draw<'a> {
         self.rest
     }
 
-    /// Whether nothing is left to draw from.
+    /// Returns whether nothing is left to draw from.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -107,7 +107,7 @@ impl<'a> Draw<'a> {
         bytes
     }
 
-    /// The next bytes as a text, with a replacement for what is none.
+    /// The next bytes as a text, with a replacement for invalid ones.
     pub fn text(&mut self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }

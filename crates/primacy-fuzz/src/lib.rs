@@ -79,7 +79,7 @@ fn kept(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     kept
 }
 
-/// Tells the bytes for which a check panics.
+/// Prints the bytes for which a check panics.
 struct Told<'a> {
     what: String,
     bytes: &'a [u8],

@@ -38,7 +38,7 @@ pub const ELECTION_LENGTH_MAX: usize = 63;
 /// luck.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// Why a guarded write was not made.
+/// The reason that a guarded write was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// A later leader has been here. Nothing was written.

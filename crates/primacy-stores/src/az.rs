@@ -1,4 +1,4 @@
-//! Azure Blob Storage: `az://CONTAINER/PREFIX`. What it promises is said in [`object`](crate::object).
+//! Azure Blob Storage: `az://CONTAINER/PREFIX`. Its promises are those of [`object`](crate::object).
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::attempts;
 
-/// Runs `work` on the stores' thread, and waits for what it comes to. An error says that it did not come to an end.
+/// Runs `work` on the stores' thread, and waits for its result. An error means that it did not come to an end.
 ///
 /// Dropping the future gives the work up: it ends at the next point at which it waits.
 pub(crate) async fn run<T: Send + 'static>(

@@ -18,11 +18,11 @@ pub(crate) const ONE_COPY: &str =
 pub struct Check {
     /// The expected state, in a few words.
     pub name: String,
-    /// Whether it is.
+    /// The result.
     pub verdict: Verdict,
     /// The observed state.
     pub found: String,
-    /// Why it matters, where it is not as it should be.
+    /// The reason that it matters, where the state is not as expected.
     pub why: String,
     /// The remedy, where the state is not as expected.
     pub fix: String,
@@ -31,13 +31,13 @@ pub struct Check {
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It is so; it was tried, or the store says so.
+    /// The state is as expected; it was tried, or the store says so.
     Pass,
-    /// It could not be learned, which is not to say that it is so.
+    /// The state is not known, which does not mean that it is as expected.
     Unknown,
-    /// It is not so, and that costs availability or a margin.
+    /// The state is not as expected, and that costs availability or a margin.
     Warn,
-    /// It is not so, and two could act as leaders, or none.
+    /// The state is not as expected, and two nodes could lead, or none.
     Fail,
 }
 
@@ -45,14 +45,14 @@ pub enum Verdict {
 pub(crate) type Examination = Pending<'static, Result<Vec<Check>, OpenError>>;
 
 impl Check {
-    /// It is as it should be.
+    /// A check that has passed.
     #[must_use]
     pub fn pass(name: impl Into<String>, found: impl Into<String>) -> Self {
         let (why, fix) = (String::new(), String::new());
         Self { name: name.into(), verdict: Verdict::Pass, found: found.into(), why, fix }
     }
 
-    /// It is not, or not known to be.
+    /// A check that has not passed, or whose result is not known.
     #[must_use]
     pub fn not(
         verdict: Verdict,

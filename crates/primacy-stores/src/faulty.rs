@@ -49,7 +49,7 @@ struct Faults {
 }
 
 impl FaultyRegister {
-    /// Puts faults in front of `inner`; there are none until the switch says so.
+    /// Puts faults in front of `inner`; there are none until the switch turns them on.
     #[must_use]
     pub fn new(inner: Arc<dyn Register>) -> (Self, FaultSwitch) {
         let switch = FaultSwitch::default();
@@ -58,7 +58,7 @@ impl FaultyRegister {
 }
 
 impl FaultSwitch {
-    /// From now on, each request meets this fault.
+    /// Gives every request this fault from now on.
     pub fn always(&self, fault: Fault) {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).always = fault;
     }

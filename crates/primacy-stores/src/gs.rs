@@ -1,4 +1,4 @@
-//! Google Cloud Storage: `gs://BUCKET/PREFIX`. What it promises is said in [`object`](crate::object).
+//! Google Cloud Storage: `gs://BUCKET/PREFIX`. Its promises are those of [`object`](crate::object).
 
 use std::sync::Arc;
 

@@ -117,7 +117,7 @@ async fn connect(source: Source) -> Result<Connected, OpenError> {
 }
 
 impl Source {
-    /// From a URL without its scheme; and the namespace, if it names one.
+    /// Parses a URL without its scheme; returns the namespace, too, if it names one.
     fn parse(rest: &str) -> Result<(Self, Option<String>), OpenError> {
         let mut location = Location::parse(rest, FORM)?;
         let source = Self {

@@ -15,7 +15,7 @@ pub(crate) struct Location {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) hosts: Vec<Host>,
-    /// Without the slash at its beginning and those at its end.
+    /// The path, without the slash at its beginning and those at its end.
     pub(crate) path: String,
     settings: Vec<(String, String)>,
     /// The names of the settings that the store takes. No other name is shown: it may be a part of a password.
@@ -23,7 +23,7 @@ pub(crate) struct Location {
     form: &'static str,
 }
 
-/// Where a server listens.
+/// The name and port of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     /// A name, an IPv4 address, or an IPv6 address without its brackets.

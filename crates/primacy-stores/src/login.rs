@@ -18,8 +18,8 @@ const SECRET_NAMES: [&str; 9] =
 /// The logins in the forms of URLs, which are shown.
 const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
 
-/// Returns whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user where
-/// such a name is no secret.
+/// Returns whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user
+/// where such a name is no secret.
 #[must_use]
 pub fn has_login(url: &str) -> bool {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
@@ -36,7 +36,7 @@ pub fn has_login(url: &str) -> bool {
     let settings = rest.split(['?', '&', '#', '/']).filter_map(|setting| setting.split_once('='));
     settings.into_iter().any(|(name, _)| {
         let name = name.to_lowercase();
-        // `token-file=FILE` says where a secret is, and is none.
+        // `token-file=FILE` names the file of a secret, and is none.
         !name.ends_with("-file") && SECRET_NAMES.iter().any(|secret| name.contains(secret))
     })
 }

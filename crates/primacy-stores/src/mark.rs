@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreMark(pub u64);
 
-/// Why the number of a store is not known.
+/// The reason that the number of a store is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkError {
     /// The store was not opened.

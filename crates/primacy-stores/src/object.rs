@@ -74,7 +74,7 @@ pub struct ObjectRegister {
     _share: Option<Share<Arc<Bucket>>>,
 }
 
-/// The version of what is there; `None` where there is nothing.
+/// The version of the present content; `None` where there is none.
 type Mark = Option<Version>;
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl ObjectRegister {
         if create {
             document.probe().await?;
         }
-        // Says at once what credentials, rights or network are in the way of reading.
+        // Fails at once where credentials, rights or the network are in the way of reading.
         match document.read().await {
             Ok(_) | Err(ReadError::Malformed { .. }) => {}
             Err(ReadError::Unavailable { why }) => return Err(document.refusal(why)),
@@ -149,13 +149,13 @@ impl ObjectRegister {
         });
     }
 
-    /// Whether `mark` was seen already, and when it is time to ask again.
+    /// Returns whether `mark` was seen already, and when it is time to ask again.
     fn has_seen(&self, mark: &Mark) -> (bool, Instant) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.mark == *mark, seen.asked_at + LOOK_INTERVAL)
     }
 
-    /// Asks the store for the version of what is there.
+    /// Asks the store for the version of the present content.
     async fn look(&self) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).asked_at = Instant::now();
         // An error is ignored: the store is asked again.

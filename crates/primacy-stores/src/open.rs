@@ -1,4 +1,4 @@
-//! From a URL to a store. The table `STORES` is the one list of stores.
+//! Opening a store by its URL. The table `STORES` is the one list of stores.
 
 use std::fmt;
 use std::sync::Arc;
@@ -115,12 +115,12 @@ pub(crate) struct Address {
     pub(crate) rest: String,
     /// The election, whose name has been checked.
     pub(crate) election: String,
-    /// Whether a database or a directory that does not exist may be made.
+    /// True if a database or a directory that does not exist may be made.
     pub(crate) create: bool,
 }
 
-/// Why a store was not opened. No text of it shows a part of the URL that could hold a password. The path of a file on this
-/// machine is shown.
+/// The reason that a store was not opened. No text of it shows a part of the URL that could hold a password. The path of a
+/// file on this machine is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// This is not how a URL of this store is written.
@@ -154,7 +154,7 @@ pub enum OpenError {
     },
     /// The existing content must not be used for an election. Trying again does not help.
     Refused {
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The store was not reached. Trying again may help.

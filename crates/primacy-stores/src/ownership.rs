@@ -12,11 +12,11 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Gid, Mode, OFlags};
 
-/// Everybody may write.
+/// The right of every user to write.
 const OTHERS_WRITE: u32 = 0o002;
-/// The right of everybody to open a file, and so to lock it.
+/// The right of every user to open a file, and so to lock it.
 const OTHERS_READ: u32 = 0o004;
-/// In a directory with this bit, everybody may make files, and replace and remove only their own.
+/// In a directory with this bit, every user may make files, and replace and remove only their own.
 const STICKY: u32 = 0o1000;
 /// The bit by which all that is made in a directory has its group.
 const SET_GROUP: u32 = 0o2000;
@@ -31,7 +31,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// With the members of a group, by its name in `/etc/group` or its number; `None` if there is no such group.
+    /// Shares with the members of a group, by its name in `/etc/group` or its number; `None` if there is no such group.
     #[must_use]
     pub fn with_group(group: &str) -> Option<Self> {
         let groups = fs::read_to_string("/etc/group").unwrap_or_default();
@@ -250,8 +250,8 @@ impl Sharing {
     }
 }
 
-/// Takes the rights of others away from an open file of this user's; root does it for every owner. A file that was copied or restored has other
-/// rights than it was made with.
+/// Takes the rights of others away from an open file of this user's; root does it for every owner. A file that was copied or restored has
+/// other rights than it was made with.
 ///
 /// # Errors
 /// The system's.
@@ -499,7 +499,7 @@ fn check_owner(metadata: &Metadata, exposed: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The parts of a path, the first one last; the root begins anew.
+/// The parts of a path, the first one last; the root begins again.
 fn reversed(path: &Path) -> Vec<PathBuf> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     parts.map(|part| PathBuf::from(part.as_os_str())).rev().collect()
@@ -512,18 +512,18 @@ fn make_empty(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
 }
 
-/// Where a file cannot be made without being opened.
+/// Makes an empty file on systems where a file cannot be made without being opened.
 #[cfg(not(target_os = "linux"))]
 fn make_empty(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
-/// Returns whether everybody may make files in the directory of `path`.
+/// Returns whether every user may make files in the directory of `path`.
 pub(crate) fn is_in_open_directory(path: &Path) -> bool {
     fs::metadata(parent(path)).is_ok_and(|directory| directory.mode() & OTHERS_WRITE != 0)
 }
 
-/// The directory of what is at a path: of the link itself, or of what a link leads to.
+/// The directory of the file at a path: of the link itself, or of its target.
 fn directory_of(path: &Path, metadata: &Metadata) -> PathBuf {
     let followed = if metadata.is_symlink() { None } else { path.canonicalize().ok() };
     parent(followed.as_deref().unwrap_or(path))

@@ -39,7 +39,7 @@ pub const LENGTH_MAX: usize = 64 * 1024;
 const KNOWN: [&str; 8] =
     ["primacy", "token", "duration_ns", "renewal", "nonce", "holder", "resign_request", "young"];
 
-/// Why bytes are no record, or a record cannot be put into bytes.
+/// The reason that bytes are no record, or that a record cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// It has more than [`LENGTH_MAX`] bytes.
@@ -66,7 +66,7 @@ pub enum RecordError {
          as it is. Upgrade this node"
     )]
     LaterFormat {
-        /// The format that it says it has.
+        /// The format in the record.
         found: u64,
     },
     /// A field is missing, or is not what it must be.

@@ -45,7 +45,7 @@ pub trait Register: Send + Sync + Debug {
     fn changed(&self) -> Pending<'_, ()>;
 }
 
-/// Why there is no answer to a read.
+/// The reason that there is no answer to a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The store was not reached, or did not answer. Nothing is known about the record.

@@ -1,5 +1,5 @@
 //! Values that are made of files which may be replaced while the program runs: certificates, keys, passwords and tokens. Each use
-//! looks at the files first, and makes the value anew when one of them has changed. Where that fails, the earlier value stays in use.
+//! checks the files first, and makes the value again when one of them has changed. Where that fails, the earlier value stays in use.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "network")]
 pub use self::from_files::{FromFiles, Sources};
 
-/// By what a file is seen to have changed.
+/// The properties by which a change of a file is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     place: (u64, u64),
@@ -101,7 +101,7 @@ mod from_files {
         current: T,
         /// The files when they were last read, whether or not they could be used.
         sources: Sources,
-        /// When the files were refused, and why.
+        /// The time and the reason of the last refusal of the files.
         refused: Option<(Instant, String)>,
     }
 

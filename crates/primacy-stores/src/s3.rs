@@ -1,4 +1,5 @@
-//! Amazon S3, and what speaks its protocol: `s3://BUCKET/PREFIX`. What it promises is said in [`object`](crate::object).
+//! Amazon S3, and other servers of its protocol: `s3://BUCKET/PREFIX`. Its promises are those of
+//! [`object`](crate::object).
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::open::{Address, OpenError, Opening};
 
 pub(crate) const FORM: &str = "s3://BUCKET/PREFIX";
 
-/// Where a bucket is if nothing says so. It is what servers take that have no regions.
+/// The default region. It is the one that servers accept that have no regions.
 const REGION: &str = "us-east-1";
 
 /// Opens `s3://BUCKET/PREFIX?SETTINGS`.
@@ -25,7 +26,7 @@ pub(crate) fn examine(address: Address) -> Examination {
 }
 
 pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {
-    // Credentials, and what else an environment says to all programs that use S3.
+    // Credentials, and other settings in the environment for all programs that use S3.
     let mut builder = AmazonS3Builder::from_env();
     if std::env::var_os("AWS_REGION").is_none() && std::env::var_os("AWS_DEFAULT_REGION").is_none() {
         builder = builder.with_region(REGION);

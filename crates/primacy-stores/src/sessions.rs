@@ -77,10 +77,10 @@ pub struct Begun {
     pub timeout: Duration,
 }
 
-/// Why a request in a session was not answered as hoped.
+/// The reason that a request in a session was not answered as expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The store says that there is no such session, or no more; with it go its entries.
+    /// There is no such session, or no more, by the store's answer; with it go its entries.
     #[error("the session has ended: {}", shortened(.why))]
     Ended {
         /// The store's answer.

@@ -55,7 +55,7 @@ impl<T> Shared<T> {
 }
 
 impl<T> Slot<T> {
-    /// Whether the election had no share yet; it has one now.
+    /// Takes a share for the election; returns whether it had none yet.
     fn take(&self, election: &str) -> bool {
         self.elections.lock().unwrap_or_else(PoisonError::into_inner).insert(election.to_owned())
     }

@@ -260,7 +260,7 @@ impl Database {
         let (sender, latest) = channel::channel(0);
         let election = election.to_owned();
         let mut database = Self { connection, place, election, latest: sender, has_table: false };
-        // The first statement that reads the file: what is no database is found out here, and not written.
+        // The first statement that reads the file: a file that is no database is found here, and not written.
         let is_new = is_new(&database.connection).map_err(|error| named(&error))?;
         if is_new && create {
             database.make_new().map_err(|error| named(&error))?;
@@ -348,7 +348,7 @@ impl Database {
         select.query_row([&self.election], |row| row.get(0)).optional()
     }
 
-    /// Whether there is the table. It is checked again until it is there, for others may make it.
+    /// Returns whether the table is there. It is checked again until it is, because other processes may make it.
     fn find_table(&mut self) -> Result<bool, String> {
         if !self.has_table {
             self.has_table = check_schema(&self.connection).map_err(|error| error.to_string())?;
@@ -463,7 +463,7 @@ fn update(
     Ok((rows == 1).then_some(next))
 }
 
-/// Whether nothing has ever been written into this database: its schema has never changed.
+/// Returns whether nothing has ever been written into this database: its schema has never changed.
 fn is_new(connection: &Connection) -> Result<bool, rusqlite::Error> {
     for pragma in ["schema_version", "application_id", "user_version"] {
         let value: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;

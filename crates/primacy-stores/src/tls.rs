@@ -18,7 +18,7 @@ use crate::ownership;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 
-/// Which files protect a connection.
+/// The files that protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
     /// The authorities that sign the server's certificate; those that the system trusts if none is given.
@@ -45,7 +45,7 @@ impl Files {
         Ok(Self { ca, identity })
     }
 
-    /// Whether any file was named.
+    /// Returns whether any file was named.
     pub(crate) const fn is_given(&self) -> bool {
         self.ca.is_some() || self.identity.is_some()
     }
@@ -101,7 +101,7 @@ impl Credentials {
                 for path in system_authorities() {
                     sources.add(&path);
                 }
-                // Some of a system's certificates are often of no use; without any, the handshake says so.
+                // Some of a system's certificates are often invalid; without any, the handshake fails.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }

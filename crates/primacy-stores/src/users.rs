@@ -1,4 +1,4 @@
-//! Which elections of a process use a session that they may share.
+//! The elections of a process that use a session which they may share.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Users(Mutex<HashMap<String, Option<u64>>>);
 
 impl Users {
-    /// Whether this handle on this election may use the session; it does now. Once one has, no other handle on that election
-    /// may: what the first one left undone has the same name in the store.
+    /// Joins this handle on this election to the session; returns whether it may use it. Once one has joined, no other
+    /// handle on that election may: requests of the first one that are not done have the same name in the store.
     pub(crate) fn join(&self, election: &str, handle: u64) -> bool {
         *self.lock().entry(election.to_owned()).or_insert(Some(handle)) == Some(handle)
     }
@@ -23,12 +23,12 @@ impl Users {
         users.values().any(Option::is_some)
     }
 
-    /// Whether this handle uses it.
+    /// Returns whether this handle uses it.
     pub(crate) fn has(&self, election: &str, handle: u64) -> bool {
         self.lock().get(election) == Some(&Some(handle))
     }
 
-    /// Whether several elections use it.
+    /// Returns whether several elections use it.
     #[cfg(feature = "etcd")]
     pub(crate) fn are_many(&self) -> bool {
         self.lock().values().filter(|user| user.is_some()).count() > 1

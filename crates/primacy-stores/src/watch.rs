@@ -1,6 +1,6 @@
 //! Noticing writes of other processes without constant polling: the shared part of the stores of one machine.
 //!
-//! Each of them says in its own `watch.rs` which directories it watches, and what it makes of the events.
+//! The `watch.rs` of each of them has the directories that it watches, and the meaning of their events.
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -59,7 +59,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let probed = Arc::clone(&queue);
         let answer = background::run(async move {
             let answer = probed.probe().await;
-            // The session that was at hand had ended unnoticed, which says nothing of the servers: another one is begun.
+            // The session that was at hand had ended unnoticed, which is no fault of the servers: another one is begun.
             if matches!(answer, Err(Error::SessionExpired)) { probed.probe().await } else { answer }
         })
         .await;

@@ -323,7 +323,7 @@ async fn a_waiter_is_woken_by_hands_and_by_the_first_record() {
 /// Set where everything must be there that a test wants.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
-/// Says so where it is seen: what a test prints by a macro is not shown when it passes.
+/// Prints to stderr: the output of a macro in a test is not shown when the test passes.
 fn not_run(why: &str) {
     let _ = writeln!(std::io::stderr(), "NOT RUN: {why}");
     assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "required, and not there: {why}");

@@ -46,7 +46,7 @@ fn record(token: u64) -> Record {
     Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
 }
 
-/// Why a database is not opened; and it, and its directory, stay as they were.
+/// Returns the reason that a database is not opened; it, and its directory, stay as they were.
 async fn refusal(path: &Path) -> OpenError {
     let before = fs::read(path).ok();
     let error = open(path, "e").await.expect_err("this must not be opened");

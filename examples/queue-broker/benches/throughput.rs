@@ -64,7 +64,7 @@ const CASES: [Case; 5] = [
     Case { clients: 64, is_one_by_one: false, waiting: 10_000 },
 ];
 
-/// Where the queues are kept.
+/// The place of the queues.
 enum Store {
     Directory(PathBuf),
     S3(Bucket),

@@ -15,11 +15,11 @@ use crate::queue::{Done, Mutation, Queue};
 /// The timers of a broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
-    /// After how long without a write a leader is taken to be gone.
+    /// The time without a write after which a leader is taken to be gone.
     pub(crate) timeout: Duration,
     /// The interval at which a broker that does not lead reads the document.
     pub(crate) retry: Duration,
-    /// After how long without a heartbeat a job is given to another worker.
+    /// The time without a heartbeat after which a job is given to another worker.
     pub(crate) job_timeout: Duration,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Timers {
 #[derive(Clone)]
 pub(crate) struct Broker {
     document: Arc<LedDocument<Queue>>,
-    /// Where another one leads, as it was seen last.
+    /// The address of another leader, as it was seen last.
     leader: watch::Sender<Option<String>>,
     /// The number of writes of the document by this broker.
     writes: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ impl Broker {
         self.document.state()
     }
 
-    /// Where another one leads, if it does.
+    /// The address of another leader, if there is one.
     pub(crate) fn leader(&self) -> Option<String> {
         self.leader.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! Where the queue is kept.
+//! The document of the queue.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ pub(crate) async fn open(url: &str) -> Result<Place, String> {
     let store = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
         .with_client_options(ClientOptions::new().with_allow_http(is_local))
-        // What is sent again may meet itself; the led document looks into every doubtful answer.
+        // A repeated write may meet its own first sending; the led document looks into every
+        // doubtful answer.
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .build()
         .map_err(|error| format!("--store: {error}"))?;

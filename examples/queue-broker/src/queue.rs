@@ -19,7 +19,7 @@ pub(crate) const KEYS_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Queue {
-    /// Where the leader is reached: clients look for it here.
+    /// The address of the leader, for clients that read the document.
     pub(crate) broker: Option<String>,
     /// The time of the leader's last write, in milliseconds since 1970; 0 without a leader. Only brokers of osqueue read it.
     pub(crate) broker_heartbeat: u64,
@@ -48,13 +48,14 @@ pub(crate) struct Job {
     /// The kind of work, for workers that do not do every kind.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
-    /// When its worker was heard last, in milliseconds since 1970 by the clock of the broker at that time; for people only.
+    /// The last heartbeat of its worker, in milliseconds since 1970 by the clock of the broker at that time; for people
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) heartbeat: Option<u64>,
     /// The worker that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) worker_id: Option<String>,
-    /// When it was pushed, in milliseconds since 1970.
+    /// The time at which it was pushed, in milliseconds since 1970.
     pub(crate) created_at: u64,
     /// The number of times it was given out.
     pub(crate) attempts: u64,
@@ -98,11 +99,11 @@ pub(crate) enum Mutation {
         id: String,
         /// The job's content.
         payload: Value,
-        /// Of what kind.
+        /// The kind of work.
         kind: Option<String>,
         /// The number of times it may be given out.
         max_attempts: Option<u64>,
-        /// The same key again makes no second job.
+        /// A key: a second push with the same one makes no second job.
         key: Option<String>,
     },
     /// The first job that waits.
@@ -226,7 +227,7 @@ impl Queue {
         self.jobs.iter().filter_map(sign).collect()
     }
 
-    /// Where the job is, if this claim has it.
+    /// Returns the index of the job, if this claim has it.
     fn held(&self, held: &Held) -> Result<usize, Done> {
         let at = self.jobs.iter().position(|job| job.id == held.id).ok_or(Done::Gone)?;
         let job = &self.jobs[at];

@@ -47,7 +47,7 @@ impl Network {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).all.insert(id, node);
     }
 
-    /// From now on nothing reaches it, and nothing comes from it.
+    /// Cuts a node off: from now on no message reaches it, and none comes from it.
     pub(crate) fn cut_off(&self, id: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).cut_off.insert(id);
     }

@@ -1,4 +1,4 @@
-//! The example does what it says.
+//! The example keeps what it promises.
 
 use std::process::Command;
 

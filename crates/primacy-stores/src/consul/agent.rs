@@ -77,14 +77,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// The token that is sent to agents.
 #[derive(Debug)]
 pub(super) enum Token {
-    /// As it was when the store was opened, if there is one.
+    /// The token when the store was opened, if there is one.
     Fixed(Option<HeaderValue>),
-    /// As it is in a file.
+    /// The token in a file.
     File(Arc<FromFiles<HeaderValue>>),
 }
 
 impl Token {
-    /// As it is now.
+    /// Returns the present token.
     pub(super) fn current(&self) -> Option<HeaderValue> {
         match self {
             Self::Fixed(token) => token.clone(),
@@ -93,7 +93,7 @@ impl Token {
     }
 }
 
-/// Sees to it that a request that is given up is tried with the next agent.
+/// A guard that moves on to the next agent when a request is given up.
 struct Turn<'a> {
     agents: &'a Agents,
     agent: usize,

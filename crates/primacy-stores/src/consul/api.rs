@@ -68,7 +68,7 @@ pub(super) struct Entry {
 pub(super) enum Written {
     /// It was done, and the key has this index now.
     Done(u64),
-    /// The key is not as it was said to be; nothing was written.
+    /// The key is not as it was expected to be; nothing was written.
     Stale,
     /// A lock-delay holds; nothing was written.
     Delayed,
@@ -351,7 +351,7 @@ fn expect_ok(answer: Answer) -> Result<Answer, SessionError> {
 fn meaning(answer: &Answer) -> SessionError {
     let said = text(answer);
     let why = format!("it answers {}: {said}", answer.status);
-    // These are no failures of the server's, though it says so.
+    // These are no failures of the server's, though its status is that of one.
     let is_final = ["Invalid Session TTL", "No path to datacenter", "Invalid Behavior"];
     match answer.status {
         403 | 401 => SessionError::Refused {

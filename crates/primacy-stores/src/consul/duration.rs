@@ -7,7 +7,7 @@ pub(super) fn write(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 
-/// `None` for what is no duration of whole numbers.
+/// Parses a duration of whole numbers; `None` for any other text.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;

@@ -44,9 +44,9 @@ pub(super) struct Queue {
 struct Own {
     /// The state of the key at the last answer.
     told: Option<Seen>,
-    /// That was a lock-delay.
+    /// True if that was a lock-delay.
     is_delayed: bool,
-    /// It holds the lock by this session, and this is the index of the key's last change.
+    /// The session by which it holds the lock, and the index of the key's last change.
     held: Option<(String, u64)>,
     /// The index at which a lock was requested, while the outcome is not known.
     unanswered: Option<u64>,
@@ -161,7 +161,7 @@ impl Queue {
         left
     }
 
-    /// Sees to it that this session does not hold the lock, and that no earlier request gives it to it.
+    /// Makes sure that this session does not hold the lock, and that no earlier request gives it to it.
     async fn free(&self, session: &str) -> Result<(), SessionError> {
         let held = self.own().held.take_if(|(holding, _)| holding == session);
         let mut guess = held.map(|(_, index)| index);

@@ -125,7 +125,7 @@ impl Pool {
         sessions.iter().find(|session| session.asked == asked && session.join(user)).cloned()
     }
 
-    /// Whether elections of this process use it.
+    /// Returns whether elections of this process use it.
     pub(super) fn is_used(&self, id: &str) -> bool {
         self.find(id).is_some()
     }
@@ -144,12 +144,12 @@ impl Session {
         Self { id, asked, users: Users::default(), keep_alives: Joint::default(), kept_at: Mutex::new(began) }
     }
 
-    /// Whether this election may use it; it does now.
+    /// Joins this election to the session; returns whether it may use it.
     fn join(&self, user: &User) -> bool {
         self.users.join(&user.key, user.handle)
     }
 
-    /// Whether others use it still.
+    /// Removes this election; returns whether others still use the session.
     fn leave(&self, user: &User) -> bool {
         self.users.leave(&user.key, user.handle)
     }

@@ -1,4 +1,4 @@
-//! From a URL to an election in Consul.
+//! Parsing a URL, and opening an election in Consul.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::tls::Files;
 /// The form of the URL.
 const FORM: &str = "consul://HOST[:PORT][,HOST...][/PREFIX]";
 
-/// Where agents are expected, without TLS and with it.
+/// The default ports of agents, without TLS and with it.
 pub(super) const PORT: u16 = 8500;
 pub(super) const TLS_PORT: u16 = 8501;
 
@@ -155,7 +155,7 @@ fn header(token: &str) -> Result<HeaderValue, OpenError> {
     Ok(header)
 }
 
-/// Opens `consul://HOST/PREFIX`, and looks at the election's key, so that what cannot work is said now.
+/// Opens `consul://HOST/PREFIX`, and reads the election's key, so that wrong settings fail now.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
         let place = parse(&address.rest)?;

@@ -27,13 +27,13 @@ pub mod method {
     pub const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
     /// Keeps sessions alive; both sides stream.
     pub const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
-    /// Tells how long a session has.
+    /// Returns the remaining time of a session.
     pub const LEASE_TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
     /// Lists the sessions.
     pub const LEASE_LEASES: &str = "/etcdserverpb.Lease/LeaseLeases";
-    /// Tells what changes; both sides stream.
+    /// Watches for changes; both sides stream.
     pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
-    /// From a password to a token.
+    /// Exchanges a password for a token.
     pub const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
     /// Returns the status of a member.
     pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
@@ -43,7 +43,7 @@ pub mod method {
     pub const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
     /// Campaigns in an election, until it is won.
     pub const CAMPAIGN: &str = "/v3electionpb.Election/Campaign";
-    /// Changes what a leader says.
+    /// Changes the value that a leader proclaims.
     pub const PROCLAIM: &str = "/v3electionpb.Election/Proclaim";
     /// Returns the leader.
     pub const LEADER: &str = "/v3electionpb.Election/Leader";
@@ -74,7 +74,7 @@ pub struct ResponseHeader {
     pub raft_term: u64,
 }
 
-/// A key and what is kept under it.
+/// A key and its value.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct KeyValue {
     /// The key.
@@ -121,7 +121,7 @@ pub struct Event {
     pub prev_kv: Option<KeyValue>,
 }
 
-/// In which order keys are returned.
+/// The order in which keys are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SortOrder {
@@ -133,7 +133,7 @@ pub enum SortOrder {
     Descend = 2,
 }
 
-/// By what they are sorted.
+/// The property by which keys are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SortTarget {
@@ -141,9 +141,9 @@ pub enum SortTarget {
     Key = 0,
     /// The number of writes since it was made.
     Version = 1,
-    /// When it was made.
+    /// The revision at which it was made.
     Create = 2,
-    /// When it was last written.
+    /// The revision at which it was last written.
     Mod = 3,
     /// The value.
     Value = 4,
@@ -161,34 +161,34 @@ pub struct RangeRequest {
     /// The most keys to return; 0 for all.
     #[prost(int64, tag = "3")]
     pub limit: i64,
-    /// As they were at this revision; 0 for now.
+    /// The revision at which the keys are read; 0 for the present one.
     #[prost(int64, tag = "4")]
     pub revision: i64,
-    /// In which order.
+    /// The order.
     #[prost(enumeration = "SortOrder", tag = "5")]
     pub sort_order: i32,
-    /// By what.
+    /// The property by which they are sorted.
     #[prost(enumeration = "SortTarget", tag = "6")]
     pub sort_target: i32,
     /// The member may answer by itself, from the past.
     #[prost(bool, tag = "7")]
     pub serializable: bool,
-    /// Without the values.
+    /// Leave out the values.
     #[prost(bool, tag = "8")]
     pub keys_only: bool,
-    /// Only how many.
+    /// Return only the number of keys.
     #[prost(bool, tag = "9")]
     pub count_only: bool,
-    /// Only what was written at this revision or later.
+    /// Only keys that were written at this revision or later.
     #[prost(int64, tag = "10")]
     pub min_mod_revision: i64,
-    /// Only what was written at this revision or before; 0 for any.
+    /// Only keys that were written at this revision or before; 0 for any.
     #[prost(int64, tag = "11")]
     pub max_mod_revision: i64,
-    /// Only what was made at this revision or later.
+    /// Only keys that were made at this revision or later.
     #[prost(int64, tag = "12")]
     pub min_create_revision: i64,
-    /// Only what was made at this revision or before; 0 for any.
+    /// Only keys that were made at this revision or before; 0 for any.
     #[prost(int64, tag = "13")]
     pub max_create_revision: i64,
 }
@@ -202,7 +202,7 @@ pub struct RangeResponse {
     /// The keys.
     #[prost(message, repeated, tag = "2")]
     pub kvs: Vec<KeyValue>,
-    /// There are more.
+    /// True if there are more.
     #[prost(bool, tag = "3")]
     pub more: bool,
     /// The number of keys in the range, whatever the limit.
@@ -222,7 +222,7 @@ pub struct PutRequest {
     /// The session with which it shall go; 0 if it stays.
     #[prost(int64, tag = "3")]
     pub lease: i64,
-    /// Return what was there.
+    /// Return the key as it was before.
     #[prost(bool, tag = "4")]
     pub prev_kv: bool,
     /// Keep the value.
@@ -233,7 +233,7 @@ pub struct PutRequest {
     pub ignore_lease: bool,
 }
 
-/// It was written.
+/// The response to a write.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct PutResponse {
     /// The response header.
@@ -253,12 +253,12 @@ pub struct DeleteRangeRequest {
     /// The end of the range, exclusive; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
-    /// Return what was there.
+    /// Return the keys as they were before.
     #[prost(bool, tag = "3")]
     pub prev_kv: bool,
 }
 
-/// They were deleted.
+/// The response to a deletion.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct DeleteRangeResponse {
     /// The response header.
@@ -342,9 +342,9 @@ pub enum CompareResult {
 pub enum CompareTarget {
     /// The number of writes since it was made.
     Version = 0,
-    /// When it was made; 0 if it is not there.
+    /// The revision at which it was made; 0 if it is not there.
     Create = 1,
-    /// When it was last written; 0 if it is not there.
+    /// The revision at which it was last written; 0 if it is not there.
     Mod = 2,
     /// The value; of a key that is not there, no comparison holds.
     Value = 3,
@@ -358,10 +358,10 @@ pub enum TargetUnion {
     /// The number of writes since it was made.
     #[prost(int64, tag = "4")]
     Version(i64),
-    /// When it was made.
+    /// The revision at which it was made.
     #[prost(int64, tag = "5")]
     CreateRevision(i64),
-    /// When it was last written.
+    /// The revision at which it was last written.
     #[prost(int64, tag = "6")]
     ModRevision(i64),
     /// The value.
@@ -384,7 +384,7 @@ pub struct Compare {
     /// The key.
     #[prost(bytes = "vec", tag = "3")]
     pub key: Vec<u8>,
-    /// With what.
+    /// The value to compare with.
     #[prost(oneof = "TargetUnion", tags = "4, 5, 6, 7, 8")]
     pub target_union: Option<TargetUnion>,
     /// All keys from `key` to here, which is none of them.
@@ -431,7 +431,7 @@ pub struct CompactionRequest {
     pub physical: bool,
 }
 
-/// It was forgotten.
+/// The response to a compaction.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct CompactionResponse {
     /// The response header.
@@ -450,7 +450,7 @@ pub struct LeaseGrantRequest {
     pub id: i64,
 }
 
-/// It has begun.
+/// A session that has begun.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseGrantResponse {
     /// The response header.
@@ -462,7 +462,7 @@ pub struct LeaseGrantResponse {
     /// The time that it lasts, in seconds.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
-    /// Why not.
+    /// The reason that it has not begun.
     #[prost(string, tag = "4")]
     pub error: String,
 }
@@ -475,7 +475,7 @@ pub struct LeaseRevokeRequest {
     pub id: i64,
 }
 
-/// It has ended.
+/// The response to the end of a session.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseRevokeResponse {
     /// The response header.
@@ -600,7 +600,7 @@ pub struct WatchCreateRequest {
     /// The end of the range, exclusive; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
-    /// From this revision on; 0 for from now on.
+    /// The first revision of the events; 0 for events from now on.
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
     /// Tell now and then how far it is.
@@ -609,7 +609,7 @@ pub struct WatchCreateRequest {
     /// The events that it leaves out.
     #[prost(enumeration = "WatchFilter", repeated, tag = "5")]
     pub filters: Vec<i32>,
-    /// Tell what was there.
+    /// Send the key as it was before.
     #[prost(bool, tag = "6")]
     pub prev_kv: bool,
     /// Its number in this stream; 0 lets the server choose.
@@ -641,16 +641,16 @@ pub struct WatchResponse {
     /// Its number.
     #[prost(int64, tag = "2")]
     pub watch_id: i64,
-    /// It has begun.
+    /// True if the watch has begun.
     #[prost(bool, tag = "3")]
     pub created: bool,
-    /// It has ended.
+    /// True if the watch has ended.
     #[prost(bool, tag = "4")]
     pub canceled: bool,
-    /// It has ended because all before this revision is forgotten.
+    /// The first revision that is kept, if the watch has ended because earlier ones are compacted.
     #[prost(int64, tag = "5")]
     pub compact_revision: i64,
-    /// Why it has ended.
+    /// The reason that it has ended.
     #[prost(string, tag = "6")]
     pub cancel_reason: String,
     /// More of this answer follows.
@@ -661,7 +661,7 @@ pub struct WatchResponse {
     pub events: Vec<Event>,
 }
 
-/// From a password to a token.
+/// Exchanges a password for a token.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateRequest {
@@ -718,7 +718,7 @@ pub struct StatusResponse {
     /// Bytes on disk that are in use.
     #[prost(int64, tag = "9")]
     pub db_size_in_use: i64,
-    /// It does not vote.
+    /// True if it does not vote.
     #[prost(bool, tag = "10")]
     pub is_learner: bool,
 }
@@ -735,16 +735,16 @@ pub enum AlarmAction {
     Deactivate = 2,
 }
 
-/// Asks what is wrong with the members.
+/// Lists, raises or ends alarms.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct AlarmRequest {
     /// The action.
     #[prost(enumeration = "AlarmAction", tag = "1")]
     pub action: i32,
-    /// Of which member; 0 for all.
+    /// The member; 0 for all.
     #[prost(uint64, tag = "2")]
     pub member_id: u64,
-    /// Which alarm; 0 for any.
+    /// The alarm; 0 for any.
     #[prost(int32, tag = "3")]
     pub alarm: i32,
 }
@@ -752,7 +752,7 @@ pub struct AlarmRequest {
 /// Something that is wrong.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct AlarmMember {
-    /// With which member.
+    /// The member.
     #[prost(uint64, tag = "1")]
     pub member_id: u64,
     /// The alarm: 1 for no space, 2 for a damaged store.
@@ -774,7 +774,7 @@ pub struct AlarmResponse {
 /// Asks for the members.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct MemberListRequest {
-    /// Not from the past (since 3.5).
+    /// True if the answer must not be from the past (since 3.5).
     #[prost(bool, tag = "1")]
     pub linearizable: bool,
 }
@@ -788,13 +788,13 @@ pub struct Member {
     /// Its name.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Where other members reach it.
+    /// The addresses for other members.
     #[prost(string, repeated, tag = "3")]
     pub peer_urls: Vec<String>,
-    /// Where clients reach it.
+    /// The addresses for clients.
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
-    /// It does not vote.
+    /// True if it does not vote.
     #[prost(bool, tag = "5")]
     pub is_learner: bool,
 }

@@ -38,7 +38,7 @@ const ANSWER_MAX: usize = 32 * 1024 * 1024;
 /// be overtaken by a change of rights.
 const LOGINS_MAX: u32 = 3;
 
-/// Why a request was not answered as hoped.
+/// The reason that a request was not answered as expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Nothing was sent: no member could be connected to.
@@ -187,7 +187,7 @@ impl Client {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// With all that goes with each request.
+    /// Adds the metadata of each request.
     fn complete<Q>(&self, request: Q) -> Request<Q> {
         let mut request = with_leader(Request::new(request));
         if let Some(token) = &*self.token.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -283,7 +283,7 @@ impl Client {
                 bound = (bound * 2).min(patience);
             }
             if is_final || Instant::now() + RETRY_PAUSE >= deadline {
-                // One of several tries that left a doubt; what the last one says does not dispel it.
+                // One of several tries left a doubt, which the error of the last one does not dispel.
                 if in_doubt && let RequestError::NotSent { why } = failed {
                     return Told { result: Err(RequestError::NoAnswer { why }), in_doubt };
                 }
@@ -339,7 +339,7 @@ impl Client {
     }
 }
 
-/// Why a try failed.
+/// The reason that a try failed.
 enum Failed {
     /// The token of the login is not accepted, and a new one may be.
     Login(String),

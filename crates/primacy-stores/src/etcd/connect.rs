@@ -21,7 +21,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::client::RequestError;
 use crate::location::Host;
 
-/// Where etcd's clients are expected.
+/// The default port of members.
 const DEFAULT_PORT: u16 = 2379;
 
 /// The interval between pings on a connection while a request waits on it. etcd objects to more than one in 5 s.
@@ -90,7 +90,7 @@ impl Member {
         Self { host, tls }
     }
 
-    /// Its name and port, for errors.
+    /// The host and port, for errors.
     pub(super) fn address(&self) -> String {
         self.host.authority(DEFAULT_PORT)
     }

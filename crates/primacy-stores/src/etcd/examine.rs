@@ -82,7 +82,7 @@ fn judge(told: &Told) -> Vec<Check> {
     checks
 }
 
-/// Whether a majority is left when one is lost.
+/// Checks that a majority is left when one member is lost.
 fn survives(maker: Maker, members: &[api::Member]) -> Check {
     let voters = members.iter().filter(|member| !member.is_learner).count();
     let found = format!("members that vote: {voters}");
@@ -167,7 +167,7 @@ fn is_one_cluster(strangers: &[&str], statuses: &[Status]) -> Check {
     Check::not(Verdict::Fail, NAME, found, why, "take these addresses out of the URL")
 }
 
-/// Whether the loss of one address leaves another one.
+/// Checks that the loss of one address leaves another one.
 fn is_reached_otherwise(members: &[api::Member], statuses: &[Status]) -> Check {
     const NAME: &str = "the URL names more than one member";
     let found =
@@ -180,7 +180,7 @@ fn is_reached_otherwise(members: &[api::Member], statuses: &[Status]) -> Check {
     Check::not(Verdict::Warn, NAME, found, why, "name all members: etcd://A,B,C/PREFIX")
 }
 
-/// Whether each that the URL names answers, knows a leader, and raises no alarm.
+/// Checks that each member that the URL names answers, knows a leader, and raises no alarm.
 fn are_well(maker: Maker, statuses: &[Status]) -> Check {
     const NAME: &str = "the members answer, and raise no alarm";
     let (mut worst, mut told) = (Verdict::Pass, Vec::new());

@@ -15,7 +15,7 @@ use super::value::{self, Value};
 /// The time limit of a request: a cluster without a leader elects one in a second or two.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// The number of times that an operation is begun anew because others have changed the queue, before it is left to the
+/// The number of times that an operation begins again because others have changed the queue, before it is left to the
 /// caller.
 const ROUNDS_MAX: u32 = 16;
 
@@ -25,7 +25,7 @@ const PAGE: i64 = 16;
 /// The keys of one election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
-    /// With the slash at its end.
+    /// The prefix, with the slash at its end.
     prefix: String,
 }
 
@@ -73,7 +73,7 @@ impl Queue {
         format!("{}{}", self.prefix, lease.hex()).into_bytes()
     }
 
-    /// Where a record of this election is kept, apart from its queue.
+    /// The key of the election's record, apart from its queue.
     pub(super) fn record_key(&self) -> Vec<u8> {
         self.prefix.trim_end_matches('/').as_bytes().to_vec()
     }
@@ -240,7 +240,7 @@ impl Queue {
                 if value::decode(&kv.value).is_some_and(|value| value.holder.identity == *dead) {
                     found = true;
                     session::revoke(client, Lease(kv.lease)).await?;
-                    // Another client may have written it anew without a session, with which it would go.
+                    // Another client may have rewritten it without a session, with which it would go.
                     delete_if(client, kv).await?;
                 }
             }
@@ -278,7 +278,7 @@ impl Queue {
                 success: ops([Request::Put(put)]),
                 failure: vec![],
             };
-            // The second time it compares with what is no more, and it is looked at anew.
+            // The second comparison is with a state that is gone, and the key is read again.
             let told = client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await;
             let answer: api::TxnResponse = told.result?;
             if answer.succeeded {
@@ -325,7 +325,7 @@ fn created(key: &[u8], revision: i64) -> api::Compare {
     compare(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
 }
 
-/// That the key was last written at this revision; 0 if it is not there.
+/// Returns the comparison that the key was last written at this revision; 0 if it is not there.
 pub(super) fn written(key: &[u8], revision: i64) -> api::Compare {
     compare(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
 }

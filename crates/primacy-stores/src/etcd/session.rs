@@ -44,7 +44,7 @@ pub(super) struct Session {
     pub(super) lease: Lease,
     /// The requested time to live, in whole seconds.
     asked: i64,
-    /// For how long it was granted.
+    /// The time that was granted.
     pub(super) granted: Duration,
     users: Users,
     /// The elections that wait for the next keep-alive.
@@ -167,7 +167,7 @@ impl Pool {
         left
     }
 
-    /// etcd says that it has ended.
+    /// Removes a session that has ended, by etcd's answer.
     pub(super) fn ended(&self, lease: Lease) {
         if let Some(session) = self.find(lease) {
             session.ended.store(true, Ordering::SeqCst);
@@ -230,7 +230,7 @@ impl Session {
         }
     }
 
-    /// Whether this election may use it; it does now.
+    /// Joins this election to the session; returns whether it may use it.
     fn join(&self, user: &User) -> bool {
         if self.ended.load(Ordering::SeqCst) {
             return false;
@@ -238,7 +238,7 @@ impl Session {
         self.users.join(&user.election, user.handle)
     }
 
-    /// Whether others use it still.
+    /// Removes this election; returns whether others still use the session.
     fn leave(&self, user: &User) -> bool {
         self.users.leave(&user.election, user.handle)
     }
@@ -258,7 +258,7 @@ impl Lease {
         primacy_core::election::session::SessionId::new(&self.hex())
     }
 
-    /// `None` for what is no session of etcd's.
+    /// Parses a number; `None` for a text that is no session of etcd's.
     pub(super) fn parse(session: &primacy_core::election::session::SessionId) -> Option<Self> {
         let number = i64::from_str_radix(session.as_str(), 16).ok()?;
         Some(Self(number)).filter(|lease| number > 0 && lease.hex() == session.as_str())

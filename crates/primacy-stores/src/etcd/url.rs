@@ -1,4 +1,4 @@
-//! From a URL to an election in etcd.
+//! Parsing a URL, and opening an election in etcd.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Watches: one stream of etcd's for all of a client, which is begun anew, from where it was, when it breaks.
+//! Watches: one stream of etcd's for all of a client, which is renewed, from where it was, when it breaks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,7 +12,7 @@ use super::api::{self, WatchFilter, WatchUnion};
 use super::client::{Client, Connection};
 use crate::background::{self, Aborted};
 
-/// The pause before a stream that broke is begun anew, and before a watcher learns that etcd refuses its watch: else a
+/// The pause before a stream that broke is renewed, and before a watcher learns that etcd refuses its watch: else a
 /// client without the right would ask as fast as etcd answers.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -31,7 +31,7 @@ pub(super) struct Target {
     pub(super) only: Only,
 }
 
-/// Which events count.
+/// The events that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Only {
     /// All.
@@ -93,7 +93,7 @@ impl Watches {
             let received = received.ok_or("it was started before")?;
             background::spawn(serve(Arc::downgrade(&self.client), received))
         };
-        // Where there is no thread, nothing else works either, and says so.
+        // Without a thread, nothing else works either, and every request reports it.
         let _ = self.task.get_or_init(start);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (fire, fired) = watch::channel(None);
@@ -115,7 +115,7 @@ impl Watch {
         }
     }
 
-    /// Whether something has happened, or may have.
+    /// Returns the revision if something has happened, or may have.
     pub(super) fn has_fired(&self) -> Option<i64> {
         let fired = *self.fired.borrow();
         fired.or_else(|| self.fired.has_changed().is_err().then_some(0))

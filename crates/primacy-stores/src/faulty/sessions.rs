@@ -20,7 +20,7 @@ pub struct FaultySessions {
 }
 
 impl FaultySessions {
-    /// Puts faults in front of `inner`; there are none until the switch says so.
+    /// Puts faults in front of `inner`; there are none until the switch turns them on.
     #[must_use]
     pub fn new(inner: Arc<dyn Sessions>) -> (Self, FaultSwitch) {
         let switch = FaultSwitch::default();

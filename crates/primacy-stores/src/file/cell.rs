@@ -1,4 +1,4 @@
-//! The file: what is in it, how it is read, and how it is replaced.
+//! The file: its content, reading it, and replacing it.
 //!
 //! ```text
 //! primacy-file 1 12-00c0ffee00c0ffee nightly
@@ -47,7 +47,7 @@ pub(super) enum Content {
     },
 }
 
-/// By what a change is noticed.
+/// The mark by which a change is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Absent,

@@ -28,7 +28,7 @@ pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_WAIT_MIN: Duration = Duration::from_millis(1);
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// May be written by everybody.
+/// The right of every user to write.
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 
 /// The directory of a store, as it was opened, and an election in it.
@@ -92,7 +92,7 @@ impl Identity {
 }
 
 impl Place {
-    /// Checks the directory, and makes it if there is none and `create` says so.
+    /// Checks the directory, and makes it if there is none and `create` is set.
     pub(super) fn open(
         path: &Path,
         sharing: Sharing,
@@ -222,7 +222,7 @@ impl Place {
         Ok(Some(Folder { place: self, directory, identity }))
     }
 
-    /// The same, and it is made if there is none. Its name is on the disk when this returns.
+    /// The same, but makes the directory if there is none. Its name is on the disk when this returns.
     pub(super) fn enter_or_make(&self) -> Result<Folder<'_>, String> {
         let root = self.root()?;
         if let Some(folder) = self.enter_below(&root)? {
@@ -262,7 +262,7 @@ impl<'a> Folder<'a> {
         flush(&self.directory, &self.place.folder_path())
     }
 
-    /// Whether the path still leads here.
+    /// Checks that the path still leads here.
     pub(super) fn check(&self) -> Result<(), String> {
         let shown = self.place.folder_path();
         let root = self.place.root()?;
@@ -281,7 +281,7 @@ impl<'a> Folder<'a> {
         Ok(())
     }
 
-    /// Waits for the lock, at most until `until`, and makes sure that what was locked is still in its place.
+    /// Waits for the lock, at most until `until`, and makes sure that the locked directory is still in its place.
     pub(super) fn lock(self, until: Instant) -> Result<LockedFolder<'a>, String> {
         let shown = self.place.folder_path();
         let held = || {
@@ -367,7 +367,7 @@ fn flush_parent(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Puts the names of what is in a directory on the disk.
+/// Puts the names in a directory on the disk.
 fn flush(directory: impl AsFd, shown: &Path) -> Result<(), String> {
     #[cfg(test)]
     FLUSHED.with_borrow_mut(|flushed| flushed.push(shown.to_owned()));
@@ -383,7 +383,7 @@ thread_local! {
 
 /// The election as the name of a directory: small letters, digits, `-` and `_` as they are, and every other byte as `%`
 /// and two digits. So names that differ by case alone do not meet where a file system takes them for the same. A long
-/// name is cut, and completed by a checksum; the record says which election it is of.
+/// name is cut, and completed by a checksum; the record names its election.
 fn directory_name(election: &str) -> String {
     let mut name = String::new();
     for byte in election.bytes() {

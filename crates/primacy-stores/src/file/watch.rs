@@ -40,7 +40,7 @@ mod notify {
         .union(WatchFlags::DELETE_SELF)
         .union(WatchFlags::MOVE_SELF);
 
-    /// And in the election's, where people may also write by hand.
+    /// The events that are watched in the election's directory, where people may also write by hand.
     const ELECTION: WatchFlags = STORE.union(WatchFlags::MODIFY).union(WatchFlags::ATTRIB);
 
     /// The watched directories.
@@ -84,7 +84,8 @@ mod notify {
             }
         }
 
-        /// Whether one of the events may be a change, and not the new record before its rename, or another election.
+        /// Returns whether one of the events may be a change, and not the new record before its rename, or another
+        /// election.
         fn is_news(&self) -> bool {
             let mut is_news = false;
             self.directories.drain(|name, _| {

@@ -56,7 +56,7 @@ struct Details {
     name: String,
 }
 
-/// Why there is no Lease in the answer.
+/// The reason that there is no Lease in the answer.
 pub(super) enum Failure {
     /// Nothing was sent.
     Unsent(String),
@@ -124,7 +124,7 @@ impl Api {
         Ok(version.map_err(|error| Failure::Unanswered(error.to_string()))?.git_version)
     }
 
-    /// Whether this account may do this with Leases of the namespace. The review is not kept.
+    /// Returns whether this account may do this with Leases of the namespace. The review is not kept.
     pub(super) async fn may(&self, namespace: &str, verb: &str) -> Result<bool, Failure> {
         #[derive(Deserialize)]
         struct Review {
@@ -246,7 +246,7 @@ impl Failure {
         }
     }
 
-    /// `other` is the code by which this request, beside 409, says that the Lease is not the expected one.
+    /// `other` is the code by which this request, beside 409, reports that the Lease is not the expected one.
     fn of_write(self, api: &Api, other: StatusCode) -> SetError {
         let why = self.to_string();
         match self {

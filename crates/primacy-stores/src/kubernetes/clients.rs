@@ -24,7 +24,7 @@ use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::tls;
 
-/// Where a pod has its account.
+/// The directory of a pod's account.
 const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The longest file of a pod's that is read, in bytes.

@@ -1,10 +1,10 @@
 //! The program that a kubeconfig names to fetch a token (`exec`), as client-go runs such programs:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //!
-//! It must be this user's or root's, has a limit on its time and output, and runs in a task of its own: requests use the earlier token while
-//! it is good, and one that gives up waiting leaves the result to the next. It is killed when nothing of the store is left that could use its token.
-//! Processes that it leaves behind when it ends are not killed, as client-go kills none: from then on the number of its process group
-//! may be another's.
+//! It must be this user's or root's, has a limit on its time and output, and runs in a task of its own: requests use the earlier token
+//! while it is good, and a request that stops waiting leaves the result to the next. It is killed when nothing of the store is left that
+//! could use its token. Processes that it leaves behind when it ends are not killed, as client-go kills none: from then on the number of
+//! its process group may be another's.
 
 use std::env;
 use std::fmt;
@@ -49,7 +49,7 @@ const REST_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest output that is read.
 const OUTPUT_MAX: u64 = 1 << 20;
 
-/// The time before its end at which a token is fetched anew.
+/// The time before its end at which a token is renewed.
 const FETCH_BEFORE: Duration = Duration::from_secs(60);
 
 /// The time from the end of a run to the next one, if it failed or the token in use is still good.
@@ -58,7 +58,7 @@ const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// The interval at which a request that waits for a run notes that it does.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
-/// Why a run has no outcome.
+/// The error of a run without an outcome.
 const GIVEN_UP: &str = "the stores' thread gave its run up";
 
 /// A program, and the token that it has given.
@@ -78,7 +78,7 @@ struct Call {
 struct State {
     token: Option<Token>,
     run: Option<Run>,
-    /// When the latest run ended, and why it gave no token.
+    /// The end of the latest run, and the reason that it gave no token.
     ended: Option<(Instant, Option<String>)>,
 }
 
@@ -100,7 +100,7 @@ struct Outcome {
 struct Token {
     /// `Authorization`, which is left out of what is shown.
     header: HeaderValue,
-    /// Until when it is good; `None` if the program has not said so.
+    /// The end of its validity; `None` if the program has not stated it.
     until: Option<SystemTime>,
 }
 
@@ -402,8 +402,8 @@ impl Running {
         Ok((text, ended))
     }
 
-    /// Returns whether it has not ended. After its end its number is kept only until some part of this process takes the end, which the reaper
-    /// of a node, or an application that waits for all of its children, may do before this does.
+    /// Returns whether it has not ended. After its end its number is kept only until some part of this process takes the end, which the
+    /// reaper of a node, or an application that waits for all of its children, may do before this does.
     fn is_running(&self) -> bool {
         #[cfg(target_os = "linux")]
         let program = WaitId::PidFd(self.process.as_fd());
@@ -422,7 +422,7 @@ impl Drop for Running {
     }
 }
 
-/// Reads an output to its end, and keeps in `text` what was read when it is dropped before.
+/// Reads an output to its end, and keeps in `text` the bytes that were read if it is dropped before.
 async fn read(output: &mut ChildStdout, text: &mut Vec<u8>) -> Result<(), String> {
     let mut output = output.take(OUTPUT_MAX + 1);
     while output.read_buf(text).await.map_err(|error| error.to_string())? > 0 {}

@@ -183,7 +183,7 @@ impl Kubeconfig {
         documents.map(|document| serde_json::from_value(document).map_err(|error| kind_of(&error))).collect()
     }
 
-    /// Adds what another file says of names that are not known yet.
+    /// Adds the names of another file that are not known yet.
     fn merge(&mut self, next: Self) {
         fn add<T>(all: &mut Vec<T>, next: Vec<T>, name: impl Fn(&T) -> &String) {
             for one in next {

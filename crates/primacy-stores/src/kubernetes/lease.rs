@@ -28,7 +28,7 @@ use crate::register::SetError;
 
 /// The annotation that holds the record as JSON.
 pub(super) const RECORD: &str = "primacy-rs.github.io/record";
-/// The annotation that says beside which `spec` it was written.
+/// The annotation with the `spec` beside which the record was written.
 pub(super) const WRITTEN: &str = "primacy-rs.github.io/written";
 
 /// The duration of a Lease that does not state it: the one that client-go proposes.
@@ -38,7 +38,7 @@ const UNSAID: Duration = Duration::from_secs(15);
 /// lease lasts, or it would take a Lease that was renewed just now.
 const SECONDS_MORE: u64 = 1;
 
-/// A Lease that the API server has shown. What is not known here is kept as it is.
+/// A Lease that the API server has returned. Unknown fields are kept as they are.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     object: Map<String, Value>,
@@ -178,7 +178,7 @@ impl Lease {
         FencingToken(since_creation.max(since_last))
     }
 
-    /// When the API server made it, in milliseconds since 1970; 0 if it does not say so.
+    /// The time at which the API server made it, in milliseconds since 1970; 0 if it is not stated.
     fn created(&self) -> u64 {
         let created = self.object.get("metadata").and_then(|meta| meta.get("creationTimestamp"));
         let created = created.and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
@@ -276,7 +276,7 @@ fn seconds_of(duration: Duration) -> i32 {
     i32::try_from(seconds).unwrap_or(i32::MAX)
 }
 
-/// As the API server writes it.
+/// The time in the form of the API server.
 fn micro_time(now: SystemTime) -> String {
     let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
     now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()

@@ -37,12 +37,12 @@ pub(super) fn lease_name(election: &str) -> Result<String, OpenError> {
     Ok(name)
 }
 
-/// Whether an object can have this name (RFC 1123, as Kubernetes reads it).
+/// Returns whether an object can have this name (RFC 1123, as Kubernetes reads it).
 fn is_subdomain(name: &str) -> bool {
     name.len() <= LENGTH_MAX && name.split('.').all(is_label)
 }
 
-/// Whether this can be a label of it; and a namespace, where it has at most 63 letters.
+/// Returns whether this can be a label of it; and a namespace, where it has at most 63 letters.
 pub(super) fn is_label(label: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = label.as_bytes();

@@ -1,5 +1,5 @@
-//! The way of a request to the API server and of the answer back: over HTTP/1.1 of this store's own, or through a client that the application
-//! has already.
+//! The way of a request to the API server and of the answer back: over HTTP/1.1 of this store's own, or through a client that the
+//! application has already.
 
 use std::error::Error;
 
@@ -108,7 +108,7 @@ impl Transport for Http {
 }
 
 impl TransportError {
-    /// Tells by the errors behind `error` whether a connection was made, for transports that use `hyper_util`'s client.
+    /// Classifies `error` by the errors behind it: whether a connection was made. For transports that use `hyper_util`'s client.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let (mut why, mut is_connect) = (error.to_string(), false);

@@ -17,7 +17,7 @@ pub(super) struct Trust {
     pub(super) authorities: Option<Vec<u8>>,
     /// The certificate of this client, and its key.
     pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// Takes everybody for the server (`insecure-skip-tls-verify`).
+    /// True if every server is accepted (`insecure-skip-tls-verify`).
     pub(super) is_blind: bool,
 }
 
@@ -35,7 +35,7 @@ impl Trust {
                     added.map_err(|error| format!("the certificate authority is of no use: {error}"))?;
                 }
             }
-            // Some of a system's certificates are often of no use; without any, the handshake says so.
+            // Some of a system's certificates are often invalid; without any, the handshake fails.
             None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
         }
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();

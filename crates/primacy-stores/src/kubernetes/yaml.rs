@@ -1,7 +1,7 @@
 //! YAML, in which kubeconfigs are written, as values of JSON. JSON itself is YAML.
 //!
-//! A plain scalar is a text unless it is a boolean or null, so a name of digits stays as it is written; entries that are null are left out. The
-//! parser bounds the depth; aliases are bounded by the size of what they repeat.
+//! A plain scalar is a text unless it is a boolean or null, so a name of digits stays as it is written; entries that are null are left out.
+//! The parser bounds the depth; aliases are bounded by the size of what they repeat.
 
 use std::collections::BTreeMap;
 

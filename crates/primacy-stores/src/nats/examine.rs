@@ -18,7 +18,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// Whether the bucket has replicas that are up to date.
+/// Checks that the bucket has replicas that are up to date.
 fn survives(info: &Info) -> Check {
     let wanted = info.config.num_replicas;
     let fix = format!(

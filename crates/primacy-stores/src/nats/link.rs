@@ -44,14 +44,14 @@ const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Between two attempts to watch.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where a key that was deleted says so.
+/// The header of a key that was deleted.
 const OPERATION: &str = "KV-Operation";
 
 /// The server's error for a write that names another sequence number than the newest, where another write of the key is under
 /// way.
 const WRONG_LAST_SEQUENCE_CONSTANT: ErrorCode = ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT;
 
-/// Why a request has no answer.
+/// The reason that a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The sequence number is not the newest one; nothing was written.
@@ -156,7 +156,7 @@ impl Link {
         self.inner.elections().remove(key);
     }
 
-    /// Connects, and looks for the bucket, which is made if `create` says so.
+    /// Connects, and looks for the bucket, which is made if `create` is set.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
         let opening = background::run(async move {
@@ -210,7 +210,7 @@ impl Handle {
         }
     }
 
-    /// Asks the stream's leader what is under a key.
+    /// Asks the stream's leader for the content of a key.
     pub(super) async fn find(&self, key: &str) -> Result<Entry, Failure> {
         let ready = self.ready()?;
         let subject = self.0.settings.subject(key);
@@ -248,9 +248,9 @@ impl Handle {
 /// The kinds of reasons for which no connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// It lasts until the login is mended, or the user.
+    /// It lasts until the login or the user is repaired.
     Login,
-    /// It lasts until the settings are mended.
+    /// It lasts until the settings are repaired.
     Lasting,
     Passing,
 }
@@ -315,7 +315,7 @@ impl Inner {
         Ok(Ready { client, context, stream })
     }
 
-    /// Looks for the bucket, which is made if `create` says so, and says once what speaks against it.
+    /// Looks for the bucket, which is made if `create` is set, and logs warnings about it once.
     async fn find_bucket(&self, context: &Context, create: bool) -> Result<(), OpenError> {
         let (settings, stream) = (&self.settings, self.settings.stream());
         let found = timeout(OPEN_PATIENCE, bucket::find(context, &stream, settings, create));
@@ -421,7 +421,7 @@ fn jetstream_code(error: &jetstream::Error) -> ErrorCode {
     error.error_code()
 }
 
-/// An error with what is behind it.
+/// An error with its causes.
 fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut behind = error.source();

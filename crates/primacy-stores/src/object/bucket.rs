@@ -114,8 +114,8 @@ impl Bucket {
         self.judge(found, "If-Match")
     }
 
-    /// Whether more than one was done of several writes at once that name the same version. What is not answered, or not by a
-    /// success, is not counted: whether it was done is not known.
+    /// Returns whether more than one was done of several writes at once that name the same version. A write without an answer,
+    /// or with an answer other than a success, is not counted: whether it was done is not known.
     async fn several_win_a_race(&self) -> bool {
         for _ in 0..RACES {
             let Ok(found) = self.store.head(&self.path(PROBE)).await else { return false };
@@ -162,7 +162,7 @@ impl Bucket {
         }
     }
 
-    /// Why the store cannot be used now.
+    /// Returns the error of a store that cannot be used now.
     pub(super) fn refusal(&self, meaning: Meaning, why: String) -> OpenError {
         let store = &self.store;
         match meaning {
@@ -225,7 +225,7 @@ pub(super) fn meaning(error: &Error) -> Meaning {
     }
 }
 
-/// Whether the connection itself was not made, so that nothing was sent.
+/// Returns whether the connection itself was not made, so that nothing was sent.
 fn is_not_connected(error: &Error) -> bool {
     let mut next = error.source();
     while let Some(source) = next {

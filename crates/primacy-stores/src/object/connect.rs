@@ -1,4 +1,4 @@
-//! From a URL to a store: what the three kinds have in common. Always with rustls and ring, and never sent twice.
+//! Opening a store by its URL: the common part of the three kinds. Always with rustls and ring, and never sent twice.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -56,7 +56,7 @@ pub(crate) struct Settings {
     pub(crate) location: Location,
     /// Another address than the provider's.
     pub(crate) endpoint: Option<String>,
-    /// Of the file of credentials: names, in lower case, and values.
+    /// The names, in lower case, and values of the file of credentials.
     credentials: Vec<(String, String)>,
     tls: ClientConfig,
 }
@@ -185,7 +185,7 @@ impl Settings {
         Connector { tls: self.tls.clone() }
     }
 
-    /// Without encryption only where the endpoint says so.
+    /// Returns whether requests may go unencrypted: only where the endpoint is `http:`.
     pub(crate) fn allows_http(&self) -> bool {
         self.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"))
     }
@@ -228,7 +228,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// A client that reads no more of an answer than is of use: the library collects errors as long as they come.
+/// A client that stops reading an answer at a limit: the library collects errors as long as they come.
 #[derive(Debug)]
 struct Limited(reqwest::Client);
 

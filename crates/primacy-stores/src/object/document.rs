@@ -84,7 +84,7 @@ impl ObjectDocument {
         tried.unwrap_or_else(|why| StaleWrite::Unknown { why })
     }
 
-    /// Why a read failed when the store was opened.
+    /// Returns the error of an open whose read failed.
     #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
     pub(super) fn refusal(&self, why: String) -> OpenError {
         let is_for_good = [FORBIDDEN, NO_BUCKET].iter().any(|begin| why.starts_with(begin));
@@ -103,7 +103,7 @@ impl ObjectDocument {
         found.unwrap_or_else(Err).map_err(|why| ReadError::Unavailable { why })
     }
 
-    /// The version of what is there.
+    /// Returns the version of the present content.
     pub(super) async fn version(&self) -> Result<Option<Version>, String> {
         let (store, path) = (Arc::clone(&self.bucket.store), self.path.clone());
         let found = bounded(async move {
@@ -162,14 +162,14 @@ pub enum StaleWrite {
     Admitted,
     /// There is no such object, and nothing was tried.
     Absent,
-    /// It was not tried, or not answered in a way from which anything follows.
+    /// It was not tried, or the answer was inconclusive.
     Unknown {
         /// The error.
         why: String,
     },
 }
 
-/// One write, with what is needed to find out what came of it.
+/// One write, with the means to find out its outcome.
 struct Write {
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -273,7 +273,7 @@ const FORBIDDEN: &str = "the credentials, or their rights, do not allow it; chec
                          write objects below the prefix and list the bucket";
 const NO_BUCKET: &str = "it is not there; make it, or name another one";
 
-/// Whether an error only says that there is no object.
+/// Returns `Ok` if an error only says that there is no object.
 fn absent(error: &Error) -> Result<(), String> {
     match meaning(error) {
         Meaning::Absent => Ok(()),

@@ -1,4 +1,4 @@
-//! A store that is built anew when the files that its settings name have changed. Requests under way end with the credentials with
+//! A store that is rebuilt when the files that its settings name have changed. Requests under way end with the credentials with
 //! which they began.
 
 use std::fmt;

@@ -57,7 +57,7 @@ fn what_is_made_is_for_this_user_and_what_is_open_is_closed() {
         assert_eq!(mode(), after, "{before:o}");
     }
     let shared = Sharing { group: Some(fs::metadata(&path).unwrap().gid()) };
-    // What was closed to the group is open to it again when it is named.
+    // A file that was closed to the group is open to it again when it is named.
     for (before, is_taken) in [(0o664, true), (0o600, false)] {
         fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
         assert_eq!(shared.tighten(&path, &fs::metadata(&path).unwrap()).unwrap(), is_taken);

@@ -72,7 +72,7 @@ static CONNECTIONS: Shared<Connected> = Shared::new();
 /// The state that elections of one process share.
 #[derive(Clone, Debug)]
 struct Connected {
-    /// For what is no session's: looking on, and what guardians and operators ask.
+    /// For requests without a session: those of observers, guardians and operators.
     link: Arc<Link>,
     pool: Arc<Pool>,
 }
@@ -102,7 +102,7 @@ struct Task {
 struct Own {
     /// The session by which it has requested the lock.
     line: Option<Arc<Line>>,
-    /// Since when that session certainly has it.
+    /// The time since which that session certainly has it.
     locked_at: Option<Instant>,
     /// The time until which the previous holder may believe that it leads.
     wait_until: Option<Instant>,
@@ -132,7 +132,7 @@ impl Own {
 /// The answer to a request for the lock.
 struct Taken {
     is_own: bool,
-    /// It had it before.
+    /// True if it had it before.
     was_own: bool,
     /// The process of the server that has it.
     process: Option<i32>,
@@ -361,7 +361,7 @@ impl Task {
         }
     }
 
-    /// Takes the lock if it is free, and notes what was seen.
+    /// Takes the lock if it is free, and notes the row that was seen.
     async fn take(&self, line: &Arc<Line>, count: u64) -> Result<Taken, SessionError> {
         {
             let mut own = self.own();
@@ -410,7 +410,7 @@ impl Task {
         })
     }
 
-    /// Whether this handle wrote it by another session than this one.
+    /// Returns whether this handle wrote it by another session than this one.
     fn wrote_earlier(&self, record: &Record, line: &Line) -> bool {
         record.nonce != line.number.unsigned_abs() && self.own().wrote_by.contains(&record.nonce)
     }
@@ -434,7 +434,7 @@ impl Task {
         count: u64,
     ) -> Result<Option<FencingToken>, SessionError> {
         // Where there is no row, there may have been one: the first token is above all that were counted from a start like
-        // this one, as with a record that is made anew.
+        // this one, as with a record that is made again.
         let start = if row.is_none() { milliseconds_since_1970() } else { 0 };
         let spent = self.own().spent.max(FencingToken(start));
         let too_many = || SessionError::Refused { why: "there is no higher token".to_owned() };
@@ -476,7 +476,7 @@ impl Task {
         Ok(())
     }
 
-    /// Sees to it that this session does not have the lock, and that the row says so.
+    /// Makes sure that this session does not have the lock, and that the row says so.
     async fn give_back(&self, line: &Line) -> Result<(), SessionError> {
         let statements = self.connected.link.statements();
         let mut known = self.own().first.take();
@@ -652,7 +652,7 @@ impl Task {
         self.connected.link.query(statement, parameters).await.map_err(|failure| self.failed(failure))
     }
 
-    /// Tells others of a version of the row that was written.
+    /// Notifies other processes of a version of the row that was written.
     async fn tell(&self, version: i64) {
         self.connected.link.notify(version, &self.user.election).await;
     }
@@ -693,7 +693,7 @@ impl Task {
         })
     }
 
-    /// Its session has ended.
+    /// Forgets the session, which has ended.
     fn forget(&self) {
         self.own().forget_session();
     }
@@ -720,7 +720,7 @@ fn milliseconds_since_1970() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether the record was written by this session, and not given back.
+/// Returns whether the record was written by this session, and not given back.
 fn is_of(record: &Record, line: &Line) -> bool {
     record.nonce == line.number.unsigned_abs() && record.holder.is_some()
 }

@@ -43,7 +43,7 @@ pub(super) type Found = Option<(i64, Vec<u8>)>;
 
 type Asked<T, R> = (T, oneshot::Sender<Result<R, Failure>>);
 
-/// Where requests are handed in.
+/// The queue that takes requests.
 #[derive(Debug)]
 pub(super) struct Queue {
     writes: mpsc::UnboundedSender<Asked<Write, bool>>,
@@ -68,7 +68,7 @@ impl Queue {
         Ok(Self { writes, reads, _tasks: [for_writes, for_reads] })
     }
 
-    /// Whether it was written; it was not where the version is not the expected one.
+    /// Returns whether it was written; it was not where the version is not the expected one.
     pub(super) async fn write(&self, write: Write) -> Result<bool, Failure> {
         ask(&self.writes, write).await
     }
@@ -105,7 +105,7 @@ async fn serve<T, R, F>(
         while let Ok(next) = asked.try_recv() {
             left.push(next);
         }
-        // Of one election only one: the others name a version that is replaced meanwhile, or must see what is.
+        // Only one write of each election: the others name a version that is replaced meanwhile, or must see the new one.
         let (mut batch, mut later, mut named) = (Vec::new(), Vec::new(), HashSet::new());
         for one in left {
             if one.1.is_closed() {

@@ -31,7 +31,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl Inner {
-    /// Tells other processes of versions that were written, once these are committed. A failure costs them the time until they look.
+    /// Notifies other processes of versions that were written, once these are committed. After a failure, they notice the versions by
+    /// polling.
     pub(super) async fn notify(self: &Arc<Self>, written: Vec<(i64, String)>) {
         if written.is_empty() {
             return;

@@ -97,7 +97,7 @@ pub(super) struct Inner {
 struct State {
     live: Option<Arc<Live>>,
     attempt: Option<Attempt>,
-    /// When the next attempt may begin.
+    /// The time from which the next attempt may begin.
     next_at: Option<Instant>,
 }
 
@@ -121,15 +121,15 @@ struct Attempt {
 /// A connection that works, as far as is known.
 pub(super) struct Live {
     pub(super) client: Client,
-    /// Says nothing, and ends when the connection does.
+    /// A receiver that ends when the connection does; nothing is ever sent.
     pub(super) lives: watch::Receiver<()>,
-    /// Why it has ended, in the server's words, where there were any.
+    /// The reason that it has ended, in the server's words, where there were any.
     end: Arc<OnceLock<String>>,
     driver: Aborted<()>,
 }
 
 impl Live {
-    /// Why it has ended, in the server's words.
+    /// Returns the reason that it has ended, in the server's words.
     pub(super) fn end(&self) -> Option<String> {
         self.end.get().cloned()
     }
@@ -172,7 +172,7 @@ impl Link {
         lock(&self.inner.elections).remove(election);
     }
 
-    /// Connects, and looks for the table, which is made if `create` says so.
+    /// Connects, and looks for the table, which is made if `create` is set.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
         let work = async move {
@@ -212,7 +212,7 @@ impl Link {
         background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
 
-    /// Sees to it that there is a table.
+    /// Makes sure that there is a table.
     pub(super) async fn make_table(&self) -> Result<(), SetError> {
         if self.inner.has_table.load(Ordering::SeqCst) {
             return Ok(());
@@ -225,7 +225,7 @@ impl Link {
         format!("there is no table {}; make it with: {}", self.statements().table, self.statements().create())
     }
 
-    /// Where to ask; an error where the stores' thread cannot be started, and then nothing was done.
+    /// Returns the queue of requests; an error where the stores' thread cannot be started, and then nothing was done.
     pub(super) fn queue(&self) -> Result<&Queue, Failure> {
         let queue = self.queue.get_or_init(|| Queue::start(&self.inner));
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
@@ -257,13 +257,13 @@ impl Link {
         asking.await.unwrap_or_else(|error| Err(Failure::Unknown(error.to_string())))
     }
 
-    /// Tells other processes of a version that was written, on the stores' thread.
+    /// Notifies other processes of a version that was written, on the stores' thread.
     pub(super) async fn notify(&self, version: i64, election: &str) {
         let (inner, written) = (Arc::clone(&self.inner), vec![(version, election.to_owned())]);
         let _ = background::run(async move { inner.notify(written).await }).await;
     }
 
-    /// Sees to it that changes are noticed; whether they will be.
+    /// Starts the watcher, if it has not been started; returns whether it runs.
     pub(super) fn watch(&self) -> bool {
         let start = || background::spawn(Arc::clone(&self.inner).watch()).ok();
         self.watcher.get_or_init(start).is_some()
@@ -364,7 +364,8 @@ impl Inner {
         let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
             parameters.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
         let Ok(answer) = timeout_at(until, live.client.query_typed(statement, &parameters)).await else {
-            // What is on the way is not taken back: it may wait for a standby, and must not be seen before that has it.
+            // A statement on the way is not taken back: it may wait for a standby, and must not be seen before the
+            // standby has it.
             self.give_up(&live);
             return Err(Failure::Unknown(self.silence("answer")));
         };

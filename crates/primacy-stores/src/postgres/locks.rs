@@ -16,7 +16,7 @@ use super::link::{Inner, connect};
 const LOOK_AFTER: Duration = Duration::from_millis(400);
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// An expression of SQL: the session of a row of `pg_stat_activity`. The state of another role's session may not be seen by everybody.
+/// An expression of SQL: the session of a row of `pg_stat_activity`. The state of another role's session may not be visible.
 const SESSION: &str = "pg_catalog.format('process %s of the role %s, %s', pg_stat_activity.pid, \
      coalesce(usename::pg_catalog.text, backend_type, 'unknown'), coalesce(state, 'whose state only its own role may see'))";
 
@@ -63,8 +63,8 @@ pub fn others_in(schemas: &str, table: &str) -> String {
     )
 }
 
-/// An expression of SQL: up to three roles, other than this one, the owner and superusers, that may write to the table with the oid `table`; NULL
-/// if there are none.
+/// An expression of SQL: up to three roles, other than this one, the owner and superusers, that may write to the table with the oid
+/// `table`; NULL if there are none.
 fn writers(table: &str) -> String {
     format!(
         "(SELECT pg_catalog.string_agg(rolname, ', ') FROM (SELECT rolname FROM pg_catalog.pg_roles, pg_catalog.pg_class \
@@ -77,8 +77,8 @@ fn writers(table: &str) -> String {
     )
 }
 
-/// The question of `primacy doctor` about the table named by the first parameter: which other roles may use its schema, which sessions keep others
-/// waiting for it, and which other roles may write to it.
+/// The question of `primacy doctor` about the table named by the first parameter: which other roles may use its schema, which sessions keep
+/// others waiting for it, and which other roles may write to it.
 pub(super) fn question() -> String {
     let table = "pg_catalog.to_regclass($1)::pg_catalog.oid";
     let schema = format!(

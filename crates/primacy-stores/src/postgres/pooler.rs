@@ -43,7 +43,7 @@ async fn announced(client: &Client) -> Option<i32> {
     Some(i32::from_be_bytes(process))
 }
 
-/// Takes the place of TLS, and leaves what is written as it is.
+/// Takes the place of TLS, and passes bytes on unchanged.
 struct Nobody;
 
 struct Plain(DuplexStream);

@@ -8,7 +8,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::open::OpenError;
 
-/// Why a request has no answer.
+/// The reason that a request has no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// The server has done nothing, and will do nothing.
@@ -36,9 +36,9 @@ impl Failure {
     }
 }
 
-/// Whether this error says that the statement's transaction was undone. One that ends the connection says nothing about it:
-/// the server may have committed before it ended, and a pooler does not know. Nor do classes of errors that poolers and
-/// failing servers use.
+/// Returns whether this error says that the statement's transaction was undone. An error that ends the connection says nothing about it:
+/// the server may have committed before it ended, and a pooler does not know. Nor do classes of errors that poolers and failing servers
+/// use.
 fn is_undone(error: &DbError) -> bool {
     let class = error.code().code().get(..2).unwrap_or_default();
     let is_doubtful = ["08", "57", "58", "XX"].contains(&class)
@@ -71,7 +71,7 @@ pub(super) fn is_collision(error: &Error) -> bool {
     })
 }
 
-/// Whether another server may do what this one refuses: it has become a standby, or is ending.
+/// Returns whether another server may do what this one refuses: it has become a standby, or is ending.
 pub(super) fn is_elsewhere(error: &Error) -> bool {
     let codes = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::ADMIN_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
     error.code().is_some_and(|code| codes.contains(code))
@@ -83,7 +83,7 @@ pub(super) fn of_opening(error: &Error) -> OpenError {
     if is_final(error) { OpenError::Refused { why } } else { OpenError::Unavailable { why } }
 }
 
-/// Whether trying the same again leads to the same.
+/// Returns whether a repetition leads to the same error.
 pub(super) fn is_final(error: &Error) -> bool {
     match error.as_db_error() {
         Some(refused) => is_final_code(refused.code().code()),
@@ -109,7 +109,7 @@ fn is_final_code(code: &str) -> bool {
     ["28", "3D", "3F", "42"].contains(&code.get(..2).unwrap_or_default())
 }
 
-/// Whether the server was reached and takes no writes.
+/// Returns whether the server was reached and takes no writes.
 pub(super) fn is_read_only(error: &Error) -> bool {
     let source = source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|error| {

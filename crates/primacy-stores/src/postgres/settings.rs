@@ -1,4 +1,4 @@
-//! Where the servers are and how to log in: from a URL, or from a configuration of the application's.
+//! The servers and the login: from a URL, or from a configuration of the application's.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ pub(super) struct Settings {
 /// One of them.
 #[derive(Clone)]
 pub(super) struct Server {
-    /// Its host and port, for people.
+    /// The host and port, for people.
     pub(super) name: String,
     config: Config,
     /// The login whose password is looked up with each connection, where the URL has none: files of passwords may be
@@ -166,7 +166,7 @@ impl Settings {
         Ok(Self { servers, schema, owner: None, recipe: Recipe::Lease, tls })
     }
 
-    /// The same, where a connection counts as broken only when bytes have stayed unacknowledged for this long.
+    /// The same, but a connection counts as broken only when bytes have stayed unacknowledged for this long.
     pub(super) fn with_patience(&self, unacknowledged_max: Duration) -> Self {
         let mut settings = self.clone();
         for Server { config, .. } in &mut settings.servers {
@@ -216,7 +216,7 @@ fn login(location: &Location, host: &Host, port: u16, user: Option<&str>) -> Log
     Login { host, port, database: database.map(str::to_owned), user: user.map(str::to_owned) }
 }
 
-/// Whether TLS is used. Other than in libpq, a certificate is always verified, and over a network the default is to insist.
+/// The mode of TLS. Unlike in libpq, a certificate is always verified, and over a network the default is to insist.
 fn ssl_mode(wanted: Option<&str>, hosts: &[(Host, u16)], files: &Files) -> Result<SslMode, String> {
     match wanted {
         Some("disable") if files.is_given() => Err("with `sslmode=disable` there is nothing to use `ca`, `cert` and `key` for".to_owned()),

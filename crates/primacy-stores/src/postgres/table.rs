@@ -220,7 +220,7 @@ async fn refuse_event_triggers(
     }
 }
 
-/// The name of the table with its schema, its owner, its columns, and what is wrong with it; no row if there is none.
+/// The name of the table with its schema, its owner, its columns, and its faults; no row if there is none.
 fn question() -> String {
     let (table_is_trusted, schema_is_trusted, part_is_trusted) =
         (is_trusted("relowner"), is_trusted("nspowner"), is_trusted("part.owner"));

@@ -1,4 +1,4 @@
-//! Whether the owner of an object may be trusted with it: an owner can change it at any time.
+//! Conditions of SQL for the owner of an object: an owner can change it at any time.
 
 /// A condition of SQL: whether the login of the session is a superuser, or may become one by `SET ROLE`. Code that runs in such a session
 /// may become one too, whichever role the session acts as meanwhile: `ALTER DATABASE … SET role`, which the owner of the database may run,
@@ -25,9 +25,9 @@ pub fn is_trusted(role: &str) -> String {
     )
 }
 
-/// A subquery of SQL: what PostgreSQL may run for a statement on the relations of the array `relations`, as far as the catalog shows: the tables,
-/// functions and domains that these depend on, directly or by another object (a trigger, rule, policy, constraint, default, index, partition key,
-/// extended statistics, type, operator). The columns: `shown`, `kind` (`table`, `function`, `domain`) and `owner`.
+/// A subquery of SQL: what PostgreSQL may run for a statement on the relations of the array `relations`, as far as the catalog shows: the
+/// tables, functions and domains that these depend on, directly or by another object (a trigger, rule, policy, constraint, default, index,
+/// partition key, extended statistics, type, operator). The columns: `shown`, `kind` (`table`, `function`, `domain`) and `owner`.
 ///
 /// The planner runs functions too: those of constant arguments, wherever an expression of the table has one.
 #[must_use]
@@ -35,8 +35,8 @@ pub fn reached(relations: &str) -> String {
     include_str!("reached.sql").trim_end().replace(":relations", relations)
 }
 
-/// A subquery of SQL: the functions of event triggers. PostgreSQL runs these, with the rights of the role that sends the statement, for each
-/// statement that makes or changes an object or a right. The columns are those of [`reached`].
+/// A subquery of SQL: the functions of event triggers. PostgreSQL runs these, with the rights of the role that sends the statement, for
+/// each statement that makes or changes an object or a right. The columns are those of [`reached`].
 pub const EVENT_TRIGGERS: &str = "(SELECT pg_catalog.format('the function %s of the event trigger %I', pg_proc.oid::pg_catalog.regprocedure, evtname) AS shown, \
      'function' AS kind, proowner AS owner FROM pg_catalog.pg_event_trigger \
      JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) evtfoid WHERE evtenabled OPERATOR(pg_catalog.<>) 'D')";

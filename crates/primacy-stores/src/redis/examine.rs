@@ -64,7 +64,7 @@ impl Seen {
         vec![self.survives(), self.keeps_log(), self.flushes()]
     }
 
-    /// It never does in the sense of an election, so there is no way to pass.
+    /// It never survives that in the sense of an election, so this check never passes.
     fn survives(&self) -> Check {
         let replicas = match &self.fields {
             Ok(fields) => {

@@ -59,7 +59,7 @@ pub(super) struct Inner {
 struct State {
     live: Option<Arc<Live>>,
     attempt: Option<Attempt>,
-    /// When the next attempt may begin.
+    /// The time from which the next attempt may begin.
     next_at: Option<Instant>,
 }
 
@@ -279,7 +279,7 @@ impl Inner {
         Ok(Live { connection, limit, inbox, is_over, driver })
     }
 
-    /// Asks what the server is, and says once what speaks against it.
+    /// Inspects the server, and logs warnings about it once.
     async fn inspect(&self, connection: &mut MultiplexedConnection) -> Result<(), OpenError> {
         let failed = |error| refusal::of_opening(&error);
         let info = allowed(redis::cmd("INFO").query_async(connection).await).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Notices of changes: a subscription on a connection of its own, which is read no faster than is of use.
+//! Notices of changes: a subscription on a connection of its own, which is read no faster than needed.
 //!
 //! Users who may write to no key may still publish on the channel, as all may by default before Redis 7. Their messages must
 //! neither delay the answers to requests nor take this process' time: so the requests have another connection, a subscription
@@ -64,7 +64,7 @@ impl Inbox {
         }
     }
 
-    /// Tells the elections, as long as it is waited for.
+    /// Notifies the elections until it is dropped.
     async fn tell(&self, elections: &Elections) {
         loop {
             self.arrived.notified().await;

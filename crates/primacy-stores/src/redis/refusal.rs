@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError};
 use super::script;
 use crate::open::OpenError;
 
-/// Why a request has no answer.
+/// The reason that a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Nothing was written, and nothing will be.
@@ -19,7 +19,7 @@ struct Known {
     code: &'static str,
     /// The remedy.
     hint: &'static str,
-    /// Where it is met while a store is opened, trying again does not help.
+    /// True if trying again does not help where the error comes while a store is opened.
     is_final: bool,
 }
 
@@ -36,8 +36,8 @@ const CLUSTER: &str = "it is a node of a Redis Cluster, whose failovers lose wri
 const LOGIN: &str =
     "it does not accept this login; put USER:PASSWORD@ into the URL as the server's ACL has them";
 
-/// With each of these a server says that it has not run the script, or that a command of it was refused before the record
-/// was written. Other errors may come from a proxy in between, which does not know what the server has done.
+/// The errors by which a server says that it has not run the script, or that a command of it was refused before the
+/// record was written. Other errors may come from a proxy in between, which does not know what the server has done.
 const KNOWN: [Known; 19] = [
     passing("NOSCRIPT", "it has forgotten the script in the middle of a request; try again"),
     passing("LOADING", "it is still reading its data from disk"),
@@ -94,12 +94,12 @@ pub(super) fn of_opening(error: &RedisError) -> OpenError {
     }
 }
 
-/// Whether another server may be there when the connection is made anew.
+/// Returns whether another server may be there on the next connection.
 pub(super) fn is_elsewhere(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
 }
 
-/// Whether the server does not know the script, so that it has run nothing.
+/// Returns whether the server does not know the script, so that it has run nothing.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }

@@ -125,7 +125,7 @@ fn call(hash: &str, code: &str, arguments: impl Fn(&mut Cmd)) -> Request {
     Request { command, whole: Some(whole) }
 }
 
-/// Whether [`WRITE`] has written; an error is an answer that it does not give.
+/// Returns whether [`WRITE`] has written; an error for an answer that it does not give.
 pub(super) fn is_written(reply: &Value) -> Result<bool, String> {
     if *reply == Value::Int(1) {
         Ok(true)
@@ -174,7 +174,7 @@ pub(super) fn version(reply: &Value) -> Option<u64> {
     parse_version(number)
 }
 
-/// As the script compares texts, a number has one way to be written only.
+/// Parses a version. The script compares texts, so each number has only one valid spelling.
 fn parse_version(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse::<u64>().ok().filter(|number| *number > 0 && number.to_string() == text)

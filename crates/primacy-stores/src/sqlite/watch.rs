@@ -60,7 +60,7 @@ mod notify {
         Bell,
     }
 
-    /// When to look after a write: soon, and then ever more slowly.
+    /// The schedule of looks after a write: soon, and then ever more slowly.
     struct Haste {
         wait: Duration,
         look_at: Instant,
@@ -85,7 +85,7 @@ mod notify {
         }
 
         pub(super) fn run(self, look: &impl Fn() -> bool) {
-            // What was committed before the watch began is found by looking once; what was only written, by haste.
+            // Commits before the watch began are found by one look; writes without a commit yet, by haste.
             let mut wanted = look();
             let mut haste = Some(Haste::prolong(None, Instant::now()));
             while wanted {

@@ -68,7 +68,7 @@ pub(crate) struct Link {
     sessions: Arc<Mutex<Vec<Arc<Held>>>>,
     /// The session for requests of elections that have no session, while none has begun.
     looking: Mutex<Option<Arc<Held>>>,
-    /// When the next one of those may begin.
+    /// The time from which the next one of those may begin.
     look_from: Mutex<Option<tokio::time::Instant>>,
     connecting: tokio::sync::Mutex<()>,
     /// The shortest timeout that was granted so far, in nanoseconds.
@@ -78,7 +78,7 @@ pub(crate) struct Link {
 /// A session that this process holds.
 pub(crate) struct Held {
     pub(crate) client: Client,
-    /// As the servers write it into what the session owns.
+    /// The session's number, as the servers write it into znodes that the session owns.
     pub(crate) owner: i64,
     name: SessionId,
     asked: Duration,
@@ -87,7 +87,7 @@ pub(crate) struct Held {
     /// The number of times that the connection was lost or made again; and that number when the granted timeout was last checked.
     reconnections: Arc<AtomicU64>,
     seen_reconnections: AtomicU64,
-    /// Within which time the servers' leader knows of what the server has heard.
+    /// The time within which the servers' leader knows of all that the server has heard.
     told_within: Duration,
     users: Mutex<HashSet<String>>,
     life: Mutex<Life>,
@@ -96,19 +96,19 @@ pub(crate) struct Held {
     /// The connection was lost since the session's identity was last checked.
     suspect: Arc<AtomicBool>,
     verifying: tokio::sync::Mutex<()>,
-    /// It is another session that goes on under the hands of the client.
+    /// True if the client's connection goes on with another session.
     replaced: AtomicBool,
     _watch: Aborted<()>,
     beat: OnceLock<Aborted<()>>,
 }
 
-/// When the servers have heard of a session.
+/// The times at which the servers have heard of a session.
 struct Life {
     /// The time of the last keep-alive by an election.
     wanted_at: Instant,
     /// The leader of the servers knows of this, or of something later.
     known_at: Instant,
-    /// Of these it may not know yet: when what was answered had been sent.
+    /// Requests that it may not know of yet: when each was sent, and when it was answered.
     heard_at: VecDeque<(Instant, Instant)>,
 }
 
@@ -177,7 +177,7 @@ impl Link {
         Ok(known_at.after(held.granted().into()).since(called_at).into())
     }
 
-    /// Sees what the servers grant, where the connection was lost since it was last seen.
+    /// Asks the servers for the timeout that they grant, where the connection was lost since the last time.
     async fn renegotiate(&self, held: &Held) {
         let reconnections = held.reconnections.load(Ordering::SeqCst);
         if reconnections == held.seen_reconnections.load(Ordering::SeqCst) {
@@ -313,7 +313,7 @@ impl Held {
         Duration::from_nanos(self.granted.load(Ordering::SeqCst))
     }
 
-    /// Why there is no such session any more.
+    /// Returns the reason that there is no such session any more.
     fn ended(&self) -> Option<String> {
         if self.replaced.load(Ordering::SeqCst) {
             return Some("the server went on with another session after the connection was lost".to_owned());
@@ -330,7 +330,7 @@ impl Held {
         }
     }
 
-    /// Makes a request, which must be sent when it is first polled, over a connection that is there.
+    /// Makes a request, which must be sent when it is first polled, over the present connection.
     pub(crate) async fn ask<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let connected = async {
             let mut states = self.client.state_watcher();
@@ -351,7 +351,8 @@ impl Held {
         timeout(REQUEST_PATIENCE, request).await.unwrap_or(Err(Error::Timeout))
     }
 
-    /// Has a write agreed on that changes nothing; after it, the server knows of all that was agreed on before. When it was sent, which is not before the call.
+    /// Has the servers agree on a write that changes nothing; after it, the server knows of all that was agreed on before. Returns the time
+    /// at which it was sent, which is not before the call.
     pub(crate) async fn agree(&self, directory: &str) -> Result<Instant, SessionError> {
         let called_at = clock::now();
         let mut agreed = self.agreed.lock().await;
@@ -408,7 +409,7 @@ impl Held {
 }
 
 impl Life {
-    /// The newest of what was heard that the servers' leader knew of when it took part in what was sent then.
+    /// Returns the time of the newest request that the servers' leader knew of when it took part in a write that was sent at `sent_at`.
     fn known_at(&mut self, sent_at: Instant, told_within: Duration) -> Instant {
         // A server may have heard as late as it answered; but the session counts from when the request was sent.
         while let Some((told_at, answered_at)) = self.heard_at.front().copied()
@@ -471,7 +472,7 @@ pub(crate) fn told(error: &Error) -> SessionError {
         | Error::NoChildrenForEphemerals
         | Error::QuotaExceeded
         | Error::Unimplemented => SessionError::Refused { why },
-        // What is not known may have been done.
+        // An unknown error: the request may have been carried out.
         _ => SessionError::NoAnswer { why },
     }
 }

@@ -1,4 +1,4 @@
-//! From the URL to the servers, the credentials, and the znode of an election.
+//! Parsing the URL: the servers, the credentials, and the znode of an election.
 
 use super::layout::Layout;
 use crate::location::Location;
@@ -10,7 +10,7 @@ pub(crate) const FORM: &str = "zookeeper://HOST/PATH";
 /// The default port of ZooKeeper.
 const DEFAULT_PORT: u16 = 2181;
 
-/// Where an election is held.
+/// The servers, the login and the znode of an election.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The servers, with commas between them.

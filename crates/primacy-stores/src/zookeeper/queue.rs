@@ -61,7 +61,7 @@ struct Own {
 struct Watched {
     path: String,
     owner: i64,
-    /// And of a request to resign.
+    /// True if it was also for a request to resign.
     requests: bool,
     _tasks: Vec<Aborted<()>>,
 }
@@ -83,7 +83,7 @@ impl Queue {
         self.stale.subscribe()
     }
 
-    /// Looks whether the servers are there and let this process look; nothing is written.
+    /// Checks that the servers are there and that this process may read; nothing is written.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
         let held = self.link.look().await?;
         self.list(&held).await.map(|_| ())
@@ -116,7 +116,7 @@ impl Queue {
         Err(restless())
     }
 
-    /// Sees to it that there is an entry.
+    /// Makes sure that there is an entry.
     async fn enter(
         &self,
         state: &mut State,
@@ -182,7 +182,7 @@ impl Queue {
         Err(SessionError::Refused { why: rights::advice(&self.directory, acl) })
     }
 
-    /// Where the own entry is the first one; `None` if it is not there any more.
+    /// Answers where the own entry is the first one; `None` if it is not there any more.
     async fn first_place(
         &self,
         state: &mut State,
@@ -474,7 +474,7 @@ impl Queue {
         self.watch_stat(state, held, path).await.map_err(|error| told(&error))
     }
 
-    /// Has the servers tell when this entry changes or goes; `false` if it is not there.
+    /// Has the servers notify a change or the end of this entry; `false` if it is not there.
     async fn watch_stat(&self, state: &mut State, held: &Held, path: String) -> Result<bool, Error> {
         if self.is_watched(state, held, &path, false) {
             return Ok(true);
@@ -489,7 +489,7 @@ impl Queue {
         Ok(stat.is_some())
     }
 
-    /// Has the servers tell when the election's znode is made; `false` if it is there.
+    /// Has the servers notify when the election's znode is made; `false` if it is there.
     async fn watch_for_beginning(&self, state: &mut State, held: &Held) -> Result<bool, Error> {
         state.watched = None;
         self.stale.send_replace(false);

@@ -21,7 +21,7 @@ pub(crate) fn of_others_than<'a>(acls: &'a [Acl], user: &str, trusted: Option<&s
     of_others(acls, &own, trusted)
 }
 
-/// Says what to do about it.
+/// Returns the remedy.
 pub(crate) fn advice(directory: &str, acl: &Acl) -> String {
     let name = name(acl);
     format!(

@@ -122,7 +122,7 @@ impl Brokers {
     }
 }
 
-/// Whether all its threads are: one in the middle of a flush stops only when that is done.
+/// Returns whether all its threads are stopped: a thread in the middle of a flush stops only when that is done.
 fn is_stopped(id: u32) -> bool {
     let mut tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
     tasks.all(|task| {
@@ -132,7 +132,7 @@ fn is_stopped(id: u32) -> bool {
     })
 }
 
-/// Whether the process has locked a file, as `flock` does it.
+/// Returns whether the process has locked a file, as `flock` does it.
 fn holds_a_lock(id: u32) -> bool {
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
     // "NUMBER: FLOCK ADVISORY WRITE ID DEVICE:INODE START END"; waiting processes have an arrow before the kind.

@@ -48,7 +48,7 @@ pub(crate) struct Discovery {
 pub(crate) struct Client<'a> {
     store: &'a Store,
     known: Known,
-    /// Where it asks; `None` if it has to look first.
+    /// The address that it asks; `None` if it has to look first.
     at: Option<(String, Way)>,
     answered_by: String,
     discoveries: &'a Mutex<Vec<Discovery>>,
@@ -110,7 +110,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Why there was no answer.
+/// The reason that there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// No connection: nothing was done.

@@ -19,7 +19,7 @@ use crate::client::{Client, Discovery, Known, Way, request};
 use crate::store::Store;
 use crate::{PATIENCE, RETRY, TIMEOUT};
 
-/// After how long a job is given to another worker.
+/// The time without a heartbeat after which a job is given to another worker.
 const JOB_TIMEOUT: Duration = Duration::from_secs(2);
 /// The allowance of a takeover beyond its computed bound, for processes that wait for a processor on a busy machine, and for the
 /// two requests to the store that it is made of.
@@ -40,8 +40,8 @@ enum Strike {
     Pause,
 }
 
-/// From the strike until the other one leads, at most. It sees the leader's last write when it looks next, waits from there for
-/// the timeout and what their clocks may differ, and may have looked just before that was over.
+/// The longest time from the strike until the other broker leads. That broker sees the leader's last write when it looks next,
+/// waits from there for the timeout and what their clocks may differ, and may have looked just before that was over.
 fn outage_max() -> Duration {
     let silence: Duration = DRIFT_MAX.lengthen(TIMEOUT.into()).into();
     RETRY + silence + RETRY + SLACK

@@ -11,7 +11,7 @@ mod store;
 
 use std::time::Duration;
 
-/// After how long without a write a broker is taken to be gone.
+/// The time without a write after which a broker is taken to be gone.
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 /// The interval at which a broker that does not lead reads the document.
 const RETRY: Duration = Duration::from_millis(200);

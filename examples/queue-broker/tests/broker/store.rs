@@ -1,4 +1,4 @@
-//! Where the queue of a test is kept, and how a client looks into it without asking a broker.
+//! The document of a test's queue, and a client's look into it without a broker.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// Where the leader is reached, by the document.
+    /// The address of the leader, by the document.
     pub(crate) fn leader(&self) -> Option<String> {
         Some(self.queue()?["broker"].as_str()?.to_owned())
     }

@@ -16,7 +16,7 @@ pub struct CampaignRequest {
     pub value: Vec<u8>,
 }
 
-/// It is won.
+/// The election is won.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct CampaignResponse {
     /// The response header.
@@ -71,7 +71,7 @@ pub struct ResignRequest {
     pub leader: Option<LeaderKey>,
 }
 
-/// It is given up.
+/// The lead is given up.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ResignResponse {
     /// The response header.
@@ -90,7 +90,7 @@ pub struct ProclaimRequest {
     pub value: Vec<u8>,
 }
 
-/// It is changed.
+/// The value is changed.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ProclaimResponse {
     /// The response header.
@@ -109,7 +109,7 @@ pub struct LockRequest {
     pub lease: i64,
 }
 
-/// It is taken.
+/// The lock is taken.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LockResponse {
     /// The response header.
@@ -128,7 +128,7 @@ pub struct UnlockRequest {
     pub key: Vec<u8>,
 }
 
-/// It is given back.
+/// The lock is given back.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct UnlockResponse {
     /// The response header.

@@ -1,4 +1,4 @@
-//! Sessions, with a member of etcd in front of them that says what a test wants.
+//! Sessions, with a fake member of etcd that answers as a test wants.
 
 use std::net::Ipv4Addr;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// When the API server says that it has made the Lease.
+/// The time at which the API server made the Lease, by its answer.
 const CREATED: &str = "2025-01-01T00:00:00Z";
 const CREATED_MILLIS: u64 = 1_735_689_600_000;
 
@@ -41,7 +41,7 @@ fn token(object: &Value) -> u64 {
     lease(object).record().unwrap().token.0
 }
 
-/// As client-go takes it.
+/// Returns the object as client-go takes it.
 fn taken_by_client_go(object: &Value, holder: &str, second: u64) -> Value {
     let mut object = object.clone();
     let transitions = object["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
@@ -103,7 +103,7 @@ fn a_duration_that_somebody_patches_takes_the_lease_from_nobody_and_binds_nobody
         record,
         "its holder holds it, for as long as it has said itself"
     );
-    // The next renewal says it again, for others.
+    // The next renewal writes it again, for other programs.
     let renewed = kept(&lease(&patched).replaced(&Record { nonce: 2, ..record.clone() }, at(3)).unwrap(), 2);
     assert_eq!(renewed["spec"]["leaseDurationSeconds"], 12);
     // The duration that another program claims for its own lead counts: nothing else limits it.

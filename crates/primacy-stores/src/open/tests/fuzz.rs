@@ -49,7 +49,8 @@ fn memory(url: &str, rest: &str, election: &str) {
     let is_election = check_election(election).is_ok();
     assert_eq!(is_election, (1..=200).contains(&election.len()) && !election.contains(char::is_control));
     let is_name = !rest.trim_start_matches('/').is_empty();
-    // What is made in memory stays there, so only short names are made; the others are looked for in vain.
+    // A store in memory stays there once it is made, so only short names are made; the others are looked up without
+    // success.
     if rest.len() > 1 {
         match now(open_existing(url, election)).err().unwrap() {
             OpenError::Election { .. } => assert!(!is_election),

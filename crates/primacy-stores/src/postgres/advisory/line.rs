@@ -28,7 +28,7 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 const SILENT: &str = "the server did not answer in time";
 
-/// The longest time that the server can be told to wait: about 24 days, in the milliseconds that it counts.
+/// The longest timeout that the server takes: about 24 days, in the milliseconds that it counts.
 const TIMEOUT_MAX_MS: u64 = i32::MAX.unsigned_abs() as u64;
 
 /// The sessions that elections of this process use.
@@ -47,12 +47,12 @@ type Beginning = Aborted<Result<Line, SessionError>>;
 pub(super) struct Line {
     /// Drawn at random, and locked by the session from its beginning: so others find it by its number.
     pub(super) number: i64,
-    /// For how long the server keeps it when nothing comes.
+    /// The time for which the server keeps it without a request.
     pub(super) timeout: Duration,
     live: Arc<Live>,
     users: Users,
     keep_alives: Joint<Result<Duration, SessionError>>,
-    /// When the last request was sent that was answered.
+    /// The time at which the last answered request was sent.
     kept_at: Mutex<Instant>,
 }
 
@@ -81,7 +81,7 @@ impl Pool {
         }
     }
 
-    /// A session that is there; none where there is one only now, which is to be joined.
+    /// Returns an existing session; none where one has just been made, which is to be joined.
     async fn join_or_connect(
         &self,
         user: &User,
@@ -190,7 +190,7 @@ impl Line {
         self.live.client.is_closed()
     }
 
-    /// Says nothing, and ends when the connection is closed, by whomever.
+    /// Returns a receiver that ends when the connection is closed, by either side; nothing is ever sent.
     pub(super) fn lives(&self) -> watch::Receiver<()> {
         self.live.lives.clone()
     }
