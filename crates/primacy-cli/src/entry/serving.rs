@@ -13,9 +13,9 @@ use crate::size;
 /// The settings of replicated metadata and of the etcd API.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Serving {
-    /// Among peers, by a quorum, replicate a map that the leader writes; all nodes must have the same
-    /// setting. `fsync`: a write is on the disks of a majority. `memory`: it is in their memories, and lost
-    /// if a majority of them restarts at once [default: fsync with --etcd-api]
+    /// Among peers, by a quorum, replicate a map that the leader writes; all nodes must agree. `fsync`: a
+    /// write is on the disks of a majority. `memory`: it is in their memories, and lost if a majority of them
+    /// restarts at once [default: fsync with --etcd-api]
     #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
     pub(crate) metadata: Option<String>,
 
