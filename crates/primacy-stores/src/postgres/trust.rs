@@ -1,4 +1,4 @@
-//! Conditions of SQL for the owner of an object: an owner can change it at any time.
+//! Conditions of SQL: whether the owner of an object is trusted, because an owner can change it at any time.
 
 /// A condition of SQL: whether the login of the session is a superuser, or may become one by `SET ROLE`. Code that runs in such a session
 /// may become one too, whichever role the session acts as meanwhile: `ALTER DATABASE … SET role`, which the owner of the database may run,
