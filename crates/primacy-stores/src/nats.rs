@@ -175,7 +175,7 @@ impl Register for NatsRegister {
                     sleep_until(at).await;
                     let found = handle.find(&key).await;
                     *lock(&look_at) = Some(due());
-                    // An error is returned to the callers of other requests.
+                    // The error is ignored: requests report their own.
                     if let Ok(found) = found
                         && found.version() != seen.load(Ordering::SeqCst)
                     {
