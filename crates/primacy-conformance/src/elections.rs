@@ -1,7 +1,7 @@
 //! The laws that every election keeps, whatever it is held in: one body each, on a simulated arm and on live ones.
 //!
-//! [`check`] is the one entry point, as [`check`](crate::check) is for stores. An arm that cannot pose what a law asks for
-//! says why, and the law is `not claimed` there; an arm that is not there is `NOT RUN`.
+//! [`check`] is the one entry point, as [`check`](crate::check) is for stores. An arm that lacks an ability that a law needs gives the
+//! reason, and the law is `not claimed` there; an arm that is not there is `NOT RUN`.
 
 mod candidate;
 pub mod harness;
@@ -20,13 +20,13 @@ pub use laws::{LAWS, Law};
 
 use crate::{Outcome, REQUIRE_LIVE_VARIABLE};
 
-/// Holds an election to the laws, and tells for each what became of it.
+/// Holds an election to the laws, and returns the outcome of each.
 ///
 /// # Panics
 /// If a law is broken; or if the arm is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
 pub async fn check(harness: &mut dyn ElectionHarness) -> Vec<(&'static str, Outcome)> {
     let name = harness.name();
-    // Not by a macro: what a test prints is not shown when it passes, and this must be.
+    // Not by a macro: output of a test by macros is not shown when it passes, and this must be.
     let say = |text: &str| {
         let _ = writeln!(std::io::stderr(), "{name}: {text}");
     };

@@ -23,7 +23,7 @@ pub trait Harness: Send + Sync {
         Duration::from_secs(60)
     }
 
-    /// Whether the store is there; an error says why not.
+    /// Checks that the store is there; an error gives the reason.
     fn reach(&self) -> Pending<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
@@ -73,10 +73,10 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Nothing beyond what every store must do.
+    /// No claims beyond what every store must do.
     pub const NONE: Self = Self { processes: false, lasting: false, raw_bytes: false, deletion: false };
 
-    /// Whether all of `needs` is claimed.
+    /// True if all of `needs` is claimed.
     #[must_use]
     pub fn contain(self, needs: Self) -> bool {
         (self.processes || !needs.processes)

@@ -36,9 +36,9 @@ pub enum Kind {
         /// Its version; empty where there was no record.
         version: String,
     },
-    /// A write is about to be asked for. If nothing else follows, it may have been done.
+    /// A write is about to be sent. If nothing else follows, it may have been done.
     Begun {
-        /// Over which version; empty where there must be no record.
+        /// The expected version; empty where there must be no record.
         expect: String,
     },
     /// It was done.
@@ -48,7 +48,7 @@ pub enum Kind {
     },
     /// It was not done, because the version was another one.
     Conflict,
-    /// It was not done, and nothing was said of the record.
+    /// It was not done, and nothing is known of the record.
     Failed,
     /// It may have been done, or may yet be.
     Unknown,

@@ -40,7 +40,7 @@ use told::Told;
 /// The environment variable that makes a store that is not there a failure: for the machine that has them all.
 pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
-/// Says that something was not tried, since what it needs is not there; where it is seen, for what a test prints by a macro is not
+/// Reports that something was not tried, since its server or program is not there; on standard error, for output of a test by macros is not
 /// shown when it passes.
 ///
 /// # Panics
@@ -61,7 +61,7 @@ pub enum Outcome {
     NotRun,
 }
 
-/// Holds a store to the laws, and tells for each what became of it.
+/// Holds a store to the laws, and returns the outcome of each.
 ///
 /// # Panics
 /// If a law is broken; or if the store is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
@@ -86,7 +86,7 @@ fn has_run(outcomes: &[(&str, Outcome)]) -> bool {
     outcomes.iter().any(|(_, outcome)| *outcome == Outcome::Passed)
 }
 
-/// Holds a store that keeps sessions to the laws, and tells for each what became of it.
+/// Holds a store that keeps sessions to the laws, and returns the outcome of each.
 ///
 /// # Panics
 /// As [`check`].
@@ -108,14 +108,14 @@ pub async fn check_sessions(harness: &dyn SessionsHarness) -> Vec<(&'static str,
     outcomes
 }
 
-/// A law, and how a store is held to it, if it claims what that needs.
+/// A law, and its check of a store, if the store claims what the law needs.
 struct Held<'a> {
     name: &'static str,
     check: Option<Pending<'a, ()>>,
 }
 
 async fn hold(name: &str, reached: Result<(), String>, laws: Vec<Held<'_>>) -> Vec<(&'static str, Outcome)> {
-    // Not by a macro: what a test prints is not shown when it passes, and this must be.
+    // Not by a macro: output of a test by macros is not shown when it passes, and this must be.
     let say = |text: &str| {
         let _ = writeln!(std::io::stderr(), "{name}: {text}");
     };

@@ -6,16 +6,16 @@
 //! effect: where it has not, it is done now, perhaps after others under way. If no state is left, that answer is the
 //! first that nothing explains.
 //!
-//! This is the search of Wing and Gong (1993) with Lowe's memory of what was seen (2017) and his rule to place a
-//! request no sooner than an answer asks for it; breadth first, so that the memory is what is under way and not the
-//! whole history, and so that it stops at the shortest prefix which has no order.
+//! This is the search of Wing and Gong (1993) with Lowe's memory of visited states (2017) and his rule to place a request no sooner than an
+//! answer asks for it; breadth first, so that the memory is in proportion to the requests under way and not to the whole history, and so
+//! that it stops at the shortest prefix which has no order.
 //!
-//! Limits. A decision takes work in proportion to the length of the history, and in the worst case exponential in
-//! the number of requests that are under way at once, where one of unknown outcome is under way for ever. Of a register,
-//! whose versions tell the order, 10,000 requests of 64 callers with one outcome in 20 unknown take less than 100,000
-//! steps, a fraction of a second; of a queue, 8 requests at once of which nothing tells the order until later take
-//! 400,000, and 9 more than the budget. A budget of steps bounds the work; beyond, the verdict is
-//! [`Verdict::Undecided`], which is never taken for `fine`. `tests/linearizability/effort.rs` counts the steps.
+//! Limits. A decision takes work in proportion to the length of the history, and in the worst case exponential in the number of requests
+//! that are under way at once, where a request of unknown outcome is under way for ever. Of a register, whose versions show the order,
+//! 10,000 requests of 64 callers with one outcome in 20 unknown take less than 100,000 steps, a fraction of a second; of a queue, 8
+//! requests at once with nothing that shows their order until later take 400,000, and 9 more than the budget. A budget of steps bounds the
+//! work; beyond, the verdict is [`Verdict::Undecided`], which is never taken for `fine`. `tests/linearizability/effort.rs` counts the
+//! steps.
 
 mod explanation;
 mod history;
@@ -42,7 +42,7 @@ pub trait Model {
     /// An answer of it.
     type Reply;
 
-    /// Which thing is asked. A history is judged for each by itself, which is as good and far less work.
+    /// The thing that is asked. A history is judged for each by itself, which is as good and far less work.
     fn key(&self, action: &Self::Action) -> Self::Key;
 
     /// The state before the first request.
@@ -109,8 +109,8 @@ pub fn check<M: Model>(model: &M, history: &[Asked<M>]) -> Verdict {
     check_within(model, history, BUDGET)
 }
 
-/// Judges a history, asking the model no more often than `budget` allows. If one thing has no order, that is the
-/// verdict, also where for another one it is not known.
+/// Judges a history, asking the model no more often than `budget` allows. If one thing has no order, that is the verdict, even where
+/// another one is undecided.
 pub fn check_within<M: Model>(model: &M, history: &[Asked<M>], budget: u64) -> Verdict {
     let mut parts: BTreeMap<M::Key, Vec<&Asked<M>>> = BTreeMap::new();
     for request in history {
@@ -143,17 +143,17 @@ enum End {
 /// The budget is used up.
 struct Exhausted;
 
-/// One way in which it can have gone so far.
+/// One way in which the history can have gone so far.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Possibility<S> {
     state: S,
-    /// Those under way that have taken effect, in the order of their numbers.
+    /// The requests under way that have taken effect, in the order of their numbers.
     done: Vec<usize>,
 }
 
 struct Search<'a, M: Model> {
     model: &'a M,
-    /// In the order of their calls.
+    /// The requests, in the order of their calls.
     requests: &'a [&'a Asked<M>],
     effort: Effort,
     budget: u64,
@@ -163,7 +163,7 @@ impl<M: Model> Search<'_, M> {
     fn run(&mut self) -> End {
         let mut possible = HashSet::from([Possibility { state: self.model.initial(), done: Vec::new() }]);
         let mut open: Vec<usize> = Vec::new();
-        // Up to here everything is known, and told by one state.
+        // The last moment at which everything was known, with its one state.
         let mut settled = (0, self.model.initial());
         for event in events(self.requests) {
             match event {

@@ -54,13 +54,13 @@ impl Ground {
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         let name = format!("primacy-live-{name}-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // What a process with the same id has left behind, long ago.
+        // The leftovers of a process with the same id, long ago.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the temporary directory can be written");
         Self { path }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -130,7 +130,7 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("there is no program `{name}`; `cargo xtask live` installs it"))
 }
 
-/// Runs a few lines of Python to their end: what a server's own users would do.
+/// Runs a few lines of Python to their end, as a server's own users would.
 ///
 /// # Panics
 /// If they fail; with what they printed.
@@ -236,7 +236,7 @@ impl Server {
         }
     }
 
-    /// Whether it is there still; an error is how it ended.
+    /// Checks that it still runs.
     ///
     /// # Errors
     /// The signal or the code that it ended with.

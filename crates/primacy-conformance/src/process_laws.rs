@@ -41,7 +41,7 @@ pub async fn answers_to_many_processes_fit_one_order(harness: &dyn Harness) {
     assert_outcomes_differ(&history);
 }
 
-/// That outcomes of every kind were met, or the law would say nothing of some.
+/// Checks that outcomes of every kind were met, or the law would say nothing of some.
 pub(crate) fn assert_outcomes_differ(history: &[Operation]) {
     let count = |is: fn(&Kind) -> bool| history.iter().filter(|operation| is(&operation.kind)).count();
     let counts = [
@@ -53,10 +53,10 @@ pub(crate) fn assert_outcomes_differ(history: &[Operation]) {
     assert!(counts.iter().all(|&count| count > 0), "done, refused, failed, unknown: {counts:?}");
 }
 
-/// Writers that are stopped or killed in the middle leave the old record or the new one, and those who go on see one record.
+/// Writers that are stopped or killed in the middle leave the old record or the new one, and all other writers see one record.
 pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     const KILLS: u64 = 12;
-    // Among rivals whose connections are warm, those on a slow store may lose every time.
+    // Among rivals whose connections are warm, new ones on a slow store may lose every time.
     const KILLS_MAX: u64 = 100;
     // More than there will be: a process that reaches it ends.
     const LAST: u64 = 1 << 40;
@@ -80,11 +80,11 @@ pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     assert!(won > 0, "those that were killed have written");
 }
 
-/// Writes over whatever is there, so that the rivals end; and tells what it did.
+/// Writes over whatever is there, so that the rivals end; returns its operations.
 async fn write_last(register: &dyn Register, last: u64) -> Vec<Operation> {
     let mut history = Vec::new();
     loop {
-        // Among those who write and those who are killed, the store may be too busy for a while.
+        // Among writers, some of which are killed, the store may be too busy for a while.
         if let Ok(Some((_, version))) = register.read().await {
             let start = rival::now();
             let mut note = |kind| {
@@ -117,7 +117,7 @@ pub async fn changed_wakes_across_processes(harness: &dyn Harness) {
     rival.finish();
 }
 
-/// The process of a rival, and what it prints.
+/// The process of a rival, and its output.
 pub(crate) struct Rival {
     process: Child,
     /// Each line, while it is printed.
@@ -147,7 +147,7 @@ impl Rival {
         Self { process, lines, printed }
     }
 
-    /// Waits until it has ended, and tells what it did.
+    /// Waits until it has ended, and returns its operations.
     pub(crate) fn finish(mut self) -> Vec<Operation> {
         // A rival that hangs is ended with the test that waits for it.
         let status = self.process.wait().expect("a process can be waited for");
@@ -157,8 +157,8 @@ impl Rival {
         operations
     }
 
-    /// Kills it by SIGKILL while it is about to write, each time a little later, and tells what it did. Every other one is
-    /// stopped for a while before, so that it goes on with what others have overtaken.
+    /// Kills it by SIGKILL while it is about to write, each time a little later, and returns its operations. Every other one is stopped for
+    /// a while before, so that it goes on with a request that others have overtaken.
     fn kill_while_it_writes(self, number: u64) -> Vec<Operation> {
         // Not the first one, so that it has waited for others, too.
         self.wait_for_writes(3);
@@ -173,14 +173,14 @@ impl Rival {
         self.kill()
     }
 
-    /// Kills it by SIGKILL so long after it was about to write for the first time, and tells what it did.
+    /// Kills it by SIGKILL so long after it was about to write for the first time, and returns its operations.
     pub(crate) fn kill_after(self, delay: Duration) -> Vec<Operation> {
         self.wait_for_writes(1);
         std::thread::sleep(delay);
         self.kill()
     }
 
-    /// Returns when it is about to write for the so-manieth time.
+    /// Waits until it is about to write for the `count`th time.
     fn wait_for_writes(&self, count: usize) {
         let begun = |line: &String| {
             let operation = line.strip_prefix(rival::LINE).and_then(|line| line.parse::<Operation>().ok());

@@ -87,7 +87,7 @@ pub async fn a_record_that_nobody_wrote_is_absent(harness: &dyn Harness) {
     assert_eq!(read(&register).await, None, "reading makes none");
 }
 
-/// A record that is there is not created again, by whatever handle.
+/// A record that is there is not created again, by any handle.
 pub async fn creating_twice_conflicts(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "creating_twice_conflicts").await;
     let version = set(&one, None, 1).await.expect("the first creates it");
@@ -139,7 +139,7 @@ pub async fn a_refused_write_changes_nothing(harness: &dyn Harness) {
     set(&one, Some(&second), 3).await.expect("the version is still the newest");
 }
 
-/// A version tells a write, not a content: no two writes have the same one.
+/// A version identifies a write, not a content: no two writes have the same one.
 pub async fn writing_the_same_again_makes_a_new_version(harness: &dyn Harness) {
     let register = harness.open("writing_the_same_again_makes_a_new_version").await;
     let mut versions = vec![set(&register, None, 1).await.expect("created")];
@@ -150,8 +150,8 @@ pub async fn writing_the_same_again_makes_a_new_version(harness: &dyn Harness) {
     }
 }
 
-/// No write makes a version that another one has made, also where the record was deleted in between and all who had it
-/// open are gone; and a version of a deleted record is none of the new one.
+/// No write makes a version that another one has made, even where the record was deleted in between and all processes that had it open are
+/// gone; and a version of a deleted record is none of the new one.
 pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Harness) {
     const ROUNDS: u64 = 6;
     let election = "a_version_is_never_reused_after_delete_and_restart";
@@ -190,7 +190,7 @@ pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Ha
     }
 }
 
-/// However many try at once, each version is followed by one write.
+/// However many rivals try at once, each version is followed by one write.
 pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
     const LAST: u64 = 50;
     let history = compete(harness, "of_many_rivals_exactly_one_wins", 8, LAST, None).await;
@@ -290,7 +290,7 @@ pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
                     took = asked_at.elapsed();
                     break (record(token), version);
                 }
-                // What a dead process has sent over a network may come late, but only before the next write.
+                // The request of a dead process may come late over a network, but only before the next write.
                 Err(error) => assert!(error == SetError::Conflict && !is_new, "nobody else writes: {error}"),
             }
         };
@@ -302,8 +302,8 @@ pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
     panic!("only {lost} replies of {ROUNDS_MAX} could be lost");
 }
 
-/// Asks for a write, in such a way that its reply is lost if the store is not faster; and whether it was answered all the
-/// same. Over a network, what was sent may still be under way when this returns.
+/// Sends a write, in such a way that its reply is lost if the store is not faster; returns whether it was answered all the same. Over a
+/// network, the request may still be under way when this returns.
 async fn lose_the_reply(harness: &dyn Harness, expect: &Version, new: &Record, delay: Duration) -> bool {
     let (election, number, token) = ("a_lost_reply_is_unknown_not_failed", new.nonce, new.token.0);
     if harness.capabilities().processes {
@@ -311,7 +311,7 @@ async fn lose_the_reply(harness: &dyn Harness, expect: &Version, new: &Record, d
         let history = Rival::start(harness, election, number, token).kill_after(delay);
         return history.iter().any(|operation| matches!(operation.kind, history::Kind::Won { .. }));
     }
-    // Within one process only the one who asks can lose it; or the request before it.
+    // Within one process only the caller itself can lose it; or the request before it.
     if number.is_multiple_of(2) {
         let _ = harness.open(election).await.compare_and_set(Some(expect), new).await;
     }
@@ -344,7 +344,7 @@ pub async fn a_write_that_was_given_up_is_done_before_the_next_or_never(harness:
     }
 }
 
-/// Every field comes back as it was, at the ends of its range too, and so does what a later version has added.
+/// Every field comes back as it was, at the ends of its range too, and so do the fields of a later version.
 pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "a_record_is_kept_whole_with_unknown_fields").await;
     let mut version = None;
@@ -470,7 +470,7 @@ pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
     }
 }
 
-/// After a read, or a write of one's own, waiting rests: a caller that reads at every wake-up does not spin.
+/// After a read, or an own write, waiting rests: a caller that reads at every wake-up does not spin.
 pub async fn changed_rests_until_something_changes(harness: &dyn Harness) {
     let register = harness.open("changed_rests_until_something_changes").await;
     let rests = async || {
@@ -494,7 +494,7 @@ pub async fn changed_rests_until_something_changes(harness: &dyn Harness) {
     }
 }
 
-/// Bytes that are no record of this version are an error for every reader, and no write takes their place.
+/// Bytes that are no record of this version are an error for every reader, and no write replaces them.
 pub async fn what_is_no_record_is_refused_and_kept(harness: &dyn Harness) {
     let election = "what_is_no_record_is_refused_and_kept";
     let register = harness.open(election).await;

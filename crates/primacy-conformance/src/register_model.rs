@@ -1,4 +1,4 @@
-//! A cell for one value with compare-and-set on versions, asked one request at a time: what [`Register`] promises.
+//! A cell for one value with compare-and-set on versions, asked one request at a time: the specification of [`Register`].
 //!
 //! [`Register`]: primacy_stores::Register
 
@@ -70,7 +70,7 @@ where
 }
 
 impl<T, V> Asked<T, V> {
-    /// The value and the version that this has told to belong together.
+    /// The value and the version that this answer shows to belong together.
     fn told(&self) -> Option<(&T, &V)> {
         match (&self.action, &self.answer) {
             (Action::CompareAndSet { value, .. }, Answer::Known(Reply::Done(version))) => {
@@ -122,10 +122,10 @@ pub enum State<T, V> {
     Present(T, Label<V>),
 }
 
-/// The version of a value, as far as it has been told to anybody.
+/// The version of a value, as far as any answer has shown it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Label<V> {
-    /// It has been told.
+    /// It is known.
     Known(V),
     /// None of its writers was answered; all that is known are versions that it is not. The first answer that has it makes it known.
     Not(Vec<V>),

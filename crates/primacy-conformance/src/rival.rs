@@ -19,7 +19,7 @@ const END: &str = "primacy-rival has ended";
 /// The longest time for which a store may answer that it is not there, in nanoseconds.
 const UNAVAILABLE_MAX: u64 = 60_000_000_000;
 
-/// The environment variable that gives a rival's process faults: the number that they are drawn from.
+/// The environment variable that gives a rival's process faults: their seed.
 pub(crate) const FAULTS_VARIABLE: &str = "PRIMACY_TEST_RIVAL_FAULTS";
 
 /// A rival.
@@ -41,7 +41,7 @@ struct Faults {
 /// The rival's reaction to the fault of a request.
 enum Plan {
     Wait,
-    /// It is asked for and not waited for: it may land at any time.
+    /// It is sent and not waited for: it may land at any time.
     GiveUp,
 }
 

@@ -18,7 +18,7 @@ pub use self::standing::*;
 use crate::sessions_harness::{SessionCapabilities, SessionsHarness};
 use crate::stalls::Stalls;
 
-/// One promise that stores make which keep sessions.
+/// One promise of the stores that keep sessions.
 #[derive(Debug)]
 pub struct SessionLaw {
     /// Its name, which is the promise.
@@ -111,7 +111,7 @@ impl Candidate {
         self.store.stand(&self.session, &self.holder).await.expect("its session lives")
     }
 
-    /// Stands, and is the first.
+    /// Enters the queue, and is the first.
     async fn lead(&self) -> FencingToken {
         match self.stand().await {
             Place::First { token, .. } => token,
@@ -125,7 +125,7 @@ impl Candidate {
         self.store.leave(&self.session).await.expect("its session lives");
     }
 
-    /// Stands behind another one; whom.
+    /// Enters the queue behind another candidate; returns the first.
     async fn wait_behind(&self) -> Entry {
         match self.stand().await {
             Place::Behind { first } => first,

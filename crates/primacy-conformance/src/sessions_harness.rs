@@ -38,7 +38,7 @@ pub trait SessionsHarness: Send + Sync {
         Duration::from_secs(60)
     }
 
-    /// Whether the store is there; an error says why not.
+    /// Checks that the store is there; an error gives the reason.
     fn reach(&self) -> Pending<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
@@ -77,11 +77,11 @@ pub struct SessionCapabilities {
 }
 
 impl SessionCapabilities {
-    /// Nothing beyond what every such store must do.
+    /// No claims beyond what every such store must do.
     pub const NONE: Self =
         Self { ordered: false, expiry: false, requests: false, deletion: false, restart: false };
 
-    /// Whether all of `needs` is claimed.
+    /// True if all of `needs` is claimed.
     #[must_use]
     pub const fn contain(self, needs: Self) -> bool {
         (self.ordered || !needs.ordered)

@@ -1,8 +1,7 @@
 //! The simulated arm: the simulator's own store, held to the same laws as every other.
 //!
-//! Between a caller and the store lies a network whose delays are drawn from a seed, so that requests overtake each
-//! other. Time is tokio's, and is meant to be paused: then a run is over as soon as nothing is left to do, and goes the
-//! same way each time.
+//! Between a caller and the store is a network whose delays are drawn from a seed, so that requests overtake each other. Time is tokio's,
+//! and is meant to be paused: then a run is over as soon as nothing is left to do, and goes the same way each time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +21,7 @@ use crate::harness::{Capabilities, Harness};
 
 /// The longest time that a packet takes.
 const DELAY_MAX: Duration = Duration::from_millis(20);
-/// When a request or its reply is taken to be lost.
+/// The time after which a request or its reply is taken to be lost.
 const TIMEOUT: Duration = Duration::from_millis(100);
 /// The longest delay of the news of a change: a packet's way, and the way there and back of the read that follows.
 const CHANGE_BOUND: Duration = Duration::from_millis(60);
@@ -118,13 +117,13 @@ impl Harness for SimulatedStore {
 }
 
 impl Handle {
-    /// Sends a request, and returns what comes back, unless that takes too long.
+    /// Sends a request, and returns its reply, unless that takes too long.
     async fn ask(&self, message: Message) -> Option<Message> {
         self.travel().await;
         let mut reply = self.serve(&message);
         let is_doubled = match self.cell.weather {
             Weather::Calm | Weather::GoesBack => false,
-            // Who was not reached at all has sent nothing that could be doubled.
+            // A request that did not reach the store at all cannot be doubled.
             Weather::Rough => !is_refused(reply.as_ref()) && self.one_in(8),
             Weather::AsksTwice => reply.is_none(),
         };
@@ -162,7 +161,7 @@ impl Handle {
         if served.changed {
             self.cell.changes.send_modify(|count| *count += 1);
         }
-        // A refusal tells nothing of the record.
+        // A refusal shows nothing of the record.
         let tells = match &served.reply {
             Some(
                 Message::ReadReply { found: Some(_), .. } | Message::CompareAndSetReply { result: Ok(_), .. },
@@ -235,7 +234,7 @@ impl Register for Handle {
         record: &'a Record,
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
-            // What a real store would refuse to carry.
+            // Fails for a record that a real store would refuse to carry.
             record::encode(record)?;
             let (request, expect) = (RequestId(0), expect.cloned());
             let reply = self.ask(Message::CompareAndSet { request, expect, record: record.clone() }).await;
@@ -270,7 +269,7 @@ impl Register for Handle {
     }
 }
 
-/// Whether the store has said that it is not there.
+/// True if the store has answered that it is not there.
 fn is_refused(reply: Option<&Message>) -> bool {
     match reply {
         Some(

@@ -12,7 +12,7 @@ const LATE_MIN: Duration = Duration::from_millis(1);
 /// A thread that watches, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Stalls {
-    /// When it woke late, and by how much.
+    /// The times at which it woke late, each with the delay.
     noted: Arc<Mutex<Vec<(Instant, Duration)>>>,
 }
 
@@ -33,7 +33,7 @@ impl Stalls {
         Self { noted }
     }
 
-    /// All together in the latest `span`: for what takes many steps, each of which may have been held up.
+    /// The sum of the delays in the latest `span`: for an action of many steps, each of which may have been held up.
     pub(crate) fn in_the_latest(&self, span: Duration) -> Duration {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         noted.iter().rev().take_while(|(at, _)| at.elapsed() <= span).map(|(_, late)| *late).sum()

@@ -1,5 +1,5 @@
-//! The words for people: what an application learns of a store that fails, and of a record that was deleted. This holds for every store,
-//! because all requests take one path; it is tried over each, since the words are the store's.
+//! The texts for people: the reports of an application on a store that fails, and on a record that was deleted. They hold for every store,
+//! because all requests take one path; they are tried over each, since the words are the store's.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct Told<'a> {
     pub(crate) switch: FaultSwitch,
     pub(crate) lease: Duration,
     pub(crate) patience: Duration,
-    /// Deletes what the leader holds.
+    /// Deletes the leader's record or entry.
     pub(crate) erase: Pending<'a, ()>,
 }
 

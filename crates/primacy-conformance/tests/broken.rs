@@ -25,7 +25,7 @@ enum Flaw {
     IgnoresVersions,
     WritesByAVersionWhereNothingIs,
     CountsRefusedWrites,
-    /// Now and then a write is done, and told to have been refused.
+    /// Now and then a write is done, and answered as refused.
     RefusesWhatItHasDone,
     MakesTheVersionFromTheContent,
     CountsFromOneAfterADeletion,
@@ -49,7 +49,7 @@ enum Flaw {
     KilledProcessTakesItsWriteAlong,
 }
 
-/// The laws, each with what it must catch, and with a part of what it says then.
+/// The laws, each with the flaw that it must catch, and with a part of its message then.
 const CAUGHT: [(&str, Flaw, &str); 28] = [
     ("a_record_that_nobody_wrote_is_absent", Flaw::InventsARecord, "left == right"),
     ("creating_twice_conflicts", Flaw::CreatesOverWhatIsThere, "left == right"),
@@ -253,7 +253,7 @@ impl Broken {
     }
 }
 
-/// Written a moment after it was given up, whatever is there by then.
+/// A write that lands a moment after it was given up, whatever is there by then.
 struct LateWrite {
     cell: Arc<Cell>,
     bytes: Option<Vec<u8>>,
@@ -320,7 +320,7 @@ impl Harness for BrokenHarness {
     }
 
     fn patience(&self) -> Duration {
-        // What does not come here never comes.
+        // A change that does not come in this time never comes.
         Duration::from_secs(2)
     }
 
@@ -353,7 +353,7 @@ impl Harness for BrokenHarness {
         Box::pin(async move { self.cell(election).state().bytes })
     }
 
-    /// No process at all, but what one of a broken store would print.
+    /// No process at all, but the output of one on a broken store.
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
         let mut script = String::new();
         match self.flaw {

@@ -40,7 +40,7 @@ enum Flaw {
     ObservesNothing,
 }
 
-/// The laws, each with what it must catch, and with a part of what it says then.
+/// The laws, each with the flaw that it must catch, and with a part of its message then.
 const CAUGHT: [(&str, Flaw, &str); 13] = [
     ("of_many_rivals_exactly_one_leads", Flaw::ElectsTwo, "comes after"),
     ("of_many_rivals_exactly_one_leads", Flaw::ElectsInName, "may act"),

@@ -49,7 +49,7 @@ enum Flaw {
     TellsForEverOfALostEntry,
 }
 
-/// The laws, each with what it must catch.
+/// The laws, each with the flaw that it must catch.
 const CAUGHT: [(&str, Flaw); 32] = [
     ("where_nobody_stands_nobody_is_first", Flaw::InventsAFirst),
     ("a_session_has_one_entry_however_often_it_stands", Flaw::MakesAnEntryEachTime),
@@ -407,7 +407,7 @@ impl SessionsHarness for BrokenHarness {
     }
 
     fn patience(&self) -> Duration {
-        // A sound one is waited for as long as it takes.
+        // A sound store is waited for as long as it takes.
         if self.0.flaw == Flaw::None { Duration::from_secs(60) } else { Duration::from_secs(2) }
     }
 

@@ -13,7 +13,7 @@ use primacy_conformance::elections::{
 };
 use primacy_conformance::{Outcome, table};
 
-/// Set, to write the table anew.
+/// If set, the table is written anew.
 const UPDATE_VARIABLE: &str = "UPDATE_GOLDENFILES";
 const TABLE: (&str, &str) = (
     "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test elections` -->\n\n",
@@ -44,7 +44,7 @@ fn candidate() -> Command {
     command
 }
 
-/// Not a test of its own: what each candidate's process does.
+/// Not a test of its own: the process of each candidate.
 #[tokio::test]
 async fn stand_as_a_candidate() {
     stand_if_told().await;
@@ -119,7 +119,7 @@ async fn every_election_keeps_the_laws_and_the_table_says_so() {
         keeps_all_but(&mut one, &NO_SILENCE),
     )));
     let table = table::render(&LAWS.map(|law| law.name), &columns);
-    // Not by a macro: what a test prints is not shown when it passes.
+    // Not by a macro: output of a test by macros is not shown when it passes.
     let _ = write!(std::io::stderr(), "\n{table}\n");
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/algorithms/README.md");
     table::keep(&page, TABLE, &table, std::env::var_os(UPDATE_VARIABLE).is_some());

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use primacy_stores::object;
 
-/// A server that tells the head of each request, and has nothing.
+/// A server that reports the head of each request, and has no objects.
 struct Server {
     address: String,
     heads: mpsc::Receiver<String>,
@@ -179,7 +179,7 @@ async fn an_api_server_is_shown_each_kind_of_credentials_and_whom_to_act_as() {
     fs::remove_file(file).unwrap();
 }
 
-/// A kubeconfig may name a program that is run, and the files that it names say who is trusted.
+/// A kubeconfig may name a program that is run, and its files name the trusted authorities.
 #[tokio::test]
 async fn a_kubeconfig_that_others_can_change_is_not_used_nor_one_that_names_such_a_file() {
     let server = Server::start();
@@ -245,7 +245,7 @@ async fn an_api_server_is_shown_the_token_of_the_program_that_the_kubeconfig_nam
         (until("2901-02-03T04:05:06Z"), ["Bearer 1", "Bearer 1"]),
         (String::new(), ["Bearer 1", "Bearer 1"]),
     ] {
-        // Its token is how often it was run.
+        // Its token is the number of its runs.
         let count = count.display();
         let text = format!(
             "echo $KUBERNETES_EXEC_INFO >> {count}\n\
@@ -289,7 +289,7 @@ async fn a_program_that_others_can_change_is_not_run() {
         std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
         let why = refused().await;
         assert!(why.contains("is not run: it belongs to the user nobody (65534)"), "{why}");
-        // Root's own, in a directory of that user's, who could exchange it.
+        // Root's own file, in a directory of that user's, who could exchange it.
         let theirs = place("plug-dir");
         fs::create_dir(&theirs).unwrap();
         fs::copy(&program, theirs.join("plug")).unwrap();
@@ -302,7 +302,7 @@ async fn a_program_that_others_can_change_is_not_run() {
         );
         fs::remove_dir_all(theirs).unwrap();
     } else {
-        // Not by a macro: what a test prints is not shown when it passes.
+        // Not by a macro: output of a test by macros is not shown when it passes.
         let _ = std::io::stderr().write_all(b"NOT RUN: files of another user, which take root\n");
     }
     assert!(!ran.exists() && server.shown().is_empty());

@@ -50,7 +50,7 @@ impl SessionsHarness for MemoryHarness {
     }
 }
 
-/// Set, to write the table anew.
+/// If set, the table is written anew.
 const UPDATE_VARIABLE: &str = "UPDATE_GOLDENFILES";
 const TABLE: (&str, &str) = (
     "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test sessions` -->\n\n",

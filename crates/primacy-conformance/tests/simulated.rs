@@ -56,7 +56,7 @@ async fn what_the_simulators_store_does_under_its_own_faults_has_one_order() {
     assert!(unknown > 40, "outcomes were unknown {unknown} times");
 }
 
-/// In how many of 20 worlds this is found out.
+/// The number of worlds, of 20, in which this is found out.
 async fn found(weather: Weather) -> u32 {
     let mut found = 0;
     for seed in 1..=20 {
@@ -74,7 +74,7 @@ async fn a_store_that_goes_back_is_found_out() {
     assert!(found >= 15, "{found} of 20");
 }
 
-/// Why an adapter never repeats a compare-and-set by itself.
+/// The reason why an adapter never repeats a compare-and-set by itself.
 #[tokio::test(start_paused = true)]
 async fn a_carrier_that_repeats_what_it_carries_is_found_out() {
     let found = found(Weather::AsksTwice).await;

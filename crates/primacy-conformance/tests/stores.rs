@@ -1,4 +1,4 @@
-//! Every store under the laws, and the table of what became of it.
+//! Every store under the laws, and the table of the outcomes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ impl SqliteHarness {
         if is_host {
             harness.connect().execute_batch("CREATE TABLE theirs(a)").expect("a new database");
         }
-        // The first election of a new database gets a record; those of the laws are to have none.
+        // The first election of a new database gets a record; elections of the laws are to have none.
         drop(harness.open("not one of the laws").await);
         harness
     }
@@ -229,7 +229,7 @@ fn new_directory() -> PathBuf {
     std::env::temp_dir().join(format!("primacy-laws-{}-{count}", std::process::id()))
 }
 
-/// Not a test of its own: what each rival's process does.
+/// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
@@ -254,7 +254,7 @@ async fn memory_behind_the_decorator_keeps_the_laws() {
     check(&MemoryHarness { name: "faulty memory", is_faulty: true }).await;
 }
 
-/// Set, to write the table anew.
+/// If set, the table is written anew.
 const UPDATE_VARIABLE: &str = "UPDATE_GOLDENFILES";
 const TABLE_BEGIN: &str =
     "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test stores` -->\n\n";
@@ -270,7 +270,7 @@ fn check_simulated() -> Vec<(&'static str, Outcome)> {
     checking.join().expect("no panic there")
 }
 
-/// In one test, and one store after the other: the table is of this run, and what takes time by the clock is not
+/// In one test, and one store after another: the table is of this run, and laws that take time by the clock are not
 /// disturbed by the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_store_keeps_the_laws_and_the_table_says_so() {
@@ -285,12 +285,12 @@ async fn every_store_keeps_the_laws_and_the_table_says_so() {
         columns.push((store.name(), check(&**store).await));
     }
     let table = table::render(&LAWS.map(|law| law.name), &columns);
-    // Not by a macro: what a test prints is not shown when it passes.
+    // Not by a macro: output of a test by macros is not shown when it passes.
     let _ = write!(std::io::stderr(), "\n{table}\n");
     for (store, outcomes) in &columns {
         let others: Vec<_> =
             outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed).map(|(law, _)| *law).collect();
-        // What one process has in its memory, others cannot see.
+        // The memory of one process is not visible to others.
         let processes = [
             "of_many_processes_exactly_one_wins",
             "answers_to_many_processes_fit_one_order",

@@ -1,4 +1,4 @@
-//! Failover over every store, on real servers, and what a store's own tool takes beside it in the same run.
+//! Failover over every store, on real servers, and the times of a store's own tool beside it in the same run.
 //!
 //! `cargo xtask failover [--only STORE]... [--rounds N] [--write]` installs what it needs, builds the command and runs this.
 //! The measurement is that of `primacy-lab bench failover --store URL`.
@@ -22,7 +22,7 @@ const ROUNDS: u32 = 20;
 /// The number of trials of a case that takes as long as a lease, or a session.
 const LONG_ROUNDS: u32 = 3;
 
-/// Has the URL of the store, which may have a password.
+/// The variable with the URL of the store, which may have a password.
 const URL_VARIABLE: &str = "FAILOVER_STORE";
 
 const USAGE: &str = "failover LAB [--only STORE]... [--rounds N] [--write]";
@@ -89,7 +89,7 @@ const CASES: &[Case] = &[
 
 /// The command line, parsed.
 struct Wish {
-    /// The command, as users build it.
+    /// The command, with the profile that users build it with.
     program: PathBuf,
     only: Vec<String>,
     rounds: u32,
@@ -152,7 +152,7 @@ async fn run(wish: &Wish) -> Result<(), String> {
             rows.push(row);
         }
         if wish.write {
-            // At once: what comes later may fail.
+            // At once: later stores may fail.
             table::write(STORES, &rows)?;
         }
     }

@@ -1,4 +1,4 @@
-//! The stores' own tools: what their users would elect with, and how long it takes them.
+//! The stores' own tools, with which their users would elect, and the times that they take.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ const ORDERLY_ROUNDS: u32 = 10;
 /// The time that a tool waiting behind another has to enter the queue.
 const ENTERS: Duration = Duration::from_secs(1);
 
-/// Until when one must lead: `etcdctl elect` has sessions of a minute.
+/// The longest time until one leads: `etcdctl elect` has sessions of a minute.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// kazoo's own is ten seconds.
+/// kazoo's default is ten seconds.
 const KAZOO_TIMEOUT: &str = "10";
 
 /// As long as Primacy's, with the renewal and the retry of client-go in proportion.
@@ -103,7 +103,7 @@ fn rows(
     resigned.into_iter().chain(died).collect()
 }
 
-/// Has one end while another waits, so often; how long it took until the other one said that it leads.
+/// Ends one tool while another waits, so many times; returns the times until the other one printed that it leads.
 async fn handovers(
     rounds: u32,
     end: End,
@@ -150,7 +150,7 @@ impl Stranger {
         Ok(Self { child, lines })
     }
 
-    /// When it said something that begins so.
+    /// Waits for a line with this beginning; returns when it was printed.
     fn says(&mut self, beginning: &str) -> Result<Instant, String> {
         let until = Instant::now() + PATIENCE;
         while let Ok((at, line)) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -96,7 +96,7 @@ pub(crate) enum Members<'a> {
 /// The leader's process id is in this file while all serve.
 const LEADER: &str = "leader";
 
-/// The file is called so while the leader is dead.
+/// The file has this name while the leader is dead.
 const STRUCK: &str = "struck";
 
 /// Kills the leader.
@@ -106,7 +106,7 @@ pub(crate) fn fault_command(ground: &Ground) -> String {
     format!("kill -9 $(cat '{leader}') && mv '{leader}' '{struck}'")
 }
 
-/// Asks for it to be started again, and waits until all serve.
+/// Waits until the leader is started again, and all serve.
 pub(crate) fn mend_command(ground: &Ground) -> String {
     let (leader, struck) = (ground.at(LEADER), ground.at(STRUCK));
     format!("rm '{}'; until [ -s '{}' ]; do sleep 0.1; done", struck.display(), leader.display())
@@ -132,7 +132,7 @@ impl Members<'_> {
         }
     }
 
-    /// Lets another one lead, where they do not elect it themselves.
+    /// Makes another server lead, where they do not elect it themselves.
     async fn elect(&mut self) {
         match self {
             Self::Postgres(pair) => pair.promote().await,

@@ -79,7 +79,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Three digits that count, or all of a thousand and more.
+/// Three significant digits, or all of a thousand and more.
 fn shown(ms: f64) -> String {
     match ms {
         ms if ms >= 100.0 => format!("{ms:.0}"),
@@ -88,7 +88,7 @@ fn shown(ms: f64) -> String {
     }
 }
 
-/// Puts the rows into the table on the page; those of other stores stay.
+/// Puts the rows into the table on the page; rows of other stores stay.
 pub(crate) fn write(stores: &[&str], rows: &[Row]) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
     let page = std::fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
@@ -97,7 +97,7 @@ pub(crate) fn write(stores: &[&str], rows: &[Row]) -> Result<(), String> {
     std::fs::write(&path, page).map_err(|error| format!("{PAGE}: {error}"))
 }
 
-/// The page with these lines in its table, in place of those of the same stores.
+/// The page with these lines in its table, in place of the lines of the same stores.
 fn replaced(stores: &[&str], page: &str, lines: &[String]) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (table, after) = rest.split_once(END)?;

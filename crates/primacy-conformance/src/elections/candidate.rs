@@ -96,7 +96,7 @@ impl FromStr for Told {
 
 type Campaign = Pin<Box<dyn Future<Output = Result<Leadership, CampaignError>> + Send>>;
 
-/// A node, and what it has in hand.
+/// A node with its campaign and its lead.
 struct Candidate<F> {
     elector: Elector,
     campaign: Option<Campaign>,
@@ -203,7 +203,7 @@ impl<F: FnMut(Told) + Send> Candidate<F> {
     /// Acts as the leader no more, and gives up the lead if it still has it.
     fn end(&mut self) {
         if let Some(lead) = self.lead.take() {
-            // Told first: others may lead from the moment when it is given up.
+            // Reported first: others may lead from the moment when it is given up.
             self.say(News::Ended);
             drop(lead);
         }

@@ -11,18 +11,18 @@ pub const NAMES: [&str; NODES] = ["a", "b", "c"];
 /// A future of an arm, which takes the arm's own time. It may hold what cannot be sent to another thread.
 pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// An election under the laws: three nodes, and what can be done to them.
+/// An election under the laws: three nodes, and the orders to them.
 pub trait ElectionHarness {
     /// The arm's name, for the report.
     fn name(&self) -> String;
 
-    /// Why this arm cannot do something that a law needs; `None` if it can.
+    /// The reason why this arm lacks an ability that a law needs; `None` if it has it.
     fn lacks(&self, need: Need) -> Option<&'static str>;
 
-    /// Whether the arm is there; an error says why not.
+    /// Checks that the arm is there.
     ///
     /// # Errors
-    /// Why it cannot be run.
+    /// The reason why it cannot be run.
     fn reach(&self) -> Result<(), String> {
         Ok(())
     }
@@ -30,7 +30,7 @@ pub trait ElectionHarness {
     /// Begins anew, with an election of this name that is new, and no node started.
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()>;
 
-    /// Does something to a node.
+    /// Gives an order to a node.
     fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()>;
 
     /// The next thing that is seen, in order; `None` if nothing has been seen for the time of [`patience`](Self::patience).
@@ -50,8 +50,8 @@ pub trait ElectionHarness {
         Vec::new()
     }
 
-    /// For how long since `start` this machine has kept a thread from running that wanted to run: what no election can
-    /// be blamed for.
+    /// The time since `start` for which this machine has kept a thread from running that wanted to run, for which no election can be
+    /// blamed.
     fn stalled_since(&self, start: u64) -> Duration {
         let _ = start;
         Duration::ZERO
@@ -91,10 +91,10 @@ pub enum Order {
     Resign,
     /// It looks whether it may act as the leader, and shows [`What::Checked`].
     Check,
-    /// It writes to the resource with the token that it was given last, without looking whether it still leads; shows
-    /// [`What::Wrote`] when the resource has answered. What is ordered while it is paused is what was on its way.
+    /// It writes to the resource with the token that it was given last, without checking whether it still leads; shows [`What::Wrote`] when
+    /// the resource has answered. A write that is ordered while it is paused is one that was on its way.
     Write,
-    /// Its process ends without a word, as far as the arm can do that.
+    /// Its process ends without notice, as far as the arm can do that.
     Stop,
     /// [`Need::Pause`].
     Pause,
@@ -104,17 +104,16 @@ pub enum Order {
     Silence,
     /// The end of it.
     Heal,
-    /// [`Need::Drift`]: its clock is as slow as the bound allows, and the others' are as fast, so that they may just be
-    /// relied on.
+    /// [`Need::Drift`]: its clock is as slow as the bound allows, and the others' are as fast.
     SlowestClock,
 }
 
 /// Something that is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When, in nanoseconds of the arm's clock.
+    /// The time, in nanoseconds of the arm's clock.
     pub at: u64,
-    /// At which node.
+    /// The node.
     pub node: usize,
     /// The event.
     pub what: What,
@@ -132,7 +131,7 @@ pub enum What {
         /// On the arm's clock.
         until: u64,
     },
-    /// It believes so until then.
+    /// It leads for longer, until then.
     Renewed {
         /// On the arm's clock.
         until: u64,

@@ -49,7 +49,7 @@ impl InProcess {
         let wish = match order {
             Order::Start => return self.start(number).await,
             Order::Stop => {
-                // Within one process nothing ends without a word: it leaves in order.
+                // Within one process nothing ends without notice: it leaves in order.
                 if let Some(Node { life, wishes, task, .. }) = self.nodes[number].take() {
                     drop(wishes);
                     task.await.expect("a candidate that does not panic");

@@ -58,7 +58,7 @@ pub async fn stand_if_told() {
 /// Holds elections of three processes in a store to the laws. One machine has one clock, so that alone is not claimed.
 ///
 /// # Panics
-/// If a law is broken, or not asked about.
+/// If a law is broken, or not claimed.
 pub async fn hold(
     name: &'static str,
     server: Server,
@@ -130,14 +130,14 @@ impl Processes {
             if self.is_passable().await {
                 return;
             }
-            // Not by a macro: what a test prints is not shown when it passes.
+            // Not by a macro: output of a test by macros is not shown when it passes.
             let _ = writeln!(std::io::stderr(), "{}: stopped in the middle of a write; once more", self.name);
             self.signal(number, Signal::CONT);
             tokio::time::sleep(IN_THE_WAY / 100).await;
         }
     }
 
-    /// Whether the store refuses a write as it should, and so can be written to.
+    /// True if the store refuses a write as it should, and so can be written to.
     async fn is_passable(&self) -> bool {
         let (url, bound) = match &self.venue {
             Venue::Store(url) => (url, IN_THE_WAY),

@@ -1,6 +1,6 @@
 //! The simulated arm: the simulator's world, with the machines that real nodes run.
 //!
-//! Times are exact here, so that what is documented in round trips is counted in round trips.
+//! Times are exact here, so that bounds that are documented in round trips are counted in round trips.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,12 +37,12 @@ pub struct SimulatedElection<A: Algorithm> {
     seed: u64,
     world: World<A>,
     bounds: fn(Pace) -> Bounds,
-    /// Sets what this election needs, in a world that is new.
+    /// Sets the parameters that this election needs, in a new world.
     set: fn(&mut World<A>, Pace),
     pace: Pace,
     nodes: [Watched; NODES],
     seen: VecDeque<Seen>,
-    /// Writes on their way to the resource: by whom, and with which token.
+    /// Writes on their way to the resource: the node, and the token.
     writes: VecDeque<(usize, u64)>,
     /// The numbers of writes that the resource had accepted and refused when it was last looked at.
     answers: (u64, u64),
@@ -51,7 +51,7 @@ pub struct SimulatedElection<A: Algorithm> {
 /// The state of a node when it was last looked at.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
-    /// Which leadership of the world it believes to have, and until when.
+    /// The leadership of the world that it believes to have, and its end.
     lead: Option<(u64, Moment)>,
     leader: Option<u64>,
 }
@@ -113,8 +113,8 @@ pub fn session(seed: u64) -> SimulatedElection<session::Session> {
         }
         world.store.tells_changes = true;
     };
-    // docs/algorithms/session.md, "What it costs"; half a round trip until the store has it, and half for the news. Whose session
-    // has to be kept alive first waits for that, too.
+    // docs/algorithms/session.md, "What it costs"; half a round trip until the store has it, and half for the news. A candidate whose
+    // session has to be kept alive first waits for that, too.
     let bounds = |pace| Bounds {
         release: ROUND_TRIP + 2 * ROUND_TRIP,
         expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
@@ -141,7 +141,7 @@ fn lengthen(duration: Duration) -> Duration {
 }
 
 impl<A: Algorithm> SimulatedElection<A> {
-    /// An election whose nodes are set by `set`, and whose changes of leader are to be within `bounds`.
+    /// An election whose nodes are set by `set`, and whose changes of leader must be within `bounds`.
     #[must_use]
     pub fn new(
         name: &'static str,
@@ -154,7 +154,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         Self { name, seed, world, bounds, set, pace, nodes, seen, writes, answers: (0, 0) }
     }
 
-    /// The same, with something else set besides, so that a law can be shown to fail.
+    /// The same, with other settings, so that a law can be shown to fail.
     #[must_use]
     pub fn set_otherwise(mut self, set: fn(&mut World<A>, Pace)) -> Self {
         self.set = set;
@@ -165,7 +165,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         self.seen.push_back(Seen { at: self.world.now().as_nanos(), node, what });
     }
 
-    /// Looks what is new.
+    /// Looks for new events.
     fn look(&mut self) {
         for node in 0..NODES {
             let seat = Seat(node);

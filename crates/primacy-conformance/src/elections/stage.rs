@@ -7,24 +7,24 @@ use super::harness::{ElectionHarness, NAMES, NODES, Order, Pace, Seen, What};
 /// A run of a law.
 pub struct Stage<'a> {
     harness: &'a mut dyn ElectionHarness,
-    /// All that was seen.
+    /// All events so far.
     pub seen: Vec<Seen>,
 }
 
 /// An election that was won.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Win {
-    /// By whom.
+    /// The node that won.
     pub node: usize,
-    /// With which token.
+    /// Its token.
     pub token: u64,
-    /// In which term.
+    /// Its term.
     pub term: u64,
-    /// When.
+    /// The time.
     pub at: u64,
 }
 
-/// From when until when a node has believed to lead.
+/// The time for which a node has believed to lead.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
     node: usize,
@@ -48,19 +48,19 @@ impl<'a> Stage<'a> {
         self.harness
     }
 
-    /// Does something to a node.
+    /// Gives an order to a node.
     pub async fn order(&mut self, node: usize, order: Order) {
         self.harness.order(node, order).await;
     }
 
-    /// Does it to all.
+    /// Gives an order to all nodes.
     pub async fn all(&mut self, order: Order) {
         for node in 0..NODES {
             self.order(node, order).await;
         }
     }
 
-    /// Waits until this is seen.
+    /// Waits until this event is seen.
     ///
     /// # Panics
     /// If it never is.
@@ -90,13 +90,13 @@ impl<'a> Stage<'a> {
         self.until("the end of a lead", |seen| seen.node == node && seen.what == What::Ended).await.at
     }
 
-    /// Has a node write, and tells what the resource said.
+    /// Orders a node to write; true if the resource has accepted it.
     pub async fn write(&mut self, node: usize) -> bool {
         self.order(node, Order::Write).await;
         self.written(node).await
     }
 
-    /// Waits for what the resource says to a write of this node.
+    /// Waits for the resource's answer to a write of this node; true if it has accepted it.
     pub async fn written(&mut self, node: usize) -> bool {
         let is_it = |seen: &Seen| seen.node == node && matches!(seen.what, What::Wrote { .. });
         let seen = self.until("the answer to a write", is_it).await;
@@ -108,7 +108,7 @@ impl<'a> Stage<'a> {
         self.seen.iter().filter_map(win)
     }
 
-    /// That something took no longer than it may, beside what this machine has kept it from running.
+    /// Checks that something took no longer than it may, beside the machine's own pauses.
     ///
     /// # Panics
     /// If it took longer.

@@ -1,4 +1,4 @@
-//! Where a live election is held, as a few words that a process can be told.
+//! The place of a live election, in a form that fits into an environment variable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::live::free_port;
 /// The lease that a law can wait for.
 const QUICK: Duration = Duration::from_secs(2);
 
-/// Where.
+/// The place of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Venue {
     /// In the store of this URL.
@@ -30,7 +30,7 @@ pub enum Venue {
 /// A store that is a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// The shortest lease that it gives, if that is not shorter than what the laws ask for.
     pub lease_min: Duration,
@@ -42,7 +42,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where a record is kept: the others count the lease themselves.
+    /// A server that keeps records: the nodes count the lease themselves.
     #[must_use]
     pub const fn of_records(url: String) -> Self {
         Self { url, lease_min: Duration::ZERO, expires_late: Duration::ZERO, attention: Attention::All }
@@ -68,7 +68,7 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
 }
 
-/// Where one election is held.
+/// The place of one election.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Store(String),
@@ -129,8 +129,8 @@ fn free_peers() -> String {
     NAMES.map(|name| format!("{name}=127.0.0.1:{}", free_port())).join(",")
 }
 
-/// Enters among these peers. A process that another arm starts at this moment has the files of all arms until it becomes another
-/// program, and so for a moment the lock of a state that was let go.
+/// Enters among these peers. A process that another arm starts at this moment has the open files of all arms until it executes another
+/// program, and so for a moment the lock of a state that was released.
 async fn enter_among(builder: &Builder, peers: &Peers) -> Elector {
     let began = std::time::Instant::now();
     loop {
@@ -144,7 +144,7 @@ async fn enter_among(builder: &Builder, peers: &Peers) -> Elector {
     }
 }
 
-/// Enters in a store. Others make it at the same moment, and a server of a machine with much to do may not answer in time.
+/// Enters in a store. Others create it at the same moment, and a server of a busy machine may not answer in time.
 async fn enter_store(builder: &Builder, url: &str, election: &str) -> (Elector, FaultSwitch) {
     let began = std::time::Instant::now();
     loop {
@@ -197,7 +197,7 @@ impl Entry {
         format!("{}\n{}\n{}\n{place}\n{dir}", self.election, self.node, self.lease.as_millis())
     }
 
-    /// From such lines; `None` if they are others.
+    /// Reads such lines; `None` if they are others.
     pub(crate) fn from_told(told: &str) -> Option<Self> {
         let [election, node, lease, place, dir] = told.split('\n').collect::<Vec<_>>().try_into().ok()?;
         let place = if dir.is_empty() {

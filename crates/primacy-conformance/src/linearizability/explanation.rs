@@ -11,9 +11,9 @@ const STATES_MAX: usize = 6;
 /// before that answer there is an order, and with the answer there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Which thing it is about.
+    /// The thing that it is about.
     pub key: String,
-    /// Up to when there was only one possibility and nothing under way but requests of unknown outcome.
+    /// The last moment at which there was only one possibility and nothing under way but requests of unknown outcome.
     pub settled_at: u64,
     /// The state at that time.
     pub settled: String,

@@ -40,7 +40,7 @@ pub(super) fn events<A, R>(requests: &[&Request<A, R>]) -> Vec<Event> {
     for (number, request) in requests.iter().enumerate() {
         events.push((request.start, 0, Event::Call(number)));
         if matches!(request.answer, Answer::Known(_)) {
-            // A clock that went back would make an answer to nothing.
+            // An answer must not come before its call, even by a clock that went back.
             events.push((request.end.max(request.start), 1, Event::Answer(number)));
         }
     }

@@ -75,7 +75,7 @@ impl Azurite {
         )
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
@@ -99,12 +99,12 @@ impl Azurite {
         self.url_with("nobody", "credentials", self.port)
     }
 
-    /// Ends it in order, in which it writes down all that it has.
+    /// Ends it in order, so that it writes all its data to disk.
     pub async fn stop(&mut self) {
         self.server.stop().await;
     }
 
-    /// Starts it anew, with what it had.
+    /// Starts it anew, with the data that it had.
     pub async fn restart(&mut self) {
         self.server = Self::serve(&self.ground, self.port).await;
     }

@@ -66,7 +66,7 @@ impl Consul {
         self.port
     }
 
-    /// The store in it, below this prefix, with these settings.
+    /// The URL of the store in it, below this prefix, with these settings.
     #[must_use]
     pub fn url(&self, prefix_and_settings: &str) -> String {
         format!("consul://127.0.0.1:{}/{prefix_and_settings}", self.port)
@@ -78,7 +78,7 @@ impl Consul {
         &self.ground
     }
 
-    /// Asks it as any client could, over a connection of its own: the status, and the answer.
+    /// Sends it a request as any client could, over a connection of its own; returns the status and the answer.
     ///
     /// # Panics
     /// If there is none.
@@ -107,7 +107,7 @@ impl Consul {
         (status == 200).then(|| entries[0].clone())
     }
 
-    /// The sessions that live.
+    /// The living sessions.
     ///
     /// # Panics
     /// If there is no answer.
@@ -127,7 +127,7 @@ impl Consul {
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// From now on, a request that begins so, as `PUT /v1/txn`, goes wrong `count` times: `fault` says how.
+    /// Lets the next `count` requests with this beginning, such as `PUT /v1/txn`, go wrong as `fault` says.
     ///
     /// # Panics
     /// If it does not understand.
@@ -158,7 +158,7 @@ impl Consul {
         self.server.signal(Signal::CONT);
     }
 
-    /// Starts it again after it was killed, with what it had.
+    /// Starts it again after it was killed, with the data that it had.
     ///
     /// # Panics
     /// If it does not start.
@@ -170,7 +170,7 @@ impl Consul {
         self.ready().await;
     }
 
-    /// Starts it again without anything that it had.
+    /// Starts it again without its data.
     ///
     /// # Panics
     /// If it does not start.

@@ -1,4 +1,4 @@
-//! An etcd of three members, or of as many as are asked for; or nodes of Primacy that answer as one, which the same can be asked.
+//! An etcd cluster of three members, or of another number; or nodes of Primacy that serve the same API.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ pub const MEMBERS: usize = 3;
 /// The names of our nodes.
 const NODES: [&str; MEMBERS] = ["a", "b", "c"];
 
-/// The files with which members and clients know each other.
+/// The files with which members and clients authenticate each other.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// The authority that has signed the certificates.
@@ -32,7 +32,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Those of an authority of this name of its own.
+    /// Issues the files of a new authority of this name.
     ///
     /// # Panics
     /// If they cannot be made or written.
@@ -45,14 +45,14 @@ impl Tls {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("this is an address");
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        // etcd takes who shows a certificate with a common name for the user of that name.
+        // etcd takes a client whose certificate has a common name for the user of that name.
         params.distinguished_name = DistinguishedName::new();
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &issuer).expect("a certificate can be made").pem();
         let file = |kind: &str, text: String| {
             let path = ground.at(&format!("{name}-{kind}"));
             std::fs::write(&path, text).expect("the ground can be written");
-            // Ours takes no key that others may read.
+            // Primacy refuses a key that others may read.
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it was just made");
             path
         };
@@ -78,11 +78,11 @@ pub struct Etcd {
     tls: Option<Tls>,
     /// The further arguments of each member.
     arguments: Vec<String>,
-    /// Of each member, where clients and where members reach it.
+    /// The client port and the peer port of each member.
     ports: Vec<(u16, u16)>,
     members: Vec<Option<Server>>,
     ground: Ground,
-    /// Where there is more that members read when they start.
+    /// The directories of further files that members read when they start.
     kept: Vec<Ground>,
 }
 
@@ -90,7 +90,7 @@ impl Etcd {
     /// Starts three members, and waits until they have a leader.
     ///
     /// # Errors
-    /// Which program is missing, for the report.
+    /// The program that is missing, for the report.
     ///
     /// # Panics
     /// If they do not start.
@@ -101,7 +101,7 @@ impl Etcd {
     /// The same of another number of members.
     ///
     /// # Errors
-    /// Which program is missing, for the report.
+    /// The program that is missing, for the report.
     ///
     /// # Panics
     /// If they do not start.
@@ -112,7 +112,7 @@ impl Etcd {
     /// The same, with more arguments for each member.
     ///
     /// # Errors
-    /// Which program is missing, for the report.
+    /// The program that is missing, for the report.
     ///
     /// # Panics
     /// If they do not start.
@@ -149,12 +149,12 @@ impl Etcd {
         self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
     }
 
-    /// Keeps what members read when they start for as long as this is there.
+    /// Keeps the files in `ground`, which members read when they start, for as long as this is there.
     pub fn keep(&mut self, ground: Ground) {
         self.kept.push(ground);
     }
 
-    /// Whether the members are nodes of ours.
+    /// True if the members are nodes of ours.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         matches!(self.make, Make::Ours(_))
@@ -214,7 +214,7 @@ impl Etcd {
     async fn await_member(&mut self, member: usize) {
         let client = EtcdClient::new(&self.url_of(&[member], "")).expect("this is a URL");
         let server = self.members[member].as_mut().expect("it was started");
-        // Not whether a key can be read: with passwords, that needs one.
+        // Not by the read of a key: with passwords, that needs one.
         server
             .until(async || {
                 let status = client.status().await.remove(0).1;
@@ -246,7 +246,7 @@ impl Etcd {
         format!("{url}{sign}ca={ca}&cert={cert}&key={key}")
     }
 
-    /// Where clients reach a member, with the port.
+    /// The host and port at which clients reach a member.
     #[must_use]
     pub fn address(&self, member: usize) -> (&'static str, u16) {
         ("127.0.0.1", self.ports[member].0)
@@ -295,7 +295,7 @@ impl Etcd {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Which member leads the cluster.
+    /// The member that leads the cluster.
     ///
     /// # Panics
     /// If none does, and that does not change.

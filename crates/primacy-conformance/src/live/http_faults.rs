@@ -20,9 +20,9 @@ pub enum Fault {
     Answer(&'static str, &'static str),
     /// It is done, and answered with this status and body.
     AnswerAfter(&'static str, &'static str),
-    /// It is sent twice, as gateways do that take a PUT for something that may be repeated; the second answer is passed on.
+    /// It is sent twice, as gateways do that take a PUT for a request that may be repeated; the second answer is passed on.
     Repeat,
-    /// Its conditions are taken out, as a server would do that knows none.
+    /// Its conditions are taken out, as on a server that does not know them.
     Unconditional,
 }
 
@@ -66,20 +66,20 @@ impl HttpFaults {
                     return;
                 }
                 let plan = Arc::clone(&told);
-                // What goes wrong with a connection is what it is for.
+                // Errors of a connection are what the proxy is for.
                 std::thread::spawn(move || drop(plan.serve(client)));
             }
         });
         Self { port, plan, accepting: Some(accepting) }
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The next request of this method that has no fault yet gets one.
+    /// Gives the next request of this method that has no fault yet this fault.
     pub fn next(&self, method: &'static str, fault: Fault) {
         self.plan.next.lock().unwrap_or_else(PoisonError::into_inner).push_back((method, fault));
     }
@@ -89,7 +89,7 @@ impl HttpFaults {
         *self.plan.standing.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// Whether all faults that were ordered have befallen a request.
+    /// True if all faults that were ordered have hit a request.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.plan.next.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -122,7 +122,7 @@ impl Plan {
         }
     }
 
-    /// One request, and the end of the connection: so each request meets its fault.
+    /// Serves one request, and ends the connection: so each request meets its fault.
     fn serve(&self, mut client: TcpStream) -> std::io::Result<()> {
         let Some(request) = Request::read(&client)? else { return Ok(()) };
         let answer = |status: &str, body: &str| {
@@ -150,7 +150,7 @@ impl Plan {
         client.write_all(&answer)
     }
 
-    /// The server's answer.
+    /// Returns the server's answer.
     fn forward(&self, request: &Request, with_conditions: bool) -> std::io::Result<Vec<u8>> {
         let mut server = TcpStream::connect(("127.0.0.1", self.upstream))?;
         let mut text = String::new();
@@ -171,7 +171,7 @@ impl Plan {
 }
 
 impl Request {
-    /// `None` where a connection ends without one.
+    /// Reads a request; `None` where a connection ends without one.
     fn read(client: &TcpStream) -> std::io::Result<Option<Self>> {
         let mut reader = BufReader::new(client);
         let mut head = Vec::new();

@@ -67,20 +67,20 @@ impl ApiServer {
         self.port
     }
 
-    /// The store in it, for a user who has nothing to show.
+    /// The URL of the store in it, for a user without credentials.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_as("nobody", &json!({}), &json!({}))
     }
 
-    /// The same, reached through what listens on this port.
+    /// The same, through a proxy that listens on this port.
     #[must_use]
     pub fn url_through(&self, port: u16) -> String {
         let server = format!("{}://localhost:{port}", self.scheme);
         self.url_as(&format!("through-{port}"), &json!({}), &json!({ "server": server }))
     }
 
-    /// The store in it, for one whose entry in the kubeconfig, and that of the cluster, has these fields.
+    /// The URL of the store in it, for a user whose entry in the kubeconfig, and that of the cluster, has these fields.
     ///
     /// # Panics
     /// If the temporary directory cannot be written.
@@ -104,7 +104,7 @@ impl ApiServer {
         format!("kubernetes://default?kubeconfig={}", path.display())
     }
 
-    /// Asks it as any client could; the code of the answer, and the answer.
+    /// Sends it a request as any client could; returns the code and the answer.
     ///
     /// # Panics
     /// If there is none.
@@ -128,7 +128,7 @@ impl ApiServer {
         (code == 200).then_some(lease)
     }
 
-    /// Changes the Lease as another program could: what was read, changed, and written back.
+    /// Changes the Lease as another program could: reads it, changes it, and writes it back.
     ///
     /// # Panics
     /// If it cannot be changed.
@@ -158,7 +158,7 @@ impl ApiServer {
         self.server.kill();
     }
 
-    /// Starts it again, with what it had.
+    /// Starts it again, with the data that it had.
     ///
     /// # Panics
     /// If it does not start.

@@ -19,8 +19,8 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
 ";
 
-/// The same, with requests at once for objects whose name has a part, and with a pause between comparing and writing: what
-/// a server does that looks at its disk, or asks another server, in between. All others are served one at a time.
+/// The same, with concurrent requests for objects whose name has a part, and with a pause between comparing and writing: as a server does
+/// that looks at its disk, or asks another server, in between. All others are served one at a time.
 const SERVE_IN_TWO_STEPS: &str = "
 import sys, threading, time
 from moto.s3.models import S3Backend
@@ -56,7 +56,7 @@ pub struct Moto {
     ground: Ground,
     port: u16,
     server: Server,
-    /// Of which objects it compares and writes in two steps: those whose name has this part.
+    /// The part of the names of objects that it compares and writes in two steps.
     two_steps: Option<&'static str>,
 }
 
@@ -106,13 +106,13 @@ impl Moto {
         run_python(&python(), MAKE_BUCKET, &[&format!("http://127.0.0.1:{}", self.port), bucket]);
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of a bucket there, or behind something else that listens at `port`.
+    /// The URL of a bucket there, or behind a proxy that listens at `port`.
     #[must_use]
     pub fn url_through(&self, bucket: &str, port: u16) -> String {
         let credentials = self.ground.at("credentials");
@@ -125,7 +125,7 @@ impl Moto {
         self.url_through(BUCKET, self.port)
     }
 
-    /// Kills it. What it had is gone: it keeps everything in memory.
+    /// Kills it. Its data is gone: it keeps everything in memory.
     pub fn kill(&mut self) {
         self.server.kill();
     }

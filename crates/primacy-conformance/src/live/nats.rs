@@ -36,7 +36,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts so many, one or three, and waits until they answer.
+    /// Starts one or three servers, and waits until they answer.
     ///
     /// # Errors
     /// The program that is missing.
@@ -64,7 +64,7 @@ impl Nats {
         Server::start(&format!("nats-{index}"), command, &self.ground)
     }
 
-    /// Waits until the servers have agreed on who leads them.
+    /// Waits until the servers have agreed on their leader.
     async fn until_it_answers(&mut self) {
         let url = self.url();
         for server in &mut self.servers {
@@ -139,7 +139,7 @@ impl Nats {
         self.servers[index].kill();
     }
 
-    /// Starts one once more, with what it has on disk.
+    /// Starts a server once more, with the data that it has on disk.
     pub fn restart(&mut self, index: usize) {
         self.servers[index].kill();
         self.servers[index] = self.run(index);

@@ -22,11 +22,11 @@ pub const SUPERUSER: &str = "postgres";
 /// The most restarts of a server that finds something left of its earlier process.
 const STARTS_MAX: u32 = 100;
 
-/// Until then something of it is left for a moment.
+/// The pause before the next start, for the leftovers to go.
 const START_PAUSE: Duration = Duration::from_millis(100);
 
-/// A PostgreSQL server in a directory of its own. Over its unix socket everybody is who they say; over TCP, everybody but the
-/// superuser needs a password.
+/// A PostgreSQL server in a directory of its own. Over its unix socket each user is trusted; over TCP, all but the superuser need a
+/// password.
 #[derive(Debug)]
 pub struct Postgres {
     server: Option<Server>,
@@ -145,7 +145,7 @@ impl Postgres {
         self.server.as_ref().expect("it runs").id()
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
@@ -170,7 +170,7 @@ impl Postgres {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Kills it without a warning (SIGKILL), with what serves its connections.
+    /// Kills it without notice (SIGKILL), with the processes that serve its connections.
     ///
     /// # Panics
     /// If it does not run.
@@ -178,7 +178,7 @@ impl Postgres {
         let server = self.server.as_mut().expect("it runs");
         let children = children(server.id());
         server.kill();
-        // They would notice by themselves; but not before they have answered what they were asked.
+        // They would notice by themselves; but not before they have answered their requests.
         for child in children {
             if let Some(child) = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw) {
                 let _ = rustix::process::kill_process(child, Signal::KILL);
@@ -202,12 +202,12 @@ impl Postgres {
         tokio::time::timeout(super::START_PATIENCE, ended).await.expect("it ends");
     }
 
-    /// Makes a standby the server that takes writes.
+    /// Promotes a standby to the server that takes writes.
     pub async fn promote(&self) {
         self.run_sql("SELECT pg_promote(true, 60)").await;
     }
 
-    /// Runs statements as the superuser; the first column of what they return.
+    /// Runs statements as the superuser; returns the first column of their rows.
     ///
     /// # Panics
     /// If one fails.
@@ -268,7 +268,7 @@ impl Pair {
         format!("postgres://{SUPERUSER}@{first},{second}/postgres")
     }
 
-    /// Which of them takes writes.
+    /// The server that takes writes.
     #[must_use]
     pub const fn leader(&self) -> usize {
         self.leader
@@ -283,7 +283,7 @@ impl Pair {
         self.servers[server].process()
     }
 
-    /// Lets the standby take writes, whose leader is gone.
+    /// Promotes the standby, whose leader is gone.
     ///
     /// # Panics
     /// If it cannot.
@@ -292,7 +292,7 @@ impl Pair {
         self.servers[self.leader].promote().await;
     }
 
-    /// Makes the one that is gone follow the other, at its old address.
+    /// Makes the server that is gone follow the other, at its old address.
     ///
     /// # Errors
     /// The program that is missing.
@@ -312,7 +312,7 @@ impl Pair {
 /// Connects, with a task that moves the bytes.
 ///
 /// # Errors
-/// Those of the server.
+/// The errors of the server.
 pub async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
@@ -334,7 +334,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one that has `connections` connections to the server.
+    /// Starts a pooler with `connections` connections to the server.
     ///
     /// # Errors
     /// The program that is missing.
@@ -367,7 +367,7 @@ impl PgBouncer {
 
 fn as_nobody(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
-    // It may not be allowed to be where the tests are.
+    // It may not be allowed to enter the directory of the tests.
     command.current_dir(std::env::temp_dir());
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);

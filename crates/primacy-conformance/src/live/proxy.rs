@@ -29,9 +29,9 @@ enum Mode {
 #[derive(Clone, Copy, Debug)]
 struct Orders {
     mode: Mode,
-    /// Connections of an earlier time are closed.
+    /// The period of the connections: those of an earlier one are closed.
     time: u64,
-    /// New ones are closed at once.
+    /// True if new connections are closed at once.
     refuses: bool,
 }
 
@@ -89,7 +89,7 @@ impl Proxy {
         Self { address, orders, counts, _end: end }
     }
 
-    /// Where to connect to instead of to the server.
+    /// The address to connect to instead of the server's.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -105,7 +105,7 @@ impl Proxy {
         self.orders.send_modify(|orders| orders.mode = Mode::Stall);
     }
 
-    /// Throws away what the server says; what it is asked arrives.
+    /// Throws away the server's replies; requests arrive.
     pub fn drop_replies(&self) {
         self.orders.send_modify(|orders| orders.mode = Mode::DropReplies);
     }

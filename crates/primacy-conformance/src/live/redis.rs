@@ -53,7 +53,7 @@ impl Redis {
         Client::open(format!("redis://:{PASSWORD}@127.0.0.1:{}/", self.port)).expect("a URL of redis's own")
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
@@ -92,7 +92,7 @@ impl Redis {
         self.client().get_connection().expect("the server is there")
     }
 
-    /// Asks it something.
+    /// Sends it a command, and returns the answer.
     ///
     /// # Panics
     /// If it refuses.
@@ -100,7 +100,7 @@ impl Redis {
         command.query(&mut self.connect()).expect("the server does what it is asked for")
     }
 
-    /// The same in words, of which only that it is done matters.
+    /// Sends it a command in words, whose answer does not matter.
     ///
     /// # Panics
     /// If it refuses.
@@ -115,7 +115,7 @@ impl Redis {
         self.server.kill();
     }
 
-    /// Starts it once more, on the same port and with what it has on disk.
+    /// Starts it once more, on the same port and with the data that it has on disk.
     ///
     /// # Panics
     /// If it does not start.

@@ -33,9 +33,9 @@ pub struct ZooKeeper {
     java: PathBuf,
     classes: String,
     ground: Ground,
-    /// Of each the port for clients; it stays the same over restarts.
+    /// The client port of each; it stays the same over restarts.
     ports: Vec<u16>,
-    /// Of each the two ports for the others.
+    /// The two peer ports of each.
     among: Vec<(u16, u16)>,
     servers: Vec<Option<Server>>,
     /// The longest session that a server which starts from now on grants, in milliseconds.
@@ -129,13 +129,13 @@ impl ZooKeeper {
         }
     }
 
-    /// Where it serves clients: `HOST:PORT`.
+    /// The address at which it serves clients: `HOST:PORT`.
     #[must_use]
     pub fn address(&self, which: usize) -> String {
         format!("127.0.0.1:{}", self.ports[which])
     }
 
-    /// Where all of them do.
+    /// The addresses of all of them.
     #[must_use]
     pub fn addresses(&self) -> String {
         let all: Vec<String> = (0..self.ports.len()).map(|which| self.address(which)).collect();
@@ -169,7 +169,7 @@ impl ZooKeeper {
         self.launch(which);
     }
 
-    /// Stops one where it is.
+    /// Stops a server as it is.
     ///
     /// # Panics
     /// If it was killed.
@@ -185,14 +185,14 @@ impl ZooKeeper {
         self.servers[which].as_ref().expect("it was not killed").signal(Signal::CONT);
     }
 
-    /// A directory for what belongs to a test.
+    /// A directory for the files of a test.
     #[must_use]
     pub const fn ground(&self) -> &Ground {
         &self.ground
     }
 }
 
-/// Where Java finds these libraries.
+/// The class path with which Java finds these libraries.
 fn class_path<'a>(classes: impl IntoIterator<Item = &'a str>) -> Result<String, String> {
     let mut path = Vec::new();
     for class in classes {

@@ -14,7 +14,7 @@ pub async fn where_nobody_stands_nobody_is_first(harness: &dyn SessionsHarness) 
     store.end(&begun.session).await.expect("it lives");
 }
 
-/// Standing again finds the entry that is there, and makes no other.
+/// Entering again finds the entry that is there, and makes no other.
 pub async fn a_session_has_one_entry_however_often_it_stands(harness: &dyn SessionsHarness) {
     let election = "a_session_has_one_entry_however_often_it_stands";
     let (one, two) =
@@ -59,7 +59,7 @@ pub async fn the_first_stays_the_first_while_others_stand(harness: &dyn Sessions
         assert_eq!(Some((first.holder.identity, first.token)), expected);
         assert_eq!(first_of(&other.store).await, expected);
         assert_eq!(leader.lead().await, token);
-        // Those who wait come and go.
+        // Waiting candidates come and go.
         other.leave().await;
     }
 }
@@ -232,7 +232,7 @@ pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
         is_ended(one.store.stand(&one.session, &one.holder).await);
         is_ended(one.store.leave(&one.session).await);
     }
-    // What was wanted is so.
+    // Both are right: the session is over.
     match one.store.end(&one.session).await {
         Ok(()) | Err(SessionError::Ended { .. }) => {}
         other => panic!("{other:?}"),
@@ -321,7 +321,7 @@ pub async fn a_session_that_is_not_kept_alive_ends_in_time_and_not_before(harnes
     let gone_at = tokio::time::timeout(patience, gone).await.expect("an entry without a life goes");
     let lasted = gone_at.saturating_duration_since(asked_at);
     assert!(lasted >= timeout, "it was promised {timeout:?}, and gone after {lasted:?}");
-    // When it was seen for the last time it was there; the look that found it gone may have been held up.
+    // At the last look that saw it, it was there; the look that found it gone may have been held up.
     let bound = harness.expiry_bound();
     assert_within(&stalls, timeout + bound, (answered_at, seen_at));
     is_ended(one.store.keep_alive(&one.session).await);

@@ -54,7 +54,7 @@ fn play(callers: usize, requests: usize, unknown: u64) -> Vec<Asked> {
     history
 }
 
-/// The numbers that the checker's limits are stated by. Steps, and not time, are what is asserted.
+/// The numbers by which the checker's limits are stated. Steps, and not time, are asserted.
 #[test]
 fn histories_of_many_callers_are_decided_in_proportion_to_their_length() {
     for (callers, requests, unknown, steps_max) in [

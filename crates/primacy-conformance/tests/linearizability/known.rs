@@ -1,4 +1,4 @@
-//! Histories of which it is known what they are, each with the reason.
+//! Histories with a known verdict, each with the reason.
 
 use primacy_conformance::linearizability::{Verdict, check};
 use primacy_conformance::register_model::RegisterModel;

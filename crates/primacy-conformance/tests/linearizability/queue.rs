@@ -113,7 +113,7 @@ fn what_is_unknown_is_done_once_at_most() {
     assert!(matches!(check(&Queues, &twice), Verdict::Impossible(_)));
 }
 
-/// Queues tell less than registers, whose versions give the order away; so their histories have more orders.
+/// Queues show less than registers, whose versions give the order away; so their histories have more orders.
 #[test]
 fn the_twin_agrees_on_queues() {
     let mut rng = Rng::new(0x9e37);

@@ -1,4 +1,4 @@
-//! Histories of a register as a story tells them: a line each, `CALLER START-END ACTION: ANSWER`.
+//! Histories of a register in the form of a story: a line each, `CALLER START-END ACTION: ANSWER`.
 
 use primacy_conformance::linearizability::{Answer, Request};
 use primacy_conformance::register_model::{self, Action, Reply};

@@ -135,7 +135,7 @@ fn made_up(rng: &mut Rng, action: &Action<u64, u64>) -> Reply<u64, u64> {
     }
 }
 
-/// The prefix that ends with this answer: what was called by then, and whether each of it was answered by then.
+/// The prefix that ends with this answer: the requests that were called by then, and whether each was answered by then.
 fn prefix(history: &[Asked], last: &Asked, with_it: bool) -> (Vec<Asked>, Vec<bool>) {
     let called = history.iter().filter(|asked| asked.start <= last.end).cloned();
     let called: Vec<Asked> = called.collect();

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The timeout of these tests' sessions: the shortest that Consul gives.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Consul waits twice as long; what comes on top is for a machine that has much to do.
+/// The bound: Consul waits twice as long; the rest is for a busy machine.
 const EXPIRY_BOUND: Duration = Duration::from_secs(12);
 
 struct ConsulHarness {
@@ -40,7 +40,7 @@ impl SessionsHarness for ConsulHarness {
     }
 
     fn capabilities(&self) -> SessionCapabilities {
-        // Who waits has nothing in Consul, and so no place before others.
+        // A waiting candidate has nothing in Consul, and so no place before others.
         SessionCapabilities { ordered: false, expiry: true, requests: true, deletion: true, restart: true }
     }
 
@@ -91,7 +91,7 @@ pub(crate) async fn check() -> Vec<Column> {
     vec![(harness.name(), outcomes)]
 }
 
-/// One of its own; `None` where there can be none, or only others are wanted.
+/// A Consul for one test; `None` where there can be none, or only others are wanted.
 async fn consul() -> Option<Consul> {
     is_wanted().then_some(())?;
     started(Consul::start().await)

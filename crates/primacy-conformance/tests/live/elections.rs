@@ -38,7 +38,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// Consul gives no shorter session, and waits twice as long.
 const CONSUL: Duration = Duration::from_secs(10);
 
-/// Where a record is kept.
+/// A server that keeps a record.
 fn record(url: String) -> Server {
     Server::of_records(url)
 }
@@ -48,7 +48,7 @@ fn object_on_moto(url: String) -> Server {
     Server { attention: Attention::One, ..record(url) }
 }
 
-/// Where a server ends sessions.
+/// A server that ends sessions.
 fn sessions(url: String) -> Server {
     Server { expires_late: LATE, ..record(url) }
 }
@@ -57,7 +57,7 @@ fn sessions_of_consul(url: String) -> Server {
     Server { lease_min: CONSUL, expires_late: CONSUL + LATE, ..record(url) }
 }
 
-/// A server of NATS whose bucket is there.
+/// A NATS server that has its bucket.
 async fn one_nats() -> Result<Nats, String> {
     let server = Nats::start(1).await?;
     drop(nats::open_in_the_end(&server.url(), "first").await);
@@ -69,7 +69,7 @@ fn candidate() -> Command {
     only_test(module_path!(), "stand_as_a_candidate")
 }
 
-/// Not a test of its own: what each candidate's process does.
+/// Not a test of its own: the process of each candidate.
 #[tokio::test]
 async fn stand_as_a_candidate() {
     stand_if_told().await;
@@ -80,7 +80,7 @@ async fn column(name: &'static str, server: Server) -> Column {
     (name.to_owned(), hold(name, server, candidate).await)
 }
 
-/// Servers, each with the stores that it is.
+/// Servers, each with the stores that are tried on it.
 struct Stores {
     turns: Rc<Semaphore>,
     columns: Vec<JoinHandle<Vec<Column>>>,
@@ -121,7 +121,7 @@ async fn all<T>(tasks: Vec<JoinHandle<T>>) -> Vec<T> {
 #[rustfmt::skip]
 async fn columns() -> Vec<Column> {
     let mut stores = Stores { turns: Rc::new(Semaphore::new(AT_A_TIME)), columns: Vec::new() };
-    // What lasts longest begins first.
+    // The longest begins first.
     stores.add("consul", Consul::start(), |consul| vec![("consul (a stand-in)", sessions_of_consul(consul.url("elections")))]);
     stores.add("postgres", Postgres::start(&[]), |postgres| vec![
         ("postgres", record(postgres.url())),

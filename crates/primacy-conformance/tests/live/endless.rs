@@ -11,13 +11,13 @@ use primacy_stores::{OpenError, error_text, open_any};
 /// The most that a connection may take of an answer without end: far more than any store reads, for the kernel's buffers on both sides.
 const TAKEN_MAX: u64 = 24 << 20;
 
-/// The patience with something that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that answers whatever it is asked with a beginning, and then with one piece after the other.
+/// A server that answers any request with a beginning, and then with one piece after another.
 struct Endless {
     port: u16,
-    /// The bytes that each connection has taken which has ended.
+    /// The number of bytes that each ended connection has taken.
     taken: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -44,14 +44,14 @@ impl Endless {
     }
 }
 
-/// Answers until the other side has had enough of it; how much it has taken.
+/// Answers until the other side closes; returns the number of bytes that it has taken.
 fn flood(mut stream: TcpStream, beginning: &[u8], piece: &[u8]) -> u64 {
     let mut asked = [0; 1 << 14];
     if !stream.read(&mut asked).is_ok_and(|length| length > 0) || stream.write_all(beginning).is_err() {
         return 0;
     }
     let mut count = 0;
-    // Also without a limit on the other side it ends somewhere.
+    // Even without a limit on the other side it ends somewhere.
     while count < 8 * TAKEN_MAX && stream.write_all(piece).is_ok() {
         count += piece.len() as u64;
     }
@@ -94,7 +94,7 @@ async fn no_answer_is_read_without_a_bound_and_no_error_shows_more_than_may_be_s
         (&s3, b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
         (&kubernetes, b"HTTP/1.1 403 x\r\n\r\n", b"x"),
         (&postgres, b"R\x7f\xff\xff\xff", b"x"),
-        // Welcome, and then notices, or parameters of the session, without having been asked.
+        // Welcome, and then notices, or parameters of the session, without a request.
         (&postgres, b"R\0\0\0\x08\0\0\0\0", b"N\0\0\0\x0aMSAY\0\0"),
         (&postgres, b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", b"S\0\0\0\x0anew\0v\0"),
     ];

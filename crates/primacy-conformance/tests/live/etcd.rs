@@ -1,4 +1,4 @@
-//! etcd: its columns of the tables, and what only etcd's own members can be asked.
+//! etcd: its columns of the tables, and the tests that only etcd's own members can pass.
 
 use primacy_conformance::live::etcd::{Etcd, Tls};
 use primacy_conformance::{LAWS, Outcome, SESSION_LAWS};
@@ -10,12 +10,12 @@ mod rotation;
 mod store;
 mod watching;
 
-/// A cluster, if there can be one; none, and said so, if there cannot.
+/// A cluster, if there can be one; else `None`, with a line that says so.
 async fn cluster(tls: Option<Tls>) -> Option<Etcd> {
     to_be_tried("etcd", Etcd::start(tls)).await
 }
 
-/// One whose user `elector` has the password `secret-of-elector`, and the right to write below `app/`.
+/// A cluster whose user `elector` has the password `secret-of-elector`, and the right to write below `app/`.
 async fn cluster_with_users() -> Option<Etcd> {
     let etcd = cluster(None).await?;
     for command in [

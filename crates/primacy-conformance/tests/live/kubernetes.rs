@@ -102,7 +102,7 @@ impl Harness for KubernetesHarness {
     }
 }
 
-/// Not a test of its own: what each rival's process does.
+/// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
@@ -120,7 +120,7 @@ pub(crate) async fn check() -> Vec<Column> {
     vec![(NAME.to_owned(), outcomes)]
 }
 
-/// A server, if there can be one; none, and said so, if there cannot.
+/// A server, if there can be one; else `None`, with a line that says so.
 async fn server() -> Option<ApiServer> {
     run_or_say(ApiServer::start().await)
 }
@@ -146,7 +146,7 @@ fn run_or_say<T>(started: Result<T, String>) -> Option<T> {
     }
 }
 
-/// A process, and what it prints. It is killed when this is dropped.
+/// A process, and its output. It is killed when this is dropped.
 struct Speaker {
     process: Child,
     lines: mpsc::UnboundedReceiver<String>,

@@ -1,4 +1,4 @@
-//! Every store that is reached over a network under the laws, on a real server, and the table of what became of it.
+//! Every store that is reached over a network under the laws, on a real server, and the table of the outcomes.
 //!
 //! `cargo xtask live` installs the servers and runs this; `--only NAME` leaves the others out.
 
@@ -50,10 +50,10 @@ const SESSION_STORES: &[(&str, Check)] = &[
     ("postgres", || Box::pin(postgres::advisory::check())),
 ];
 
-/// Names the stores that are to be tried, with commas between them; all if it is not set.
+/// The variable with the stores that are to be tried, with commas between them; all if it is not set.
 const ONLY_VARIABLE: &str = "PRIMACY_LIVE_ONLY";
 
-/// Set, to write the table anew.
+/// If set, the table is written anew.
 const UPDATE_VARIABLE: &str = "UPDATE_GOLDENFILES";
 const TABLE: (&str, &str) = (
     "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test live` -->\n\n",
@@ -65,7 +65,7 @@ const SESSION_TABLE: (&str, &str) = (
     "\n<!-- end -->",
 );
 
-/// One store after the other, so that what takes time by the clock is not disturbed by the others.
+/// One store after another, so that laws that take time by the clock are not disturbed by the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_live_store_keeps_the_laws_and_the_table_says_so() {
     let laws = LAWS.map(|law| law.name);
@@ -86,7 +86,7 @@ async fn hold(stores: &[(&str, Check)], laws: &[&str], place: (&str, &str)) {
 /// Shows the table, and keeps it if it is whole.
 fn keep(columns: &[Column], laws: &[&str], place: (&str, &str)) {
     let table = table::render(laws, columns);
-    // Not by a macro: what a test prints is not shown when it passes.
+    // Not by a macro: output of a test by macros is not shown when it passes.
     let _ = write!(std::io::stderr(), "\n{table}\n");
     let is_whole = std::env::var_os(ONLY_VARIABLE).is_none()
         && columns.iter().flat_map(|(_, laws)| laws).all(|law| law.1 != Outcome::NotRun);
@@ -99,10 +99,10 @@ fn keep(columns: &[Column], laws: &[&str], place: (&str, &str)) {
     }
 }
 
-/// Whether a store is to be tried.
+/// True if a store is to be tried.
 ///
 /// # Panics
-/// If a store is wanted that there is not: nothing would be tried, and all be well.
+/// If a store is wanted that does not exist: nothing would be tried, and all be well.
 fn is_wanted(name: &str) -> bool {
     let Ok(only) = std::env::var(ONLY_VARIABLE) else { return true };
     let known: Vec<&str> = STORES.iter().chain(SESSION_STORES).map(|(name, _)| *name).collect();
@@ -120,7 +120,7 @@ async fn to_be_tried<T>(name: &str, start: impl Future<Output = Result<T, String
     match start.await {
         Ok(server) => Some(server),
         Err(why) => {
-            // Not by a macro: what a test prints is not shown when it passes.
+            // Not by a macro: output of a test by macros is not shown when it passes.
             let _ = writeln!(std::io::stderr(), "{name}: NOT RUN: {why}");
             assert!(
                 std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(),

@@ -99,7 +99,7 @@ impl Harness for NatsHarness {
     }
 }
 
-/// Not a test of its own: what each rival's process does.
+/// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
@@ -121,12 +121,12 @@ pub(crate) async fn check() -> Vec<Column> {
     vec![("nats, one server".to_owned(), outcomes)]
 }
 
-/// So many servers, if there can be; none, and said so, if there cannot.
+/// So many servers, if there can be; else `None`, with a line that says so.
 async fn servers(count: usize) -> Option<Nats> {
     to_be_tried("nats", Nats::start(count)).await
 }
 
-/// Opens what may have to find its leader first.
+/// Opens a store that may have to find its leader first.
 pub(crate) async fn open_in_the_end(url: &str, election: &str) -> Arc<dyn Register> {
     let opening = async {
         loop {
@@ -140,7 +140,7 @@ pub(crate) async fn open_in_the_end(url: &str, election: &str) -> Arc<dyn Regist
     tokio::time::timeout(PATIENCE, opening).await.expect("the servers find together")
 }
 
-/// Opens what cannot be opened, in time.
+/// The error of a store that cannot be opened, in time.
 async fn refusal(url: &str) -> OpenError {
     let opening = tokio::time::timeout(PATIENCE, open(url, "refused")).await;
     opening.expect("an open does not hang").expect_err("nothing to open there")

@@ -1,4 +1,4 @@
-//! The object stores under the laws: what their harness and their tests have in common.
+//! The object stores under the laws: the harness and the tests that they share.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const RIVAL_VARIABLE: &str = "PRIMACY_TEST_OBJECT_RIVAL";
 /// A bucket.
 pub(crate) struct ObjectHarness {
     pub(crate) name: &'static str,
-    /// Why there is none.
+    /// Its URL, or the reason why there is none.
     pub(crate) url: Result<String, String>,
 }
 
@@ -104,7 +104,7 @@ impl Harness for ObjectHarness {
     }
 }
 
-/// Not a test of its own: what each rival's process does.
+/// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };

@@ -82,7 +82,7 @@ impl Harness for PostgresHarness {
     }
 }
 
-/// Not a test of its own: what each rival's process does.
+/// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
@@ -109,7 +109,7 @@ pub(crate) async fn check() -> Vec<Column> {
     columns
 }
 
-/// A server, if there can be one; none, and said so, if there cannot.
+/// A server, if there can be one; else `None`, with a line that says so.
 async fn server(settings: &[&str]) -> Option<Postgres> {
     if std::env::var(ONLY_VARIABLE).is_ok_and(|only| only.split(',').all(|wanted| wanted != "postgres")) {
         return None;
@@ -127,7 +127,7 @@ async fn server(settings: &[&str]) -> Option<Postgres> {
     }
 }
 
-/// Opens what cannot be opened, in time.
+/// The error of a store that cannot be opened, in time.
 async fn refusal(url: &str) -> OpenError {
     let opening = tokio::time::timeout(Duration::from_secs(60), open(url, "refused")).await;
     opening.expect("an open does not hang").expect_err("nothing to open there")

@@ -24,7 +24,7 @@ struct RedisHarness {
     server: Redis,
 }
 
-/// The hash of an election. None of those of the laws has a name with a colon or a percent sign but one.
+/// The hash of an election. Of the laws' elections, only one has a name with a colon or a percent sign.
 fn record_key(election: &str) -> String {
     format!("primacy:record:{}", election.replace('%', "%25").replace(':', "%3A"))
 }
@@ -76,7 +76,7 @@ impl Harness for RedisHarness {
     }
 }
 
-/// Not a test of its own: what each rival's process does.
+/// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
@@ -94,12 +94,12 @@ pub(crate) async fn check() -> Vec<Column> {
     vec![("redis".to_owned(), outcomes)]
 }
 
-/// A server, if there can be one; none, and said so, if there cannot.
+/// A server, if there can be one; else `None`, with a line that says so.
 async fn server(settings: &[&str]) -> Option<Redis> {
     to_be_tried("redis", Redis::start(settings)).await
 }
 
-/// Opens what cannot be opened, in time.
+/// The error of a store that cannot be opened, in time.
 async fn refusal(url: &str) -> OpenError {
     let opening = tokio::time::timeout(Duration::from_secs(60), open(url, "refused")).await;
     opening.expect("an open does not hang").expect_err("nothing to open there")

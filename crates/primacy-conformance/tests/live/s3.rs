@@ -167,7 +167,7 @@ async fn wrong_credentials_and_missing_buckets_are_refused_with_what_to_do() {
     assert!(matches!(&missing, OpenError::Refused { why } if why.contains("Make it")), "{missing:?}");
     let missing = open_existing(&moto.url_through("nobody", moto.port()), "e").await;
     assert!(matches!(missing, Err(OpenError::Refused { .. })), "{missing:?}");
-    // What S3 says to a wrong key; moto takes any.
+    // The answer of S3 to a wrong key; moto takes any.
     let proxy = HttpFaults::start(moto.port());
     proxy.always(Fault::Answer(
         "403 Forbidden",
@@ -236,7 +236,7 @@ async fn a_stale_leaders_late_write_to_a_fenced_object_is_refused() {
     };
     let (zombie, successor) = (open(proxy.port()), open(moto.port()));
     zombie.write(FencingToken(7), b"of 7").await.unwrap();
-    // Its answers are lost, and it knows all the same what it has written.
+    // Its answers are lost, and it knows its own writes all the same.
     proxy.next("PUT", Fault::LoseReply);
     zombie.write(FencingToken(7), b"of 7").await.unwrap();
     // The same content as before: the ETag must change, or a stale condition would hold.

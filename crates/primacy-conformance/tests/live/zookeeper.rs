@@ -21,16 +21,16 @@ use primacy_stores::{Opened, SessionError, Sessions, open_any};
 use tokio::task::JoinHandle;
 use zookeeper_client::Client;
 
-/// Set, to make what is not there a failure.
+/// If set, a server that is not there is a failure.
 const REQUIRE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
 /// The timeout of a session in these tests.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Between two tries.
+/// The pause between two tries.
 const POLL: Duration = Duration::from_millis(50);
 
-/// After this time, something hangs.
+/// The time after which a request is taken to hang.
 const HANG: Duration = Duration::from_secs(120);
 
 /// One ensemble for all, one story after the other, because some of them kill servers.
@@ -109,7 +109,7 @@ async fn begin_with(sessions: &dyn Sessions, timeout: Duration) -> SessionId {
     sessions.begin(timeout).await.expect("a session").session
 }
 
-/// Stands until it is first, and sees to it that the session lasts so long; its token.
+/// Campaigns until it is first, and keeps the session alive meanwhile; returns its token.
 async fn become_first(
     sessions: &dyn Sessions,
     session: &SessionId,
@@ -131,7 +131,7 @@ async fn become_first(
     }
 }
 
-/// Keeps a session alive for as long as this is waited for.
+/// Keeps a session alive for as long as this future is polled.
 async fn keep(sessions: &dyn Sessions, session: &SessionId) {
     loop {
         tokio::time::sleep(TIMEOUT / 6).await;
@@ -156,7 +156,7 @@ impl Drop for Kept {
     }
 }
 
-/// Has the server of this client learn what was agreed on before.
+/// Makes the server of this client catch up with what was agreed on before.
 async fn catch_up(client: &Client, path: &str) {
     let writer = client.new_check_writer(path, None).expect("a path");
     writer.commit().await.expect("it is there");

@@ -8,7 +8,8 @@ use super::{CLASSES, class_path, program};
 const CURATOR: [&str; 4] =
     ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar", "guava.jar"];
 
-/// Starts a latch; it takes the servers, the path, its id, the timeout of its session, how often it leads and for how long.
+/// The command that starts a latch; it takes the servers, the path, its id, the timeout of its session, how often it leads and for how
+/// long.
 ///
 /// # Errors
 /// The program or library that is not installed.
@@ -18,7 +19,7 @@ pub fn latch() -> Result<Command, String> {
     let mut command = Command::new(java);
     command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
     command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &classes]);
-    // Java compiles what is one file when it starts it.
+    // Java compiles a program of one file when it starts it.
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/strangers/CuratorLatch.java"));
     Ok(command)
 }

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The number of the request that makes a znode and tells its stat.
+/// The number of the request that makes a znode and returns its stat.
 const CREATE2: i32 = 15;
 
 /// The longest message that is passed on, in bytes; ZooKeeper's own limit.
@@ -63,7 +63,7 @@ impl Middle {
         Self { address, orders, task }
     }
 
-    /// Where it listens: `HOST:PORT`.
+    /// The address at which it listens: `HOST:PORT`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -92,7 +92,7 @@ impl Middle {
     /// Waits until an answer was lost.
     ///
     /// # Panics
-    /// Never: what it waits for belongs to it.
+    /// Never: the sender that it waits for belongs to it.
     pub async fn has_lost(&self) {
         self.orders.lost.subscribe().wait_for(|count| *count > 0).await.expect("the sender is there");
     }
@@ -172,7 +172,7 @@ async fn answers(
     }
 }
 
-/// Each has its length before it.
+/// Reads a message. Each has its length before it.
 async fn message(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     let length = usize::try_from(from.read_u32().await.ok()?).ok().filter(|length| *length <= MESSAGE_MAX)?;
     let mut message = vec![0; length];

@@ -50,7 +50,7 @@ impl Stranger {
         line.trim().to_owned()
     }
 
-    /// Waits until it leads; the index of the key, which is its token.
+    /// Waits until it leads; returns the index of the key, which is its token.
     fn leads(&mut self) -> FencingToken {
         let said = self.says();
         let index = said.strip_prefix("held ").and_then(|index| index.parse().ok());

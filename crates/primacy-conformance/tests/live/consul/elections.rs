@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The lease where Consul is away for half of it: so long that a machine with much to do starts a server within the other half.
+/// The lease where Consul is away for half of it: so long that a busy machine starts a server within the other half.
 const LONG: Duration = Duration::from_secs(20);
 
 async fn elector(url: &str, lease: Duration) -> Elector {

@@ -58,7 +58,7 @@ async fn a_session_has_no_checks_and_no_lock_delay_and_ends_with_its_last_electi
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_elections_share_a_session_and_a_keep_alive() {
     const ELECTIONS: usize = 100;
-    /// One would do, if the machine were fast.
+    /// The most renewals that are sent. One would do, if the machine were fast.
     const RENEWALS_MAX: u32 = 10;
     let Some(consul) = consul().await else { return };
     let url = consul.url("many");

@@ -21,7 +21,7 @@ async fn a_token_grows_over_whatever_becomes_of_the_key() {
     one.changed().await;
     grows(two.become_first().await, "deleted");
     assert_eq!(one.behind().await.holder, two.holder);
-    // Written over under the holder, which sets LockIndex back: what happened meanwhile is not known.
+    // Written over under the holder, which sets LockIndex back: it is not known what happened meanwhile.
     assert_eq!(consul.ask("PUT", &format!("{KEY}?flags={}", 0x2ddc_cbc0_58a5_0c18_u64), "x").0, 200);
     assert_eq!(one.behind().await.holder.identity.node.as_str(), "x", "as others see it");
     two.changed().await;
@@ -72,7 +72,7 @@ async fn a_lost_answer_leaves_one_leadership() {
             place.unwrap_or(Place::First { token, asked_to_resign: false }),
             Place::First { token, asked_to_resign: false }
         );
-        // So with what frees it.
+        // The same for the request that frees it.
         consul.fault("PUT /v1/txn", count, json!({"status": 0, "after": true}));
         let _ = one.store.leave(&one.session).await;
         consul.order("mend", &json!({}));
@@ -93,7 +93,7 @@ async fn a_lock_that_comes_late_takes_nothing() {
     one.leave().await;
     let before = consul.key("safe/e/.lock").unwrap();
     consul.order("go", &json!({}));
-    // Whatever is done after it is asked after it.
+    // A request that is sent after it is served after it.
     let two = Candidate::new(&consul.url("safe"), "other", "b").await;
     two.lead().await;
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -13,7 +13,7 @@ use crate::to_be_tried;
 /// Longer than a server takes to start, also on a busy machine.
 const LEASE: Duration = Duration::from_secs(20);
 
-/// The server comes back with a certificate of another authority, and asks for one of that, too: the leader goes on with its token, and
+/// The server comes back with a certificate of another authority, and requires one of that, too: the leader goes on with its token, and
 /// leads on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_goes_on_when_the_certificates_and_their_authority_are_replaced() {

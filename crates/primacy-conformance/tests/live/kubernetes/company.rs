@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{PATIENCE, Speaker, run_or_say, server};
 
-/// So many of its rounds, a second each, are longer than the five seconds after which it takes a Lease that does not change.
+/// The number of its rounds. A second each, they are longer than the five seconds after which it takes a Lease that does not change.
 const ROUNDS: usize = 8;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ impl Stranger {
         Self(Speaker::start(command))
     }
 
-    /// Waits until it has said this so often; what it says else must not be `never`.
+    /// Waits until it has printed this so often; no other line may have `never`.
     async fn says(&mut self, what: &str, count: usize, never: &str) {
         for _ in 0..count {
             self.0.says(what, Some(never)).await;
@@ -83,7 +83,7 @@ async fn a_stranger_and_primacy_hand_over_to_each_other_and_never_both_lead() {
     stranger.says("leads", 1, "leads no more").await;
 }
 
-/// Otherwise all that is tried on it would say nothing of Kubernetes.
+/// Without this, tests on the fake would prove nothing for Kubernetes.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stand_in_answers_a_stranger_as_an_api_server_does() {
     let Some(server) = server().await else { return };

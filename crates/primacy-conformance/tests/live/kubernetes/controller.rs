@@ -1,4 +1,4 @@
-//! The example controller does what it says, as the process that a pod is.
+//! The example controller works as documented, in the process of a pod.
 #![allow(unreachable_pub, reason = "an example's main is public")]
 
 use std::process::Command;

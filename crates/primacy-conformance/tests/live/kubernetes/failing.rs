@@ -56,7 +56,7 @@ async fn each_answer_is_told_as_what_the_caller_may_believe() {
         let told = register.read().await.unwrap_err();
         assert!(matches!(told, ReadError::Unavailable { .. }), "{status}: {told:?}");
     }
-    // One whose namespace is not there.
+    // A kubeconfig whose namespace is not there.
     let elsewhere = server.url().replace("default", "nowhere");
     let told = set(&*open(&elsewhere, "answers").await.unwrap(), None, 1).await.unwrap_err();
     assert!(matches!(&told, SetError::Unavailable { why } if why.contains("nowhere")), "{told:?}");
@@ -216,7 +216,7 @@ async fn over_tls_the_server_is_known_by_its_authority() {
     set(&*register, None, 1).await.unwrap();
     let refused = open(&server.url(), "tls").await.unwrap_err();
     assert!(refused.to_string().contains("certificate"), "{refused}");
-    // What a kubeconfig may say of it besides.
+    // The other ways of a kubeconfig to name it.
     let data = BASE64.encode(std::fs::read(&cert).unwrap());
     let inline = server.url_as("inline", &json!({}), &json!({"certificate-authority-data": data}));
     assert_eq!(token(&*open(&inline, "tls").await.unwrap()).await, 1);

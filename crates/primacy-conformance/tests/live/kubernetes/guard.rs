@@ -1,4 +1,4 @@
-//! The guarded writer: what a leader of the past sends too late is refused.
+//! The guarded writer: the late write of an earlier leader is refused.
 
 use primacy::FencingToken;
 use primacy_conformance::live::kubernetes::ApiServer;

@@ -39,7 +39,7 @@ async fn set(
     setting.await.expect("a request has a bound")
 }
 
-/// Writes as an election would: where it is not known, it reads.
+/// Writes as an election would: where the outcome is unknown, it reads.
 async fn set_in_the_end(register: &Arc<dyn Register>, token: u64) -> Version {
     let began = std::time::Instant::now();
     loop {
@@ -178,7 +178,7 @@ async fn a_write_whose_reply_is_lost_is_unknown_and_was_done() {
     let again = async {
         loop {
             match set(&register, Some(&first), 3).await {
-                // The servers may be too busy to say so in time.
+                // The servers may be too busy to answer so in time.
                 Err(SetError::Unknown { .. }) => {}
                 told => return told,
             }

@@ -1,4 +1,4 @@
-//! Something between a client and a server that makes that one newer than it is.
+//! A relay between a client and a server that states a newer version than the server's.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

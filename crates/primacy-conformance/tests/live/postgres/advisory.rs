@@ -1,4 +1,4 @@
-//! `?recipe=advisory`: the laws, and what becomes of locks, sessions and rows when something fails.
+//! `?recipe=advisory`: the laws, and locks, sessions and rows under failures.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The timeout of sessions that a test lets end.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// The server ends a session when its time has passed; what comes on top is for a machine that has much to do.
+/// The bound: the server ends a session when its time has passed; the rest is for a busy machine.
 const EXPIRY_BOUND: Duration = Duration::from_secs(2);
 
 const ELECTIONS: usize = 1000;
@@ -48,7 +48,7 @@ impl SessionsHarness for AdvisoryHarness {
     }
 
     fn capabilities(&self) -> SessionCapabilities {
-        // Who waits has nothing in the store, and so no place before others.
+        // A waiting candidate has nothing in the store, and so no place before others.
         SessionCapabilities { ordered: false, expiry: true, requests: true, deletion: true, restart: true }
     }
 
@@ -451,7 +451,7 @@ async fn the_rights_of_the_page_are_enough() {
     assert_eq!(reader.first().await.unwrap().unwrap().token, token);
     let refused = reader.ask_to_resign(token, "ops").await.unwrap_err().to_string();
     assert!(refused.contains("permission denied"), "{refused}");
-    // A guardian of the same role ends what the dead one has left.
+    // A guardian of the same role ends what the dead candidate has left.
     let guardian = open_url(&as_role("app"), "e").await;
     assert!(guardian.evict(&one.holder.identity).await.unwrap());
     assert!(two.become_first().await > token);

@@ -63,7 +63,7 @@ async fn a_server_that_was_killed_is_unavailable_and_used_again_when_it_is_back(
     server.restart().await;
     assert_eq!(read_again(&register).await, Some((record(1), version.clone())), "what was answered is kept");
     register.compare_and_set(Some(&version), &record(2)).await.unwrap();
-    // Changes are heard of over the new connection, too.
+    // Changes are noticed over the new connection, too.
     let changed = register.changed();
     let other = opened(server.address()).await;
     let (_, version) = other.read().await.unwrap().unwrap();
@@ -138,7 +138,7 @@ async fn a_row_that_somebody_keeps_locked_is_unavailable_and_others_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_waits_for_the_standbys_whatever_the_role_says() {
     let Some(server) = server(&["synchronous_standby_names=nobody"]).await else { return };
-    // What a user may set for itself must not weaken the promise; the superuser here only makes the table.
+    // A user's own setting must not weaken the promise; the superuser here only makes the table.
     server.run_sql("SET synchronous_commit = off; ALTER ROLE postgres SET synchronous_commit = off").await;
     let register = opened(server.address()).await;
     let written = register.compare_and_set(None, &record(1)).await;
@@ -188,7 +188,7 @@ async fn the_least_rights_are_enough_and_less_is_refused_with_what_to_do() {
     );
     let error = refusal(&url).await;
     let OpenError::Refused { why } = &error else { panic!("{error}") };
-    // What it says can be run as it is.
+    // The statement in the error can be run as it is.
     let statement = why.split("run: ").nth(1).unwrap().split("; GRANT").next().unwrap();
     server.run_sql(statement).await;
     server.run_sql("GRANT SELECT, INSERT, UPDATE ON primacy_record TO app").await;

@@ -95,7 +95,7 @@ async fn a_write_needs_a_token_that_is_not_stale() {
     assert_eq!(code(run(&client, "SELECT primacy_token('orders', 7)").await), STALE);
     assert_eq!(code(run(&client, "SELECT primacy_token('others', 7)").await), NOT_INSTALLED);
     assert_eq!(code(run(&client, "SELECT primacy_token('orders', -7)").await), MALFORMED);
-    // What is no token of this election is none.
+    // A text that is no token of this election is refused as missing.
     for shown in ["9", "orders 9", "9 others", "-9 orders", "9x orders", "999999999999999999999 orders", ""] {
         let statements = format!("BEGIN; SET LOCAL primacy.token = '{shown}'; DELETE FROM ledger; COMMIT");
         assert_eq!(code(run(&client, &statements).await), NO_TOKEN, "{shown:?}");
@@ -215,7 +215,7 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
     ] {
         assert_eq!(code(run(&client, statement).await), "42501", "{statement}");
     }
-    // Names of its own are not taken for those of the system.
+    // The client's own names are not taken for names of the system.
     let own = "CREATE TEMPORARY TABLE primacy_fence(election text, highest bigint); \
                INSERT INTO pg_temp.primacy_fence VALUES ('orders', 0); \
                CREATE FUNCTION pg_temp.strpos(text, text) RETURNS int LANGUAGE sql AS 'SELECT 0'; \

@@ -54,7 +54,7 @@ async fn the_owner_of_a_database_does_not_gain_the_rights_of_who_installs() {
         assert!(refused.contains("belongs to the role"), "{made}: {refused}");
         dba.batch_execute("DROP TABLE IF EXISTS primacy_fence, primacy_fence_hold").await.unwrap();
     }
-    // It could drop what is in its schema and put its own there; so nothing is put there by another role.
+    // It could drop objects in its schema and put its own there; so nothing is put there by another role.
     let refused = install(&server.url(), &guard("public")).await.expect_err("the schema of dba").to_string();
     assert!(refused.contains("the schema public") && refused.contains("--schema"), "{refused}");
 
@@ -80,7 +80,7 @@ async fn the_owner_of_a_database_does_not_gain_the_rights_of_who_installs() {
     assert_eq!((found.without, found.fence), (Answer::Refused, Some(FenceState::Current)));
     assert_eq!(server.run_sql("SELECT count(*) FROM witnessed").await, [Some("0".to_owned())]);
 
-    // A fence from before, or one whose database has another owner since.
+    // An earlier fence, or a database with another owner since.
     server.run_sql("ALTER SCHEMA primacy OWNER TO dba").await;
     let found = attempt(&server.url(), "ledger").await.unwrap();
     let Some(FenceState::Foreign { why }) = found.fence else { panic!("{:?}", found.fence) };
@@ -115,7 +115,7 @@ async fn a_role_that_the_owner_of_a_database_sets_is_not_taken_for_the_login() {
     assert_eq!(server.run_sql("SELECT is_called FROM seen").await, [Some("f".to_owned())]);
 }
 
-/// A login that may become a superuser by `SET ROLE` lends that to what others put on a table.
+/// A login that may become a superuser by `SET ROLE` lends that to triggers of others on a table.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_a_superusers_role_trusts_superusers_alone() {
     let Some((server, _dba)) = prepared().await else { return };

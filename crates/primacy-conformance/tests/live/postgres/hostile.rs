@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 
 use super::server;
 
-/// The settings by which the server writes down each statement, and whose it is.
+/// The settings with which the server logs each statement, and the application that sent it.
 const LOGGED: [&str; 2] = ["log_statement=all", "log_line_prefix=%a|"];
 
 /// A fence that `primacy fence install` made before fences had a version.
@@ -29,7 +29,7 @@ pub(super) fn guard() -> Guard {
     }
 }
 
-/// A server with a table that the role `app` may write to, and a schema in which it may make what it wants.
+/// A server with a table that the role `app` may write to, and a schema in which it may make any object.
 pub(super) async fn prepared() -> Option<Postgres> {
     let server = server(&LOGGED).await?;
     server
@@ -47,7 +47,7 @@ pub(super) async fn app(server: &Postgres) -> Client {
     connect(&server.config("app")).await.expect("over the unix socket")
 }
 
-/// Everything that Primacy sends to a server, once: an election by each recipe, a guard, and the doctor's look at both.
+/// Runs everything that Primacy sends to a server, once: an election by each recipe, a guard, and the doctor's look at both.
 async fn use_all(server: &Postgres) {
     let url = server.url();
     install(&url, &guard()).await.expect("a guard");
@@ -107,7 +107,7 @@ async fn all_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Ve
     done
 }
 
-/// The statements that Primacy has sent, as the server has written them down.
+/// The statements that Primacy has sent, from the server's log.
 fn sent(server: &Postgres) -> Vec<String> {
     let mut statements: Vec<String> = Vec::new();
     for line in server.printed().lines() {
@@ -134,7 +134,7 @@ fn sent(server: &Postgres) -> Vec<String> {
 
 const OPERATORS: &str = "+-*/<>=~!@#%^&|`?";
 
-/// The words of a statement; those of functions in it too. A text is one word, and comments are none.
+/// The words of a statement; also of functions in it. A text is one word, and comments are none.
 fn words(sql: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = sql;
@@ -257,7 +257,7 @@ async fn every_name_in_what_is_sent_says_its_schema() {
     // A table is made by the name that the settings lead to.
     let faults: Vec<&String> = faults.iter().filter(|fault| !fault.contains("NOT EXISTS primacy_")).collect();
     assert!(faults.is_empty(), "{faults:#?}");
-    // What the test cannot see, it would not find.
+    // The check itself is tested: it must find these.
     for bad in [
         "SELECT a = b",
         "SELECT strpos(a, b)",
@@ -297,7 +297,8 @@ async fn no_write_waits_for_a_notification() {
     assert_eq!(server.run_sql(listening).await, [Some("1".to_owned())], "requests go over another one");
 }
 
-/// Statements that make, in a schema, functions, operators, types and collations of these names; what runs writes down who runs it.
+/// Statements that make, in a schema, functions, operators, types and collations of these names; each one that runs logs the role that runs
+/// it.
 fn planted(schema: &str, names: &BTreeSet<String>, operators: &BTreeSet<String>) -> Vec<String> {
     let types = ["text", "int8", "int4", "name", "oid", "bool", "xid", "\"char\"", "regclass"];
     let mut lists: Vec<Vec<&str>> =
@@ -344,7 +345,7 @@ fn planted(schema: &str, names: &BTreeSet<String>, operators: &BTreeSet<String>)
     statements
 }
 
-/// Types that check what they are given, or views that call a function; both go under the same names.
+/// Types that check their values, or views that call a function; both go under the same names.
 fn shadows(schema: &str, names: &BTreeSet<String>, kind: &str) -> Vec<String> {
     let check = format!(
         "CREATE FUNCTION {schema}.evil_{kind}(pg_catalog.text) RETURNS pg_catalog.bool LANGUAGE plpgsql AS $evil$ BEGIN \
@@ -460,7 +461,7 @@ async fn what_a_writer_plants_runs_with_the_rights_of_nobody_else() {
     let highest = server.run_sql("SELECT highest FROM primacy_fence").await;
     assert_eq!(highest, [Some((token + 1).to_string())], "the honest statements came through");
 
-    // A superuser, whose path leads into the writer's schemas first.
+    // A superuser, whose path names the writer's schemas first.
     server.run_sql("ALTER ROLE postgres SET search_path = own, other, pg_catalog, public").await;
     let url = format!("{}?schema=public", server.url());
     install(&server.url(), &guard()).await.expect("once more");
@@ -470,7 +471,7 @@ async fn what_a_writer_plants_runs_with_the_rights_of_nobody_else() {
     let record = Record::released(FencingToken(7), primacy_core::Duration::from_secs(1));
     let version = register.compare_and_set(None, &record).await.expect("a record");
     register.compare_and_set(Some(&version), &record).await.expect("another");
-    // Without a schema, the path leads to what is not ours.
+    // Without a schema, the path leads to an object that is not ours.
     let refused = open(&server.url(), "hostile").await.expect_err("a view of another role");
     assert!(matches!(&refused, OpenError::Refused { why } if why.contains("of the role app")), "{refused}");
     let witnessed = "SELECT DISTINCT pg_catalog.concat(who, ' ', what) FROM public.witnessed";
@@ -578,12 +579,12 @@ async fn what_another_role_has_made_is_refused_with_its_name() {
     squatter.batch_execute("REVOKE ALL ON primacy_record FROM PUBLIC").await.unwrap();
     open(&format!("{}?owner=squatter", server.url()), "e").await.expect("whom the operator trusts");
 
-    // What belongs to us, and does not do what it should.
+    // An object that belongs to us, and does not do what it should.
     squatter.batch_execute("DROP TABLE primacy_record").await.unwrap();
     server.run_sql(&format!("CREATE TABLE primacy_record {of_record}")).await;
     let trigger = "RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'";
     server.run_sql(&format!("CREATE FUNCTION ours() {trigger}")).await;
-    // It writes down that it has run in a way that no rollback takes back.
+    // It logs its run in a way that no rollback takes back.
     squatter
         .batch_execute(&format!(
             "CREATE FUNCTION their_trigger() {trigger}; CREATE DOMAIN their_number AS int; CREATE SEQUENCE ran; \

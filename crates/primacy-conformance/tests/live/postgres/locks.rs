@@ -1,4 +1,4 @@
-//! Locks on tables: what a role without rights reaches by them, and that `install` keeps no session waiting for
+//! Locks on tables: the locks that a role without rights can take, and that `install` keeps no session waiting for
 //! nothing.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use super::fence::until_waiting;
 use super::server;
 
-/// The patience with something that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn guard(schema: &str) -> Guard {
@@ -107,7 +107,7 @@ async fn a_role_that_may_not_use_the_schema_stops_nobody_by_a_lock() {
     server.run_sql("GRANT USAGE ON SCHEMA primacy TO PUBLIC; CREATE VIEW primacy.more AS SELECT 1").await;
     install(&server.url(), &guard("primacy")).await.unwrap();
     assert_eq!(server.run_sql(may).await, [Some("appt callert squattert".to_owned())]);
-    // Who may not see the highest token learns all the same whether a stale one is refused.
+    // A client that may not see the highest token learns all the same whether a stale one is refused.
     server.run_sql("REVOKE USAGE ON SCHEMA primacy FROM PUBLIC, app; ALTER ROLE app PASSWORD 'app'").await;
     let found =
         attempt(&format!("postgres://app:app@{}/postgres", server.address()), "data.ledger").await.unwrap();

@@ -40,8 +40,8 @@ fn renewal_interval() -> Duration {
     Timers::new(Venue::Store, Some(LEASE)).renewal
 }
 
-/// That all can be renewed as often as they must be: most rounds are done before the next one is due, whatever else the machine
-/// has done during one of them.
+/// Checks that all can be renewed as often as they must be: most rounds are done before the next one is due, whatever else the machine has
+/// done during one of them.
 fn keep_up(mut rounds: Vec<Duration>) {
     rounds.sort();
     let (middle, interval) = (rounds[rounds.len() / 2], renewal_interval());
@@ -57,7 +57,7 @@ fn record(renewal: u64) -> Record {
     record
 }
 
-/// Takes each, and renews all at once again and again; how long the first writes and each round of renewals took.
+/// Takes each, and renews all at once again and again; returns the times of the first writes and of each round of renewals.
 async fn renew_all(registers: Vec<Arc<dyn Register>>) -> (Duration, Vec<Duration>) {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
@@ -126,7 +126,7 @@ async fn a_thousand_elections_share_one_connection_to_a_pooler() {
     keep_up(rounds);
 }
 
-/// Elects one of the library, and returns when its lease was renewed a few times.
+/// Elects a leader by the library, and returns when its lease was renewed a few times.
 async fn lead(url: String, number: u64) -> (Elector, Leadership) {
     let builder = Elector::builder().election(format!("led-{number}")).lease(LEASE);
     let elector = builder.connect(&url).await.expect("the server is there");

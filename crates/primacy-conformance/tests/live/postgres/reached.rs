@@ -1,12 +1,12 @@
-//! Tables, trusted and the fence's own, for which PostgreSQL runs what another role has made.
+//! Tables, trusted and the fence's own, for which PostgreSQL runs code of another role.
 
 use primacy::fence::postgres::{Answer, FenceState, attempt, install};
 use primacy::stores::open_any;
 
 use super::hostile::{app, guard, prepared};
 
-/// A trusted table, called `t`, that reaches something of the role `app`: the statements that make it, what is named, and whether a statement on
-/// no row runs it.
+/// A trusted table, called `t`, that reaches an object of the role `app`: the statements that make it, the name in the error, and whether a
+/// statement on no row runs it.
 const REACHING: [(&str, &str, bool); 19] = [
     ("CREATE TABLE t(id int DEFAULT own.fold())", "the function own.fold()", true),
     (
@@ -108,7 +108,7 @@ async fn nothing_is_tried_on_a_table_that_reaches_what_another_role_has_made() {
         let Answer::Failed { why } = &found.without else { panic!("{made}: {found:?}") };
         assert!(why.contains(part) && why.contains("belongs to the role app"), "{made}: {why}");
         assert_eq!(server.run_sql(ran).await, [Some("f".to_owned())], "{made}: it has run");
-        // What it is kept from: the statements of the attempt do run it.
+        // The statement that is avoided: the statements of the attempt do run it.
         client
             .batch_execute("DELETE FROM t WHERE false; UPDATE t SET id = DEFAULT WHERE false")
             .await

@@ -143,7 +143,7 @@ async fn of_a_replica_nothing_is_read_or_written() {
     assert!(matches!(failed, Err(SetError::Unavailable { .. })), "{failed:?}");
     let error = refusal(&server.url()).await;
     assert!(matches!(&error, OpenError::Unavailable { why } if why.contains("replica")), "{error:?}");
-    // It has taken over what the other one has, which is nothing.
+    // It has taken over the other server's data, which is none.
     let _: () = server.ask(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
     assert!(read_in_the_end(&register).await.is_none_or(|(found, _)| found == record(1)));
 }

@@ -28,7 +28,7 @@ async fn a_predecessor_is_refused_from_the_moment_on_at_which_the_record_was_tak
     let replies =
         fence.run(&mut connection, old, &[set("orders:state", "by 7"), append.clone()]).await.unwrap();
     assert_eq!(replies, [redis::Value::Okay, redis::Value::Int(1)]);
-    // Another one takes over, and has not written anything yet.
+    // Another leader takes over, and has not written anything yet.
     register.compare_and_set(Some(&first), &record(8)).await.unwrap();
     let refused = fence.run(&mut connection, old, &[set("orders:state", "late")]).await;
     let stale = FenceError::Stale { presented: old, highest: FencingToken(8) };

@@ -41,7 +41,7 @@ async fn two_hundred_elections_share_one_connection_and_one_for_notices() {
         }
     }
     assert_eq!(connections(&server), 2);
-    // Each hears of its own.
+    // Each wakes for its own changes.
     let other = open(&url, "election 7").await.unwrap();
     let (_, version) = other.read().await.unwrap().unwrap();
     other.compare_and_set(Some(&version), &record(9)).await.unwrap();

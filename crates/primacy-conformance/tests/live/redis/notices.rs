@@ -1,4 +1,4 @@
-//! Forged notices: what a user may publish who may write to no key.
+//! Forged notices: the notices that a user without write rights may publish.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use primacy_stores::open;
 
 use super::{record, server};
 
-/// The patience with something that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many notices are published at once, and then again after so long: 50,000 a second.
+/// The number of notices that are published at once, and then again after the pause: 50,000 a second.
 const BURST: usize = 500;
 const PAUSE: Duration = Duration::from_millis(10);
 

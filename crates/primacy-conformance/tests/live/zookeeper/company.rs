@@ -90,7 +90,7 @@ impl Stranger {
         said.filter(|(said, _)| *said == what).map(|(_, rest)| rest.to_owned()).collect()
     }
 
-    /// When it said this, by the machine's clock.
+    /// The times at which it printed this, by the machine's clock.
     fn times_of(&self, what: &str) -> Vec<u128> {
         self.said(what).iter().filter_map(|time| time.parse().ok()).collect()
     }

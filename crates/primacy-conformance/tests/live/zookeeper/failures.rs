@@ -79,7 +79,7 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
     assert!(matches!(a.stand(&again, &holder("a")).await, Ok(Place::Behind { .. })));
 }
 
-/// The client library does not tell of it.
+/// The client library does not report it.
 pub(crate) async fn a_cut_session_is_counted_on_no_longer(mut ensemble: ZooKeeper) {
     let a = open_at(&ensemble.address(0), "cut").await;
     let of_a = begin_with(&*a, LONG).await;
@@ -126,7 +126,7 @@ pub(crate) async fn another_session_under_the_same_connection_is_noticed(ensembl
     assert!(matches!(a.stand(&of_a, &holder("a")).await, Err(SessionError::Ended { .. })));
 }
 
-/// Also where the server that has answered dies at once, and with it what it has not told the others.
+/// Even where the server that has answered dies at once, and with it what it has not passed on to the others.
 pub(crate) async fn the_servers_wait_as_long_as_was_promised(ensemble: &mut ZooKeeper) {
     for which in 0..3 {
         let a = open_at(&ensemble.address(which), "promised").await;
@@ -134,7 +134,7 @@ pub(crate) async fn the_servers_wait_as_long_as_was_promised(ensemble: &mut ZooK
         let (of_a, of_others) = (begin(&*a).await, begin_with(&*others, LONG).await);
         become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
         assert!(matches!(others.stand(&of_others, &holder("b")).await, Ok(Place::Behind { .. })));
-        // Long enough after the beginning that what follows does not rest on that.
+        // Long enough after the beginning that what follows does not depend on that.
         let mut promised_until = Instant::now();
         while promised_until <= Instant::now() + TIMEOUT / 2 {
             let called_at = Instant::now();

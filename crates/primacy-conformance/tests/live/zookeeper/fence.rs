@@ -55,7 +55,7 @@ pub(crate) async fn a_stale_token_is_refused_and_nothing_is_written(ensemble: &Z
     transaction.add_check_version(FENCE, stat.version).expect("a path");
     transaction.add_set_data("/guarded/state", b"by a zombie", None).expect("a path");
     assert!(transaction.commit().await.is_err());
-    // What the application asked for may be refused as well, and then the token was not shown either.
+    // The application's own request may be refused as well, and then the token was not shown either.
     let missing = fenced(&client, FENCE, FencingToken(later.0 + 1), |writer| {
         writer.add_set_data("/guarded/missing", b"", None)
     });

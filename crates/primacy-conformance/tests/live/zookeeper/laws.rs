@@ -89,7 +89,7 @@ impl SessionsHarness for Harness {
         for which in 0..3 {
             ensemble.restart(which);
         }
-        // What waits for a server cannot go from thread to thread.
+        // The future that waits for a server cannot move between threads.
         tokio::task::block_in_place(|| Handle::current().block_on(ensemble.serves()));
         Box::pin(async {})
     }

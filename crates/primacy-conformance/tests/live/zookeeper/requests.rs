@@ -214,7 +214,7 @@ pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemb
     }
 }
 
-/// Stands again and again, until the answer is one of these.
+/// Asks for its place again and again, until the answer is one of these.
 async fn stand_until(
     sessions: &dyn Sessions,
     session: &SessionId,

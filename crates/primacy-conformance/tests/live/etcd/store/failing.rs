@@ -75,7 +75,7 @@ async fn while_all_members_are_down_nothing_is_said_to_have_ended() {
     for member in 0..MEMBERS {
         etcd.relaunch(member);
     }
-    // By itself; a leader of etcd that is new gives all sessions their whole time again.
+    // By itself; a new leader of etcd gives all sessions their whole time again.
     assert_eq!(a.kept_alive().await, timeout);
     assert_eq!(a.win().await, token);
     // It is not kept alive any more.
@@ -98,7 +98,7 @@ async fn what_was_compacted_while_nobody_watched_is_a_change() {
     let (a, b) = (Candidate::new(&url, "e", "a").await, Candidate::new(&url, "e", "b").await);
     let token = a.win().await;
     b.is_behind("a").await;
-    // Its key is gone, and so is what tells that it went.
+    // Its key is gone, and so is the event of its deletion.
     a.leave().await;
     let client = EtcdClient::new(&url).unwrap();
     for round in 0..10 {
@@ -112,7 +112,7 @@ async fn what_was_compacted_while_nobody_watched_is_a_change() {
     let _ = etcd.told(&["compact", &revision.to_string()]);
     soon(b.store.changed()).await;
     assert!(b.win().await > token);
-    // And it does not go on being told.
+    // And the wake-ups end.
     let told = tokio::time::timeout(Duration::from_millis(300), b.store.changed());
     assert!(told.await.is_err(), "nothing has changed since");
 }

@@ -15,7 +15,7 @@ use super::{PATIENCE, cluster, metric_of, soon};
 /// Far less than the 5 s that a request may take, and far more than a refusal takes.
 const AT_ONCE: Duration = Duration::from_millis(2500);
 
-/// For how long nothing comes of what is refused: several of the client's tries, each 200 ms.
+/// The time for which nothing happens after a refusal: several of the client's tries, each 200 ms.
 const REST: Duration = Duration::from_secs(1);
 
 /// The pause before something is looked at again.
@@ -29,7 +29,7 @@ fn watchers(etcd: &Etcd) -> Option<u64> {
     (!etcd.is_ours()).then(|| metric_of(etcd, LEFT, "etcd_debugging_mvcc_watcher_total", ""))
 }
 
-/// Waits until it has so many, as far as it says it.
+/// Waits until it has so many, as far as it reports it.
 async fn until_watchers(etcd: &Etcd, wanted: u64) {
     let began = Instant::now();
     while let Some(found) = watchers(etcd)
@@ -40,7 +40,7 @@ async fn until_watchers(etcd: &Etcd, wanted: u64) {
     }
 }
 
-/// Asks for a write; how it was refused.
+/// Sends a write, and returns its refusal.
 async fn refused(client: &EtcdClient) -> RequestError {
     let put = api::PutRequest { key: b"k".to_vec(), ..Default::default() };
     let success = vec![api::RequestOp { request: Some(api::Request::Put(put)) }];
@@ -48,7 +48,7 @@ async fn refused(client: &EtcdClient) -> RequestError {
     told.expect_err("there is no majority")
 }
 
-/// Whether this says that there is no leader.
+/// True if this error means that there is no leader.
 fn is_leaderless(error: &RequestError) -> bool {
     matches!(error, RequestError::NoAnswer { why } if why.contains("no leader"))
 }
@@ -87,7 +87,7 @@ async fn a_member_without_a_leader_refuses_requests_and_watches_at_once() {
     assert!(is_leaderless(&error), "{error:?}");
     assert!(took < AT_ONCE, "it was refused after {took:?}");
 
-    // A stream that was there is ended, and a new one is not begun: neither would tell of anything.
+    // A stream that was there is ended, and a new one is not begun: neither would deliver anything.
     let told_later = watch(&later);
     until_watchers(&etcd, 0).await;
     let began = Instant::now();

@@ -17,7 +17,7 @@ async fn a_user_needs_its_password_and_its_right_and_a_token_that_is_forgotten_i
         (etcd.url("", "/app"), "no user"),
     ];
     if !etcd.is_ours() {
-        // At our doors each user may do everything.
+        // At our etcd API each user may do everything.
         refused.push((etcd.url("elector:secret-of-elector@", "/theirs"), "no right"));
     }
     for (url, what) in refused {
@@ -31,7 +31,7 @@ async fn a_user_needs_its_password_and_its_right_and_a_token_that_is_forgotten_i
     b.is_behind("a").await;
     let mut told = b.store.changed();
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut told).await.is_err());
-    // Members forget tokens when they start; they do not forget who has which right.
+    // Members forget tokens when they start, but not the rights of users.
     for member in 0..MEMBERS {
         etcd.kill(member);
         etcd.restart(member).await;

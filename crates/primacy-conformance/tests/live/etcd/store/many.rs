@@ -39,7 +39,7 @@ async fn a_thousand_elections_share_a_session() {
     assert!(etcd.told(&["lease", "list"]).starts_with("found 1 leases"));
     assert_eq!(super::entries(&etcd, "many/").len(), candidates.len());
     // All of them wait for a change, too.
-    // What a member counts; our doors do not say it.
+    // The count of the members; our etcd API has none.
     let counted = || if etcd.is_ours() { None } else { Some(keep_alives(&etcd)) };
     let (sent, began) = (counted(), Instant::now());
     let mut keeping = JoinSet::new();

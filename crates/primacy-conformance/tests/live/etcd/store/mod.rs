@@ -71,7 +71,7 @@ impl Candidate {
         soon(self.store.stand(&self.session, &self.holder)).await
     }
 
-    /// Stands until it is first, as a candidate does.
+    /// Campaigns until it is first.
     pub(super) async fn win(&self) -> FencingToken {
         soon(async {
             loop {
@@ -180,7 +180,7 @@ async fn an_election_is_told_from_its_first_candidate_to_its_last() {
     soon(told).await;
     let second = b.win().await;
     assert!(second > token);
-    // Who has left comes in again at the end.
+    // A candidate that has left comes in again at the end.
     a.is_behind("b").await;
     // The guardian of `b`.
     assert_eq!(soon(watcher.evict(&holder("x").identity)).await, Ok(false));

@@ -29,7 +29,7 @@ impl Relay {
                 tokio::spawn(async move {
                     let mut bytes = vec![0; 16 * 1024];
                     while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
-                        // What is lost of a connection cannot be made up for: it is cut.
+                        // Lost bytes of a connection cannot be made up for: it is cut.
                         if loses.load(Ordering::SeqCst)
                             || to_client.write_all(&bytes[..length]).await.is_err()
                         {
@@ -42,7 +42,7 @@ impl Relay {
         Self { port, loses_answers }
     }
 
-    /// From now on what the member says is lost.
+    /// From now on the member's answers are lost.
     pub(super) fn lose_answers(&self, loses: bool) {
         self.loses_answers.store(loses, Ordering::SeqCst);
     }
