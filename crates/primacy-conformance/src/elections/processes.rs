@@ -58,7 +58,7 @@ pub async fn stand_if_told() {
 /// Holds elections of three processes in a store to the laws. One machine has one clock, so that alone is not claimed.
 ///
 /// # Panics
-/// If a law is broken, or not claimed.
+/// If a law is broken; or if any other law is not claimed, or not run.
 pub async fn hold(
     name: &'static str,
     server: Server,
