@@ -130,33 +130,12 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Live],
-        // Debian does not put the server's programs on the PATH.
-        probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/postgres || postgres --version", "sh"],
-        why: "the store `postgres` is tried on it",
-        only_with: None,
-        install: &[
-            &["apt-get", "update"],
-            &["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"],
-        ],
-    },
-    Need {
-        wanted_by: &[Step::Live],
         probe: &["pgbouncer", "--version"],
         why: "the store `postgres` is tried behind a pooler",
         only_with: None,
         install: &[
             &["apt-get", "update"],
             &["apt-get", "install", "--yes", "--no-install-recommends", "pgbouncer"],
-        ],
-    },
-    Need {
-        wanted_by: &[Step::Live],
-        probe: &["etcd", "--version"],
-        why: "elections are held in it",
-        only_with: None,
-        install: &[
-            &["apt-get", "update"],
-            &["apt-get", "install", "--yes", "--no-install-recommends", "etcd-server"],
         ],
     },
     Need {
@@ -210,26 +189,6 @@ const NEEDS: &[Need] = &[
             &["apt-get", "install", "--yes", "--no-install-recommends", "libcurator-recipes-java"],
         ],
     },
-    Need {
-        wanted_by: &[Step::Live],
-        probe: &["redis-server", "--version"],
-        why: "elections are held on it",
-        only_with: None,
-        install: &[
-            &["apt-get", "update"],
-            &["apt-get", "install", "--yes", "--no-install-recommends", "redis-server"],
-        ],
-    },
-    Need {
-        wanted_by: &[Step::Live],
-        probe: &["nats-server", "--version"],
-        why: "elections are held on three of it",
-        only_with: None,
-        install: &[
-            &["apt-get", "update"],
-            &["apt-get", "install", "--yes", "--no-install-recommends", "nats-server"],
-        ],
-    },
 ];
 
 impl Need {
@@ -253,24 +212,25 @@ fn wanted(step: Step) -> impl Iterator<Item = &'static Need> {
 
 /// Installs what is missing for a step; the error says what could not be installed.
 pub(crate) fn meet(step: Step) -> Result<String, String> {
-    let mut installed = Vec::new();
-    let mut missing = Vec::new();
+    let (mut installed, mut missing) = (Vec::new(), Vec::new());
+    let mut note = |told: Result<String, String>| match told {
+        Ok(name) => installed.push(name),
+        Err(why) => missing.push(why),
+    };
     for need in wanted(step).filter(|need| need.is_of_use() && !succeeds(need.probe)) {
-        let name = need.name();
-        let runs = need.install.iter().all(|command| {
-            println!("  {name} is missing ({}): {}", need.why, command.join(" "));
-            let status = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).status();
-            status.is_ok_and(|status| status.success())
-        });
-        if runs && succeeds(need.probe) {
-            installed.push(name);
-        } else {
-            let by_hand: Vec<String> = need.install.iter().map(|command| command.join(" ")).collect();
-            missing.push(format!(
-                "{name} is missing ({}); install it, for example: {}",
-                need.why,
-                by_hand.join(" && ")
-            ));
+        note(install(&need.name(), need.why, need.probe, need.install));
+    }
+    if step == Step::Live {
+        for TestServer { program, package, store } in test_servers(&crate::root()) {
+            // Debian does not put every server's program on the PATH.
+            let found =
+                format!("PATH=$PATH:/usr/sbin:$(echo /usr/lib/*/*/bin | tr ' ' :); command -v {program}");
+            let probe = ["sh", "-c", &found];
+            let get = ["apt-get", "install", "--yes", "--no-install-recommends", &package];
+            if !succeeds(&probe) {
+                let why = format!("the store `{store}` is tried on it");
+                note(install(&program, &why, &probe, &[&["apt-get", "update"], &get]));
+            }
         }
     }
     let of_no_use = wanted(step).filter(|need| !need.is_of_use());
@@ -285,6 +245,54 @@ pub(crate) fn meet(step: Step) -> Result<String, String> {
         (true, true) => Ok("all there".to_owned() + &left_out),
         (true, false) => Ok(format!("installed {}{left_out}", installed.join(", "))),
     }
+}
+
+/// Installs one need; its name, or how to install it by hand.
+fn install(name: &str, why: &str, probe: &[&str], commands: &[&[&str]]) -> Result<String, String> {
+    let runs = commands.iter().all(|command| {
+        println!("  {name} is missing ({why}): {}", command.join(" "));
+        let status = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    });
+    if runs && succeeds(probe) {
+        return Ok(name.to_owned());
+    }
+    let by_hand: Vec<String> = commands.iter().map(|command| command.join(" ")).collect();
+    Err(format!("{name} is missing ({why}); install it, for example: {}", by_hand.join(" && ")))
+}
+
+/// A server that the tests of a store start.
+struct TestServer {
+    program: String,
+    package: String,
+    store: String,
+}
+
+/// The servers that the descriptors of the stores name.
+fn test_servers(root: &Path) -> Vec<TestServer> {
+    let folders = std::fs::read_dir(root.join("crates/primacy-stores/src")).into_iter().flatten().flatten();
+    let mut servers: Vec<TestServer> = folders
+        .filter_map(|folder| {
+            let text = std::fs::read_to_string(folder.path().join("descriptor.rs")).ok()?;
+            test_server(&text)
+        })
+        .collect();
+    servers.sort_by(|a, b| a.store.cmp(&b.store));
+    servers
+}
+
+/// The server of one descriptor. It is read as text: this program depends on no crate.
+fn test_server(descriptor: &str) -> Option<TestServer> {
+    let value = |text: &str, field: &str| {
+        let (_, rest) = text.split_once(&format!("{field}: \""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let (before, server) = descriptor.split_once("TestServer {")?;
+    Some(TestServer {
+        program: value(server, "program")?,
+        package: value(server, "package")?,
+        store: value(before, "scheme")?,
+    })
 }
 
 fn succeeds(command: &[&str]) -> bool {
@@ -308,6 +316,15 @@ mod self_tests {
         };
         assert!(need(None).is_of_use() && need(Some("/")).is_of_use());
         assert!(!need(Some("/a/file/that/nobody/has")).is_of_use());
+    }
+
+    #[test]
+    fn the_servers_of_the_stores_are_read_from_their_descriptors() {
+        let servers = test_servers(&crate::root());
+        let found = |store: &str| servers.iter().find(|server| server.store == store);
+        assert!(found("postgres").is_some_and(|server| server.program == "postgres"));
+        assert!(found("etcd").is_some_and(|server| server.package == "etcd-server"));
+        assert!(found("sqlite").is_none());
     }
 
     #[test]

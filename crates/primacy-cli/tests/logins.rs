@@ -6,22 +6,30 @@ use std::fs;
 use std::process::Output;
 
 use primacy_core::rng::Rng;
+use primacy_stores::STORES;
+use primacy_stores::descriptor::Login;
 use primacy_testbed::{Node, Place, peers, stderr, stdout, strings};
 use rustix::process::Signal;
 
 /// Letters that are in nothing that the command prints.
 const LETTERS: [&str; 6] = ["Q", "X", "Z", "7", "9", "3"];
 const ODD: [&str; 14] = ["#", "?", "@", "/", "%", ":", "&", "=", "%23", "%zz", ",", "[", "]", "\u{e9}"];
-const SCHEMES: [&str; 7] = ["postgres", "etcd", "redis", "nats", "zookeeper", "consul", "mysql"];
+
+/// The stores whose URLs name a host, and one that there is not.
+fn schemes() -> Vec<(&'static str, Login)> {
+    let on_hosts = STORES.iter().filter(|store| store.form.contains("://HOST"));
+    on_hosts.map(|store| (store.scheme, store.login)).chain([("oracle", Login::Secret)]).collect()
+}
 
 /// A URL with a login, and the parts of that.
 fn draw(rng: &mut Rng) -> (String, Vec<String>) {
-    let mut pick = |from: &[&'static str]| from[usize::try_from(rng.up_to(from.len() as u64 - 1)).unwrap()];
-    let parts: Vec<String> = (0..3).map(|_| (0..5).map(|_| pick(&LETTERS)).collect()).collect();
-    let scheme = pick(&SCHEMES);
-    // The name of a user alone is no secret with PostgreSQL.
-    let colon = if scheme == "postgres" { ":" } else { pick(&[":", ""]) };
-    let login = format!("{}{colon}{}{}{}", parts[0], parts[1], pick(&ODD), parts[2]);
+    fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+        from[usize::try_from(rng.up_to(from.len() as u64 - 1)).unwrap()]
+    }
+    let parts: Vec<String> = (0..3).map(|_| (0..5).map(|_| pick(rng, &LETTERS)).collect()).collect();
+    let (scheme, login) = pick(rng, &schemes());
+    let colon = if login == Login::UserIsPublic { ":" } else { pick(rng, &[":", ""]) };
+    let login = format!("{}{colon}{}{}{}", parts[0], parts[1], pick(rng, &ODD), parts[2]);
     // Nothing listens there.
     (format!("{scheme}://{login}@127.0.0.1:1/d"), parts)
 }

@@ -1,26 +1,11 @@
 //! The stores that an election can be held in.
 //!
-//! A store is one file, one feature and one line in [`mod@open`]; it implements [`Register`], a cell with
+//! A store is one folder, one feature and one line of [`STORES`]; it implements [`Register`], a cell with
 //! compare-and-set, or [`Sessions`], a queue of entries that go with their owners. Stores know no algorithm: what a record
 //! means is the business of [`primacy_core::election::lease`], and what a queue means that of
 //! [`primacy_core::election::session`].
 //!
-//! | URL | feature | shared by | page |
-//! |---|---|---|---|
-//! | `memory:NAME` | none needed | the tasks of one process | [`memory`] |
-//! | `memory-sessions:NAME` | none needed | the tasks of one process | [`memory`] |
-//! | `file:DIRECTORY` | `file` | the processes of one machine | `docs/stores/file.md` |
-//! | `postgres://HOST/DATABASE` | `postgres` | all who reach the server | `docs/stores/postgres.md` |
-//! | `kubernetes://NAMESPACE` | `kubernetes` | all who reach the API server | `docs/stores/kubernetes.md` |
-//! | `nats://HOST/BUCKET` | `nats` | all who reach the servers | `docs/stores/nats.md` |
-//! | `redis://HOST/PREFIX` | `redis` | all who reach the server | `docs/stores/redis.md` |
-//! | `sqlite:PATH` | `sqlite` | the processes of one machine | `docs/stores/sqlite.md` |
-//! | `s3://BUCKET/PREFIX` | `s3` | all who reach the bucket | `docs/stores/s3.md` |
-//! | `gs://BUCKET/PREFIX` | `gs` | all who reach the bucket | `docs/stores/gs.md` |
-//! | `az://CONTAINER/PREFIX` | `az` | all who reach the container | `docs/stores/az.md` |
-//! | `etcd://HOST/PREFIX` | `etcd` | all who reach the cluster | `docs/stores/etcd.md` |
-//! | `consul://HOST/PREFIX` | `consul` | all who reach the cluster | `docs/stores/consul.md` |
-//! | `zookeeper://HOST/PATH` | `zookeeper` | all who reach the servers, also with other programs | `docs/stores/zookeeper.md` |
+//! [`STORES`] lists them: how the URL of each is written, its feature, who can share it, and its page.
 //!
 //! Every store passes the same laws, which are in the crate `primacy-conformance`.
 
@@ -34,6 +19,7 @@ pub mod checkup;
 mod clock;
 #[cfg(feature = "consul")]
 pub mod consul;
+pub mod descriptor;
 pub mod document;
 pub mod error_text;
 #[cfg(feature = "etcd")]
@@ -88,8 +74,56 @@ mod watch;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
+#[path = "az/descriptor.rs"]
+mod az_descriptor;
+#[path = "consul/descriptor.rs"]
+mod consul_descriptor;
+#[path = "etcd/descriptor.rs"]
+mod etcd_descriptor;
+#[path = "file/descriptor.rs"]
+mod file_descriptor;
+#[path = "gs/descriptor.rs"]
+mod gs_descriptor;
+#[path = "kubernetes/descriptor.rs"]
+mod kubernetes_descriptor;
+#[path = "memory/descriptor.rs"]
+mod memory_descriptor;
+#[path = "memory/sessions/descriptor.rs"]
+mod memory_sessions_descriptor;
+#[path = "nats/descriptor.rs"]
+mod nats_descriptor;
+#[path = "postgres/descriptor.rs"]
+mod postgres_descriptor;
+#[path = "redis/descriptor.rs"]
+mod redis_descriptor;
+#[path = "s3/descriptor.rs"]
+mod s3_descriptor;
+#[path = "sqlite/descriptor.rs"]
+mod sqlite_descriptor;
+#[path = "zookeeper/descriptor.rs"]
+mod zookeeper_descriptor;
+
+/// Every store that there is, also those that are not built into this program.
+pub const STORES: &[&StoreDescriptor] = &[
+    &memory_descriptor::DESCRIPTOR,
+    &memory_sessions_descriptor::DESCRIPTOR,
+    &file_descriptor::DESCRIPTOR,
+    &sqlite_descriptor::DESCRIPTOR,
+    &postgres_descriptor::DESCRIPTOR,
+    &etcd_descriptor::DESCRIPTOR,
+    &zookeeper_descriptor::DESCRIPTOR,
+    &consul_descriptor::DESCRIPTOR,
+    &kubernetes_descriptor::DESCRIPTOR,
+    &s3_descriptor::DESCRIPTOR,
+    &gs_descriptor::DESCRIPTOR,
+    &az_descriptor::DESCRIPTOR,
+    &nats_descriptor::DESCRIPTOR,
+    &redis_descriptor::DESCRIPTOR,
+];
+
 pub use attempts::Attempts;
 pub use checkup::{Check, Verdict};
+pub use descriptor::StoreDescriptor;
 pub use document::Document;
 pub use mark::{MarkError, StoreMark};
 pub use open::{

@@ -5,11 +5,8 @@
 
 use std::borrow::Cow;
 
-/// The stores whose URLs may name a user alone, which is no secret. Elsewhere a single name before the `@` may be a token.
-const USER_ALONE: [&str; 1] = ["postgres"];
-
-/// The stores on this machine, whose URLs have a path and no login.
-const LOCAL: [&str; 2] = ["file", "sqlite"];
+use crate::STORES;
+use crate::descriptor::Login;
 
 /// Parts of names of settings whose values are secrets.
 const SECRET_NAMES: [&str; 9] =
@@ -28,7 +25,7 @@ pub fn has_login(url: &str) -> bool {
         Some((before, rest)) => (before.rsplit(':').next().unwrap_or_default(), rest),
         None => (scheme, rest.strip_prefix("//").unwrap_or(rest)),
     };
-    if !LOCAL.contains(&scheme)
+    if login_of(scheme) != Some(Login::Local)
         && rest.rsplit_once('@').is_some_and(|(login, _)| !is_user_alone(scheme, login))
     {
         return true;
@@ -41,10 +38,15 @@ pub fn has_login(url: &str) -> bool {
     })
 }
 
+/// The kind of login in the URLs of the store with this scheme, if there is one.
+fn login_of(scheme: &str) -> Option<Login> {
+    STORES.iter().find(|store| store.scheme == scheme).map(|store| store.login)
+}
+
 /// Returns whether a login is the plain name of a user, in the URL of a store where that is no secret.
 fn is_user_alone(scheme: &str, login: &str) -> bool {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_.%".contains(letter);
-    USER_ALONE.contains(&scheme) && login.chars().all(is_plain)
+    login_of(scheme) == Some(Login::UserIsPublic) && login.chars().all(is_plain)
 }
 
 /// A text without the logins of the URLs in it; the plain name of a user stays where it is no secret. Where a URL ends is not known, so

@@ -1,100 +1,18 @@
-//! Opening a store by its URL. The table `STORES` is the one list of stores.
+//! Opening a store by its URL, which names one of [`STORES`](crate::STORES).
 
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(feature = "az")]
-use crate::az;
-use crate::checkup::{self, Check, Examination};
-#[cfg(feature = "consul")]
-use crate::consul;
+use crate::STORES;
+use crate::checkup::Check;
+use crate::descriptor::StoreDescriptor;
 use crate::error_text::shortened;
-#[cfg(feature = "etcd")]
-use crate::etcd;
-#[cfg(feature = "file")]
-use crate::file;
-#[cfg(feature = "gs")]
-use crate::gs;
-#[cfg(feature = "kubernetes")]
-use crate::kubernetes;
 use crate::mark;
-use crate::memory;
-#[cfg(feature = "nats")]
-use crate::nats;
-#[cfg(feature = "postgres")]
-use crate::postgres;
-#[cfg(feature = "redis")]
-use crate::redis;
 use crate::register::{Pending, Register};
-#[cfg(feature = "s3")]
-use crate::s3;
 use crate::sessions::Sessions;
-#[cfg(feature = "sqlite")]
-use crate::sqlite;
-#[cfg(feature = "zookeeper")]
-use crate::zookeeper;
 
 /// The longest name of an election, in bytes.
 pub const ELECTION_LENGTH_MAX: usize = 200;
-
-/// One line a store: its scheme, how its URL is written, what opens it, and what asks it how it is kept.
-#[rustfmt::skip]
-const STORES: [Store; 14] = [
-    Store { scheme: "memory",      form: "memory:NAME",                  support: Support::BuiltIn(memory::open_url, checkup::of_one_process) },
-    Store { scheme: "memory-sessions", form: "memory-sessions:NAME",         support: Support::BuiltIn(memory::open_sessions_url, checkup::of_one_process) },
-    Store { scheme: "file",        form: "file:DIRECTORY",               support: built_in!("file", file::open_url, checkup::of_one_machine) },
-    Store { scheme: "sqlite",      form: "sqlite:PATH",                  support: built_in!("sqlite", sqlite::open_url, checkup::of_one_machine) },
-    Store { scheme: "postgres",    form: "postgres://HOST/DATABASE",     support: built_in!("postgres", postgres::open_url, postgres::examine) },
-    Store { scheme: "etcd",        form: "etcd://HOST/PREFIX",           support: built_in!("etcd", etcd::open_url, etcd::examine) },
-    Store { scheme: "zookeeper",   form: "zookeeper://HOST/PATH",        support: built_in!("zookeeper", zookeeper::open_url, zookeeper::examine) },
-    Store { scheme: "consul",      form: "consul://HOST/PREFIX",         support: built_in!("consul", consul::open_url, consul::examine) },
-    Store { scheme: "kubernetes",  form: "kubernetes://NAMESPACE",       support: built_in!("kubernetes", kubernetes::open_url, kubernetes::examine) },
-    Store { scheme: "s3",          form: "s3://BUCKET/PREFIX",           support: built_in!("s3", s3::open_url, s3::examine) },
-    Store { scheme: "gs",          form: "gs://BUCKET/PREFIX",           support: built_in!("gs", gs::open_url, gs::examine) },
-    Store { scheme: "az",          form: "az://CONTAINER/PREFIX",        support: built_in!("az", az::open_url, az::examine) },
-    Store { scheme: "nats",        form: "nats://HOST/BUCKET",           support: built_in!("nats", nats::open_url, nats::examine) },
-    Store { scheme: "redis",       form: "redis://HOST/PREFIX",          support: built_in!("redis", redis::open_url, redis::examine) },
-];
-
-/// A line of the table.
-struct Store {
-    scheme: &'static str,
-    form: &'static str,
-    support: Support,
-}
-
-enum Support {
-    BuiltIn(fn(Address) -> Opening, fn(Address) -> Examination),
-    #[allow(dead_code, reason = "where every store is built in, none is missing")]
-    Feature(&'static str),
-}
-
-/// The functions that open a store and that examine it.
-type Code = (fn(Address) -> Opening, fn(Address) -> Examination);
-
-impl Store {
-    fn code(&self) -> Result<Code, OpenError> {
-        match &self.support {
-            Support::BuiltIn(open, examine) => Ok((*open, *examine)),
-            Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: self.scheme, feature }),
-        }
-    }
-}
-
-/// The functions that open and examine a store, or the name of the feature that would build it in.
-macro_rules! built_in {
-    ($feature:literal, $open:path, $examine:path) => {{
-        #[cfg(feature = $feature)]
-        {
-            Support::BuiltIn($open, $examine)
-        }
-        #[cfg(not(feature = $feature))]
-        {
-            Support::Feature($feature)
-        }
-    }};
-}
-use built_in;
 
 /// A store being opened.
 pub(crate) type Opening = Pending<'static, Result<Opened, OpenError>>;
@@ -270,8 +188,8 @@ pub fn url_without_login(url: &str) -> String {
     format!("{scheme}://{place}")
 }
 
-/// The line of the table that this URL names, and the rest of the URL after `scheme:`.
-fn find(url: &str) -> Result<(&'static Store, &str), OpenError> {
+/// The store that this URL names, and the rest of the URL after `scheme:`.
+fn find(url: &str) -> Result<(&'static StoreDescriptor, &str), OpenError> {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
     match STORES.iter().find(|store| store.scheme == scheme) {
         Some(store) => Ok((store, rest)),
@@ -307,7 +225,7 @@ pub(crate) fn check_election(election: &str) -> Result<(), OpenError> {
 
 /// The URLs that this program can open, for help texts: each form, in the order of the table.
 pub fn forms() -> impl Iterator<Item = &'static str> {
-    STORES.iter().filter(|store| matches!(store.support, Support::BuiltIn(..))).map(|store| store.form)
+    STORES.iter().filter(|store| store.is_built_in()).map(|store| store.form)
 }
 
 impl fmt::Display for OpenError {

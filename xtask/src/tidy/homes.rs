@@ -12,38 +12,7 @@ const NO_PAGE: &[(&str, &str)] = &[
     ("on_a_ring", "what the two rings share; it is on their pages"),
 ];
 
-/// Files of the stores crate that are no stores.
-const NO_STORES: &[&str] = &[
-    "lib",
-    "register",
-    "replaced_files",
-    "sessions",
-    "record",
-    "open",
-    "mark",
-    "faulty",
-    "file_system",
-    "ownership",
-    "passing",
-    "error_text",
-    "read_limit",
-    "watch",
-    "attempts",
-    "background",
-    "clock",
-    "checkup",
-    "location",
-    "login",
-    "shared",
-    "joint",
-    "users",
-    "tls",
-    "document",
-    // The recipe; its stores are `s3`, `gs` and `az`.
-    "object",
-];
-
-/// Checks that every election is in the table of `election/mod.rs`, and every store in `open.rs`.
+/// Checks that every election is in the table of `election/mod.rs`, and every store in the list of the stores crate.
 pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let home = format!("{ELECTIONS}mod.rs");
@@ -59,11 +28,12 @@ pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(&path, 0, format!("write {page}: a promise needs its argument")));
         }
     }
-    let home = format!("{STORES}open.rs");
-    let opened = tree.rust(&home).next().map(|(_, rust)| rust);
-    for name in modules(tree, STORES).filter(|name| !NO_STORES.contains(&name.as_str())) {
-        let path = format!("{STORES}{name}");
-        if !opened.is_some_and(|rust| rust.words().any(|(_, word)| word == name)) {
+    let home = format!("{STORES}lib.rs");
+    let listed = tree.rust(&home).next().map(|(_, rust)| rust);
+    for name in stores(tree) {
+        let path = format!("{STORES}{name}/{DESCRIPTOR}");
+        let line = format!("&{name}_descriptor::DESCRIPTOR,");
+        if listed.is_none_or(|rust| rust.find(&line).is_empty()) {
             findings.push(Finding::new(&path, 0, format!("add the store `{name}` to the one list, {home}")));
         }
         let page = format!("docs/stores/{name}.md");
@@ -73,6 +43,16 @@ pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The file in which a store's folder describes it.
+const DESCRIPTOR: &str = "descriptor.rs";
+
+/// The stores: the folders of their crate that have a descriptor.
+fn stores(tree: &Tree) -> impl Iterator<Item = &str> {
+    let inner = tree.rust(STORES).map(|(path, _)| &path[STORES.len()..]);
+    inner
+        .filter_map(|path| path.split_once('/').filter(|(_, rest)| *rest == DESCRIPTOR).map(|(name, _)| name))
 }
 
 /// The modules directly in a folder: files, and folders with files in them.
@@ -191,20 +171,11 @@ fn default_durations(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Names of stores that no machine may use.
-const STORE_NAMES: &[&str] = &[
-    "sqlite",
-    "rusqlite",
-    "postgres",
-    "postgresql",
-    "etcd",
-    "zookeeper",
-    "kubernetes",
-    "s3",
-    "nats",
-    "redis",
-    "consul",
-];
+/// Words that no machine may use, beside the names of the stores.
+const STORE_WORDS: &[&str] = &["rusqlite", "postgresql", "mariadb"];
+
+/// Names of stores that are ordinary words too.
+const ORDINARY_WORDS: &[&str] = &["file", "memory"];
 
 /// Checks that stores know of the elections only the interface to a store, and that no machine knows a store by
 /// name.
@@ -228,9 +199,11 @@ pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    let names = stores(tree).filter(|name| !ORDINARY_WORDS.contains(name));
+    let names: Vec<&str> = names.chain(STORE_WORDS.iter().copied()).collect();
     for (path, rust) in tree.rust("crates/primacy-core/src/") {
         for (offset, word) in rust.words() {
-            if STORE_NAMES.contains(&word.to_lowercase().as_str()) {
+            if names.contains(&word.to_lowercase().as_str()) {
                 let message = format!(
                     "`{word}` in the core: an election knows a register or sessions, no store by name"
                 );
@@ -285,11 +258,11 @@ mod self_tests {
         assert_eq!(found(lists, &[row, quorum, page]), 0);
         assert_eq!(found(lists, &[row, quorum]), 1);
         assert_eq!(found(lists, &[quorum, page]), 1);
-        let store = ("crates/primacy-stores/src/memory.rs", "");
-        let open = ("crates/primacy-stores/src/open.rs", "fn open() { memory::open() }");
-        assert_eq!(found(lists, &[open, store]), 0);
+        let store = ("crates/primacy-stores/src/memory/descriptor.rs", "");
+        let list = "const STORES: [&StoreDescriptor; 1] = [&memory_descriptor::DESCRIPTOR,];";
+        assert_eq!(found(lists, &[("crates/primacy-stores/src/lib.rs", list), store]), 0);
         assert_eq!(found(lists, &[store]), 1);
-        assert_eq!(found(lists, &[("crates/primacy-stores/src/open.rs", "// memory"), store]), 1);
+        assert_eq!(found(lists, &[("crates/primacy-stores/src/lib.rs", "// memory"), store]), 1);
     }
 
     #[test]
@@ -319,7 +292,9 @@ mod self_tests {
         assert_eq!(found(strangers, &[(store, "use primacy_core::election::lease::Record;")]), 0);
         assert_eq!(found(strangers, &[(store, "use primacy_core::election::quorum::Quorum;")]), 1);
         assert_eq!(found(strangers, &[(store, "use primacy_core::Protocol;")]), 1);
-        assert_eq!(found(strangers, &[("crates/primacy-core/src/a.rs", "struct Etcd;")]), 1);
+        let etcd = ("crates/primacy-stores/src/etcd/descriptor.rs", "");
+        assert_eq!(found(strangers, &[etcd, ("crates/primacy-core/src/a.rs", "struct Etcd;")]), 1);
+        assert_eq!(found(strangers, &[("crates/primacy-core/src/a.rs", "struct PostgreSql;")]), 1);
     }
 
     #[test]

@@ -65,6 +65,18 @@ const SESSION_TABLE: (&str, &str) = (
     "\n<!-- end -->",
 );
 
+/// The stores that no laws are asked of here: they have no server, or none that could be had.
+const NOT_HERE: [&str; 5] = ["memory", "memory-sessions", "file", "sqlite", "gs"];
+
+#[test]
+fn every_store_on_a_server_is_held_to_laws() {
+    let known: Vec<&str> =
+        STORES.iter().chain(SESSION_STORES).map(|(name, _)| *name).chain(NOT_HERE).collect();
+    for store in primacy_stores::STORES {
+        assert!(known.contains(&store.scheme), "add the laws of `{}:` to a table above", store.scheme);
+    }
+}
+
 /// One store after another, so that laws that take time by the clock are not disturbed by the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_live_store_keeps_the_laws_and_the_table_says_so() {

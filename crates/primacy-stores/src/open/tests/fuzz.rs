@@ -8,6 +8,7 @@ use primacy_core::election::lease::Record;
 use primacy_fuzz::Draw;
 
 use super::*;
+use crate::descriptor::Support;
 
 #[test]
 fn store_url() {

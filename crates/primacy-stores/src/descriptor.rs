@@ -1,0 +1,93 @@
+//! [`StoreDescriptor`]: the facts about a store that are known without opening it.
+//!
+//! Each store has one, in its folder, and [`STORES`](crate::STORES) lists them. It is compiled also where the store itself is not, so that
+//! an error can name the feature that is missing.
+
+use crate::checkup::Examination;
+use crate::open::{Address, OpenError, Opening};
+
+/// A store: how its URL is written, what builds it in, what it promises, and where more is said of it.
+#[derive(Debug)]
+pub struct StoreDescriptor {
+    /// The product, as it is written in prose.
+    pub name: &'static str,
+    /// The scheme of its URLs.
+    pub scheme: &'static str,
+    /// How its URL is written, without what may be left out.
+    pub form: &'static str,
+    /// The cargo feature that builds it in; `None` for a store that always is.
+    pub feature: Option<&'static str>,
+    /// Whether it keeps a record or sessions.
+    pub keeps: &'static str,
+    /// Which candidates it is for, and the limit that decides whether it is chosen.
+    pub shared_by: &'static str,
+    /// The part of its URL before the `@`.
+    pub login: Login,
+    /// Its page, from the root of the repository.
+    pub page: Option<&'static str>,
+    /// The server that its tests start; `None` for a store without a server, or whose server is no single package of Debian.
+    pub server: Option<TestServer>,
+    pub(crate) support: Support,
+}
+
+/// The part of a URL before its `@`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// Nothing: the URL is a path, and an `@` is a part of it.
+    Local,
+    /// A user, which alone is no secret, or a user and a password.
+    UserIsPublic,
+    /// A secret also where it stands alone, as it may be a token.
+    Secret,
+}
+
+/// A server that tests start on the loopback interface, in a directory of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct TestServer {
+    /// Its program.
+    pub program: &'static str,
+    /// The package of Debian that has it.
+    pub package: &'static str,
+}
+
+/// The functions of a store, or the feature that it lacks.
+#[derive(Debug)]
+pub(crate) enum Support {
+    /// Opens it, and asks it how it is kept.
+    BuiltIn(fn(Address) -> Opening, fn(Address) -> Examination),
+    #[allow(dead_code, reason = "where every store is built in, none is missing")]
+    Feature(&'static str),
+}
+
+/// The functions that open a store and that examine it.
+pub(crate) type Code = (fn(Address) -> Opening, fn(Address) -> Examination);
+
+impl StoreDescriptor {
+    /// Whether this program can open it.
+    #[must_use]
+    pub const fn is_built_in(&self) -> bool {
+        matches!(self.support, Support::BuiltIn(..))
+    }
+
+    pub(crate) const fn code(&self) -> Result<Code, OpenError> {
+        match &self.support {
+            Support::BuiltIn(open, examine) => Ok((*open, *examine)),
+            Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: self.scheme, feature }),
+        }
+    }
+}
+
+/// The functions that open and examine a store, or the name of the feature that would build it in.
+macro_rules! built_in {
+    ($feature:literal, $open:path, $examine:path) => {{
+        #[cfg(feature = $feature)]
+        {
+            Support::BuiltIn($open, $examine)
+        }
+        #[cfg(not(feature = $feature))]
+        {
+            Support::Feature($feature)
+        }
+    }};
+}
+pub(crate) use built_in;
