@@ -25,13 +25,15 @@ const MANY: &str = r#"use POSIX; use Time::HiRes qw(clock_gettime sleep); my ($n
         for (;;) { sysseek($own, 8 * $i, 0); syswrite($own, pack("q", clock_gettime(7) * 1e9)); sleep($every) } }
     sleep(1) for 1 .. 1000;"#;
 
-/// When each of the job's processes was last alive, in nanoseconds of the boot clock; zero if it never was.
+/// Returns the time at which each of the job's processes was last alive, in nanoseconds of the boot clock;
+/// zero if it never was.
 fn last_alive(file: &Path) -> Vec<u64> {
     let bytes = fs::read(file).unwrap_or_default();
     bytes.as_chunks().0.iter().map(|&chunk| u64::from_ne_bytes(chunk)).collect()
 }
 
-/// Has a leader of many processes lose its supervisor's word, and looks when its successor leads.
+/// Pauses the supervisor of a leader with many processes, and checks that all of them are gone before its
+/// successor leads.
 fn many_are_gone_before_the_successor_leads(test: &str, within: &[&str], count: usize, every: &str) {
     let place = Place::new(test);
     let peers = peers(&NAMES);

@@ -1,5 +1,5 @@
-//! A log on a disk that becomes full, on real processes: the node ends and says why, nothing was acknowledged that is not there, and
-//! all is as before when there is room again.
+//! A log on a disk that becomes full, on real processes: the node ends and reports the reason, every
+//! acknowledged write is there, and all is as before when there is room again.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -77,7 +77,7 @@ impl Nodes {
         }
     }
 
-    /// Kills the leader's supervisor; another leads, in a later term. Which it is.
+    /// Kills the leader's supervisor; returns the node that leads next, in a later term.
     fn take_over(&mut self) -> usize {
         let first = self.leader(1);
         self.nodes[first].signal(Signal::KILL);
@@ -302,7 +302,7 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
     };
     let by_seniority = |more: &[&'static str]| {
         let (code, said) = check(&[&["--algorithm", "seniority", "--allow-advisory"], more].concat());
-        // What no setting can be is a wrong command line.
+        // An impossible setting is a wrong command line.
         assert!(matches!(code, Some(64 | 78)), "{more:?}: {code:?} {said}");
         said
     };

@@ -38,7 +38,7 @@ impl Proxy {
         self.address = listening(&self.node);
     }
 
-    /// Ends it in order, and returns what became of the requests.
+    /// Ends it in order, and returns the outcomes of the requests.
     fn end(mut self) -> Value {
         self.node.signal(Signal::TERM);
         assert_eq!(self.node.wait().code(), Some(0), "{}", self.node.history());
@@ -73,7 +73,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(4 * PATIENCE, test).await.expect("the test hangs") })
 }
 
-/// Waits for something that others on this runtime do.
+/// Waits for an event of other tasks on this runtime.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {

@@ -56,7 +56,7 @@ impl Cluster {
         serde_json::from_str(&stdout(&self.place.output(&args))).unwrap_or_default()
     }
 
-    /// Waits until all name one leader, and its job runs; which it is.
+    /// Waits until all name one leader, and its job runs; returns it.
     fn led(&self) -> usize {
         let mut leader = 0;
         wait_until("one leader for all, and its job", || {
@@ -70,7 +70,7 @@ impl Cluster {
         leader
     }
 
-    /// When each job ran, by the boot clock, in order: none beside another.
+    /// Returns the times at which each job ran, by the boot clock, in order: none beside another.
     fn judge(&self) {
         let mut runs = Vec::new();
         for node in &self.nodes {

@@ -1,5 +1,5 @@
-//! Logs that are damaged, torn or lost, on real processes, and what `primacy log repair` does: nothing is lost where others have it, and
-//! what is lost is given up only when an operator says so.
+//! Logs that are damaged, torn or lost, on real processes, and `primacy log repair`: nothing is lost where
+//! others have it, and a loss is accepted only on an operator's command.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -87,7 +87,7 @@ async fn a_log_that_is_damaged_in_the_middle_is_refused_until_it_is_put_aside_an
     keepers.write("b", "after").await;
     keys.insert("after".to_owned());
     assert_eq!(keepers.keys("c").await, keys);
-    // Its next life has all of it by itself, and has nothing to warn of.
+    // Its next incarnation has all of it by itself, and has nothing to warn of.
     keepers.stop("b");
     keepers.restart("b");
     assert_eq!(keepers.keys("b").await, keys);

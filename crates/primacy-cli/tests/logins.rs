@@ -134,7 +134,7 @@ fn a_services_key_and_login_are_taken_from_the_environment_only_and_not_printed(
     }
 }
 
-/// Whatever is logged, by this program or by what it is made of.
+/// Everything that is logged, by this program or by its libraries.
 #[test]
 fn no_part_of_a_login_is_in_the_log_of_a_node_that_waits_for_its_store() {
     for json in [&["--json"][..], &[]] {

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The message about a node that is to vote, before it was heard.
 const NOT_HEARD: &str = "d has not been heard yet, or takes a snapshot; is it started?";
 
-/// Waits until the command says that the node is being brought up to date, and was not heard yet.
+/// Waits until the command reports that the node is being brought up to date, and was not heard yet.
 fn wait_for_progress(command: &Node, node: &str) {
     command.told.wait_for("progress", |step| {
         let is_it = step["node"] == node && step["change"] == "add" && step["progress"] == "catching_up";
@@ -19,7 +19,7 @@ fn wait_for_progress(command: &Node, node: &str) {
     });
 }
 
-/// Waits until the command has ended well, and has said that these changes are done, in this order.
+/// Waits until the command has succeeded, and has reported that these changes are done, in this order.
 fn wait_until_done(mut command: Node, changes: &[(&str, &str)]) {
     assert_eq!(command.wait().code(), Some(0), "{}", command.history());
     // The last lines may be read only after its end.

@@ -1,4 +1,4 @@
-//! An operator's story, on real processes: three nodes under mutual TLS, and everything that an operator asks of them.
+//! An operator's story, on real processes: three nodes under mutual TLS, and all verbs of an operator.
 //!
 //! A watch runs from the beginning to the end, and is compared with the output of the other commands
 //! meanwhile.

@@ -62,7 +62,8 @@ impl Damage {
         Self { path, whole, how }
     }
 
-    /// Mends it as the node says it is mended; where nothing was written since, what stood there may also be put back.
+    /// Mends it by the command that the node names; where nothing was written since, the former content may also be
+    /// put back.
     fn mend(&self, keepers: &Keepers, puts_back: bool) {
         if puts_back {
             fs::write(&self.path, &self.whole).unwrap();

@@ -153,7 +153,8 @@ fn what_is_wrong_with_the_files_is_said_before_the_node_takes_part() {
     assert!(said.contains("--tls-key needs --tls-ca FILE"), "{said}");
 }
 
-/// The certificates of a cluster name it, and so those of another one under the same authority are of no use there.
+/// The certificates of a cluster name it, and so the certificates of another one under the same authority are of no
+/// use there.
 #[test]
 fn a_certificate_of_another_cluster_of_the_same_authority_is_refused() {
     let place = Place::new("tls-clusters");

@@ -1,5 +1,5 @@
-//! `primacy node` on what another version has left on its disk, and beside nodes that speak another one: a clear error of ours, and
-//! nothing lost.
+//! `primacy node` on the files that another version has left on its disk, and beside nodes that speak another
+//! one: a clear error of ours, and nothing lost.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
@@ -50,7 +50,7 @@ impl Keeper {
         Self { args: strings(&args), place }
     }
 
-    /// Has it lead, asks it for what `args` say, and ends it.
+    /// Has it lead, runs the verb `args` on it, and ends it.
     fn live(&self, args: &[&str]) -> Value {
         let mut node = Node::start(&self.place, "a", &self.args);
         node.told.wait_for_event("elected");

@@ -54,7 +54,7 @@ fn an_etcd_of_three_members_passes_and_one_of_one_fails() {
     found.expect(SURVIVES, "fail", "members that vote: 1");
     found.expect(WELL, "pass", "");
     found.ends(1);
-    // What belongs to the other cluster is not one of this one.
+    // A node of the other cluster is none of this one.
     let [(host, port), (_, other)] = [etcd.address(0), single.address(0)];
     let mixed = format!("etcd://{host}:{port},{host}:{other}/doctor");
     let found = Found::on(&mut place, &mixed, &[]);

@@ -65,7 +65,7 @@ impl Page {
         Self { name, text, blocks, taken: RefCell::default() }
     }
 
-    /// The blocks of a section with this fence; each with what it prints, as the next block says.
+    /// Returns the blocks of a section with this fence; each with its output, as the next block has it.
     pub(crate) fn take(&self, section: &str, fence: &str) -> Vec<(&str, Vec<&str>)> {
         let mut taken = Vec::new();
         for (index, block) in self.blocks.iter().enumerate() {
@@ -145,7 +145,7 @@ impl Reader {
         Self { page, told, input, shell, blocks: 0, place }
     }
 
-    /// The commands of a section, block by block, with what each prints.
+    /// Returns the commands of a section, block by block, with the output of each.
     fn commands(&self, section: &str) -> Vec<(String, Vec<String>)> {
         let blocks = self.page.take(section, "sh").into_iter();
         let owned = |lines: Vec<&str>| lines.into_iter().map(str::to_owned).collect();

@@ -68,7 +68,7 @@ fn counted() -> api::RangeRequest {
     api::RangeRequest { key: b"n/".to_vec(), range_end: b"n0".to_vec(), ..Default::default() }
 }
 
-/// That this is an error as etcd gives it while it has no leader.
+/// Checks that this is an error that etcd gives while it has no leader.
 fn assert_passing((code, text): &(Code, String)) {
     let (without_leader, not_passed_on) = (PASSING.contains(&text.as_str()), text == NOT_PASSED_ON);
     let is_passing =

@@ -174,7 +174,7 @@ fn own(header: &mut Option<api::ResponseHeader>) {
     }
 }
 
-/// Asks both; what they answer, if it is the same.
+/// Sends a request to both, and returns their answer, if it is the same.
 macro_rules! both {
     ($both:expr, $method:expr, $question:expr, $answer:ty) => {
         both!($both, $method, $question, $answer, |_: &mut $answer| {})

@@ -1,4 +1,5 @@
-//! A map that is full: what is refused, what goes on, and how room is made, beside an etcd that is full.
+//! A map that is full: the refusals, the requests that go on, and the ways to make room, beside an etcd that
+//! is full.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -21,7 +21,8 @@ use primacy_testbed::door;
 /// The time by which a session may end late: as with etcd, a new leader gives every session its whole time again.
 const LATE: Duration = Duration::from_secs(5);
 
-/// Three nodes of ours, if there can be what is needed beside them; none, and said so, if there cannot.
+/// Starts three nodes of ours, if the other programs that are needed are there; else returns `None`, and
+/// prints it.
 async fn cluster(tls: Option<Tls>) -> Option<Etcd> {
     cluster_with(tls, &[]).await
 }
@@ -65,7 +66,7 @@ fn candidate() -> Command {
     only_test(module_path!(), "stand_as_a_candidate")
 }
 
-/// Not a test of its own: what each candidate's process does.
+/// Not a test of its own: the main function of each candidate's process.
 #[tokio::test]
 async fn stand_as_a_candidate() {
     stand_if_told().await;
