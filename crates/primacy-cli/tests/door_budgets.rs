@@ -97,6 +97,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -350,9 +351,19 @@ async fn the_keys_of_watchers_are_counted() {
     let mut watches = asked.watches(create(b"short".to_vec())).await;
     assert!(!watches.answer().await.unwrap().canceled);
     let mut refused = 0;
+    let mut held = Vec::new();
     for number in 0..200 {
         watches.wish(create([format!("k{number:05}").as_bytes(), &[b'y'; 1_900_000]].concat())).await;
-        refused += u32::from(watches.answer().await.unwrap().canceled);
+        match watches.answer().await {
+            Ok(answer) => refused += u32::from(answer.canceled),
+            // What its service had not taken yet did not fit beside the watchers either: the stream ends, and its watchers with it.
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted);
+                refused += 1;
+                held.push(std::mem::replace(&mut watches, asked.watches(create(b"short".to_vec())).await));
+                assert!(!watches.answer().await.unwrap().canceled);
+            }
+        }
     }
     assert!(refused > 150, "{refused} were refused");
     served.grew_by_less_than(before, 160 * MIB);
@@ -388,6 +399,38 @@ async fn floods_of_frames_take_no_memory() {
     );
     served.grew_by_less_than(before, 32 * MIB);
     log_in(&served.ask().await, "right").await.unwrap();
+}
+
+/// Requests that come all at once are charged to their connection until it ends, for the HTTP/2 library keeps what they needed. Beyond the
+/// budget, connections with more than their share are closed, and a client with few requests is served.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_requests_at_once_on_many_connections_take_no_more_than_their_budget() {
+    const CONNECTIONS: usize = 150;
+    const REQUESTS: u32 = 900;
+    const END_STREAM: u8 = 1;
+    let served = Served::start("budget-streams", false);
+    let before = served.memory().0;
+    let empty_message = prefixed(&[]);
+    let requests: Vec<u8> = (0..REQUESTS)
+        .flat_map(|number| {
+            let stream = 2 * number + 1;
+            let head = frame(HEADERS, END_HEADERS, stream, &request_head());
+            [head, frame(DATA, END_STREAM, stream, &empty_message)].concat()
+        })
+        .collect();
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        stream.write_all(&start_of_connection()).await.unwrap();
+        let sent = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&requests)).await;
+        if matches!(sent, Ok(Ok(()))) {
+            held.push(stream);
+        }
+    }
+    let _served: api::StatusResponse =
+        served.ask().await.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
+    // Without the budget, the same requests took 1,000 MiB.
+    served.grew_by_less_than(before, 500 * MIB);
 }
 
 /// Handshakes that are begun with TLS and not ended take the places of each other, and of no client.

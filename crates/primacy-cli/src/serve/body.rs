@@ -10,7 +10,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::budget::Charge;
-use super::client::{Client, WaitsForReader};
+use super::client::{Client, OpenStream, WaitsForReader};
 use super::errors::Known;
 use super::{Failed, MESSAGE_BYTES_MAX};
 
@@ -153,8 +153,8 @@ where
 pub(super) struct AnswerBody {
     body: tonic::body::Body,
     client: Arc<Client>,
-    /// Of the stream and its request.
-    _request: Option<Arc<Charge>>,
+    /// The stream, and the charge of its request.
+    _request: (Option<OpenStream>, Option<Arc<Charge>>),
     /// Of the whole answer, where it was charged when it was made.
     answer: Option<Arc<Charge>>,
     /// Of what was taken from the body, where the answer was not.
@@ -168,7 +168,7 @@ impl AnswerBody {
     pub(super) fn new(
         body: tonic::body::Body,
         client: Arc<Client>,
-        request: Option<Arc<Charge>>,
+        request: (Option<OpenStream>, Option<Arc<Charge>>),
         answer: Option<Arc<Charge>>,
     ) -> Self {
         let taken = client.no_answer();

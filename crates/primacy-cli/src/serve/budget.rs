@@ -45,6 +45,88 @@ impl Budget {
     }
 }
 
+/// The memory that the HTTP/2 library keeps for the streams of all connections. It keeps what the most streams at once of a connection
+/// needed until the connection ends, so a connection is charged for its peak.
+#[derive(Debug)]
+pub(super) struct StreamBudget {
+    bytes: Budget,
+    connections: AtomicUsize,
+}
+
+/// The bytes that a stream keeps at its peak, with its task, its head and its answer.
+const STREAM_PEAK_BYTES: usize = 8 << 10;
+
+/// The streams that every connection may have at once, however many there are.
+const STREAMS_MIN: usize = 4;
+
+impl StreamBudget {
+    pub(super) const fn new(most: usize) -> Self {
+        Self { bytes: Budget::new(most), connections: AtomicUsize::new(0) }
+    }
+
+    /// Takes the bytes of one more stream for a connection whose peak is `peak`. Where the budget is spent, only a connection below its
+    /// share of it may have one more, so that no connection takes what another one needs.
+    fn take(&self, peak: usize) -> bool {
+        if self.bytes.take(STREAM_PEAK_BYTES) {
+            return true;
+        }
+        let share = self.bytes.most / self.connections.load(Ordering::Relaxed).max(1);
+        let is_below = peak < (share / STREAM_PEAK_BYTES).max(STREAMS_MIN);
+        if is_below {
+            self.bytes.taken.fetch_add(STREAM_PEAK_BYTES, Ordering::Relaxed);
+        }
+        is_below
+    }
+
+    /// Returns how many bytes are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.bytes.taken()
+    }
+}
+
+/// The streams of one connection, as far as they are charged to one budget.
+#[derive(Debug)]
+pub(super) struct Streams {
+    budget: Arc<StreamBudget>,
+    open: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl Streams {
+    pub(super) fn new(budget: &Arc<StreamBudget>) -> Self {
+        budget.connections.fetch_add(1, Ordering::Relaxed);
+        Self { budget: Arc::clone(budget), open: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
+    }
+
+    /// Counts one more stream that is open; `false` if it does not fit.
+    #[must_use]
+    pub(super) fn open(&self) -> bool {
+        let (open, peak) = (self.open.fetch_add(1, Ordering::Relaxed), self.peak.load(Ordering::Relaxed));
+        if open < peak {
+            return true;
+        }
+        let fits = self.budget.take(peak);
+        if fits {
+            self.peak.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.close();
+        }
+        fits
+    }
+
+    /// Counts one less.
+    pub(super) fn close(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.budget.connections.fetch_sub(1, Ordering::Relaxed);
+        self.budget.bytes.give_back(*self.peak.get_mut() * STREAM_PEAK_BYTES);
+    }
+}
+
 /// The budgets that one charge counts against: that of a connection and that of the node.
 #[derive(Clone, Debug)]
 pub(super) struct Purse([Arc<Budget>; 2]);
@@ -132,6 +214,26 @@ mod tests {
         assert!(other.grow(20));
         drop((held, other));
         assert_eq!(node.taken(), 0);
+    }
+
+    #[test]
+    fn streams_are_charged_at_their_peak_and_beyond_the_budget_up_to_a_share() {
+        let budget = Arc::new(StreamBudget::new(20 * STREAM_PEAK_BYTES));
+        let [large, small] = [(); 2].map(|()| Streams::new(&budget));
+        for _ in 0..20 {
+            assert!(large.open());
+        }
+        large.close();
+        assert_eq!(budget.taken(), 20 * STREAM_PEAK_BYTES, "the library keeps what the peak needed");
+        assert!(large.open() && !large.open(), "the budget is spent, and it has more than its share");
+        for _ in 0..10 {
+            assert!(small.open());
+        }
+        assert!(!small.open(), "its share is half");
+        drop(large);
+        assert!(small.open());
+        drop(small);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]

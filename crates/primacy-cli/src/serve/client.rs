@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::OPEN_MESSAGE_BYTES_MAX;
-use super::budget::{Budget, Charge, Purse};
+use super::budget::{Budget, Charge, Purse, StreamBudget, Streams};
 use super::errors::Known;
 use super::long_reads::LongReads;
 use super::throttle::Bucket;
@@ -40,6 +40,11 @@ const CONNECTION_OPEN_BYTES_MAX: usize = 640 << 10;
 const OPEN_REQUESTS_MAX: u32 = 64;
 const OPEN_REQUESTS_REFILL: Duration = Duration::from_millis(500);
 
+/// The bytes that the HTTP/2 library may keep for the streams of all connections, and for those of connections that have not shown a
+/// token. A connection below its share is served beyond that.
+const NODE_STREAM_BYTES_MAX: usize = 256 << 20;
+const NODE_OPEN_STREAM_BYTES_MAX: usize = 32 << 20;
+
 /// How many bytes a stream counts for, with its task and buffers.
 const STREAM_BYTES: usize = 8 << 10;
 
@@ -64,6 +69,8 @@ pub(super) struct NodeBudgets {
     open: Arc<Budget>,
     login_bytes: Arc<Budget>,
     logins: Arc<IdleConnections>,
+    streams: Arc<StreamBudget>,
+    open_streams: Arc<StreamBudget>,
     turns: Arc<Semaphore>,
     pub(super) long_reads: Arc<Semaphore>,
 }
@@ -76,6 +83,8 @@ impl Default for NodeBudgets {
             open: Arc::new(Budget::new(NODE_OPEN_BYTES_MAX)),
             login_bytes: Arc::new(Budget::new(NODE_LOGIN_BYTES_MAX)),
             logins: IdleConnections::new(Arc::new(Semaphore::new(LOGINS_MAX))),
+            streams: Arc::new(StreamBudget::new(NODE_STREAM_BYTES_MAX)),
+            open_streams: Arc::new(StreamBudget::new(NODE_OPEN_STREAM_BYTES_MAX)),
             turns: turns::of_node(),
             long_reads: LongReads::of_node(),
         }
@@ -86,6 +95,11 @@ impl NodeBudgets {
     /// How many bytes the requests, and the answers to them, hold.
     pub(super) fn taken(&self) -> [usize; 2] {
         [self.requests.taken() + self.open.taken() + self.login_bytes.taken(), self.answers.taken()]
+    }
+
+    /// Returns how many bytes are charged for streams.
+    pub(super) fn taken_by_streams(&self) -> usize {
+        self.streams.taken() + self.open_streams.taken()
     }
 }
 
@@ -98,6 +112,8 @@ pub(super) struct Client {
     open: Purse,
     login_bytes: Purse,
     logins: Arc<IdleConnections>,
+    streams: Streams,
+    open_streams: Streams,
     pub(super) turns: Turns,
     pub(super) long_reads: LongReads,
     place: Evictable,
@@ -106,6 +122,8 @@ pub(super) struct Client {
     open_requests: Mutex<Bucket>,
     /// It has made too many requests without a token.
     has_had_enough: Notify,
+    /// It has more streams at once than the node has room for.
+    is_crowded: Notify,
     unread: Mutex<Unread>,
 }
 
@@ -125,14 +143,29 @@ impl Client {
             open: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.open),
             login_bytes: Purse::new(Budget::new(CONNECTION_OPEN_BYTES_MAX), &node.login_bytes),
             logins: Arc::clone(&node.logins),
+            streams: Streams::new(&node.streams),
+            open_streams: Streams::new(&node.open_streams),
             turns: Turns::new(&node.turns),
             long_reads: LongReads::new(&node.long_reads),
             place,
             is_admitted: AtomicBool::new(false),
             open_requests: Mutex::default(),
             has_had_enough: Notify::new(),
+            is_crowded: Notify::new(),
             unread: Mutex::default(),
         })
+    }
+
+    /// Counts a stream until what is returned is dropped. Nothing is returned, and the connection is to be closed at once, where the node
+    /// has no room for it.
+    pub(super) fn begin_stream(self: &Arc<Self>, needs_token: bool) -> Option<OpenStream> {
+        let is_open = needs_token && !self.is_admitted.load(Ordering::Relaxed);
+        let streams = if is_open { &self.open_streams } else { &self.streams };
+        if !streams.open() {
+            self.is_crowded.notify_one();
+            return None;
+        }
+        Some(OpenStream { client: Arc::clone(self), is_open })
     }
 
     /// Notes a request whose token is right, or that needs none because none is asked for: the charge for its stream.
@@ -235,9 +268,28 @@ impl Client {
         self.has_had_enough.notified().await;
     }
 
+    /// Returns when the connection has more streams at once than the node has room for.
+    pub(super) async fn crowded(&self) {
+        self.is_crowded.notified().await;
+    }
+
     /// Returns when the connection has to make room for another one.
     pub(super) async fn evicted(&self) {
         self.place.evicted().await;
+    }
+}
+
+/// A stream of a connection, until this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenStream {
+    client: Arc<Client>,
+    is_open: bool,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let client = &self.client;
+        if self.is_open { client.open_streams.close() } else { client.streams.close() }
     }
 }
 

@@ -163,10 +163,12 @@ impl DoorFigures {
         let family =
             encoder.encode_descriptor("primacy_door_connections_max", help, None, MetricType::Gauge)?;
         self.gauge(family, self.connections_max as u64)?;
-        let help = "Bytes that requests and unread answers of clients hold";
+        let help = "Bytes that requests, unread answers and streams of clients hold";
         let name = "primacy_door_held";
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
-        for (by, bytes) in ["requests", "answers"].into_iter().zip(self.counts.budgets.taken()) {
+        let [requests, answers] = self.counts.budgets.taken();
+        let streams = self.counts.budgets.taken_by_streams();
+        for (by, bytes) in [("requests", requests), ("answers", answers), ("streams", streams)] {
             family.encode_family(&self.labels([("by", by)]))?.encode_gauge(&(bytes as u64))?;
         }
         Ok(())

@@ -26,6 +26,7 @@ mod lock;
 mod long_reads;
 mod maintenance;
 mod operation_count;
+mod paced;
 mod pass;
 mod read_ahead;
 mod recipe;
@@ -61,6 +62,7 @@ use self::client::Client;
 use self::errors::Known;
 use self::figures::Counts;
 use self::hub::Hub;
+use self::paced::{Pace, Paced, paced};
 use self::throttle::Throttle;
 use crate::idle_connections::IdleConnections;
 use crate::memory;
@@ -324,6 +326,7 @@ async fn connection(
     tokio::select! {
         ended = answering => ended,
         () = client.evicted() => Err("closed to make room for another connection".into()),
+        () = client.crowded() => Err("closed: it has more requests at once than its share of the node's memory".into()),
     }
 }
 
@@ -343,7 +346,11 @@ async fn answer(
     services: Arc<Services>,
 ) -> Result<(), Failed> {
     let client = Arc::clone(&services.client);
-    let service = hyper::service::service_fn(move |request| route::answer(Arc::clone(&services), request));
+    // The stream is counted when it is accepted, not when its task first runs: the library holds it from then on.
+    let service = hyper::service::service_fn(move |request| {
+        let stream = services.client.begin_stream(services.users.is_some());
+        route::answer(Arc::clone(&services), stream, request)
+    });
     let mut server = http2::Builder::new(TokioExecutor::new());
     server
         .timer(TokioTimer::new())
@@ -354,12 +361,14 @@ async fn answer(
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PROBE_INTERVAL)
         .keep_alive_timeout(PROBE_PATIENCE);
+    let pace = Pace::default();
+    let stream = Paced::new(stream, pace.clone());
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     let mut looks = interval(READ_LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            ended = connection.as_mut() => return Ok(ended?),
+            ended = paced(&pace, connection.as_mut()) => return Ok(ended?),
             _ = looks.tick() => {
                 if client.does_not_read() {
                     return Err("the client does not read its answers".into());
@@ -367,7 +376,7 @@ async fn answer(
             }
             () = client.had_enough() => {
                 connection.as_mut().graceful_shutdown();
-                return Ok(timeout(GOODBYE_MAX, connection).await??);
+                return Ok(timeout(GOODBYE_MAX, paced(&pace, connection)).await??);
             }
         }
     }

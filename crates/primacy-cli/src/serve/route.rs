@@ -18,7 +18,7 @@ use tonic_prost::ProstCodec;
 
 use super::body::{AnswerBody, Due, RequestBody};
 use super::budget::Charge;
-use super::client::Client;
+use super::client::{Client, OpenStream};
 use super::errors::{Known, not_served};
 use super::figures::Counts;
 use super::operation_count::TxnCodec;
@@ -56,11 +56,16 @@ struct Admitted {
 /// Answers a request.
 pub(super) async fn answer(
     services: Arc<Services>,
+    stream: Option<OpenStream>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<AnswerBody>, Infallible> {
     let (counts, asked) = (Arc::clone(&services.counts), Counts::method(request.uri().path()));
     let client = Arc::clone(&services.client);
-    let (mut response, charge) = match admit(&services, &request) {
+    let admitted = match stream {
+        Some(_) => admit(&services, &request),
+        None => Err(Known::TOO_MANY_REQUESTS.into()),
+    };
+    let (mut response, charge) = match admitted {
         Ok(admitted) => {
             let answering = dispatch(services, admitted.receive(request), &admitted);
             match admitted.is_login {
@@ -78,7 +83,7 @@ pub(super) async fn answer(
         headers.insert("grpc-message", text);
     }
     counts.answered(asked, headers);
-    Ok(response.map(|body| AnswerBody::new(body, client, charge, answer)))
+    Ok(response.map(|body| AnswerBody::new(body, client, (stream, charge), answer)))
 }
 
 fn refused(known: Known) -> HttpResponse {
