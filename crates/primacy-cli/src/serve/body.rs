@@ -14,14 +14,14 @@ use super::client::{Client, OpenStream, WaitsForReader};
 use super::errors::Known;
 use super::{Failed, MESSAGE_BYTES_MAX};
 
-/// How many bytes stand before each message: whether it is compressed, and its length.
+/// The bytes before each message: whether it is compressed, and its length.
 const PREFIX_LENGTH: usize = 5;
 
-/// How many bytes of an answer are handed on at a time.
+/// The bytes of an answer that are handed on at a time.
 const PART: usize = 16 << 10;
 
-/// How many bytes of an answer are handed on last, when all before were sent. What is smaller is handed on at once. So no more than this
-/// waits to be sent once an answer is done and its charge given back.
+/// The bytes of an answer that are handed on last, when all before were sent. A smaller rest is handed on at
+/// once. So no more than this waits to be sent once an answer is done and its charge given back.
 const LAST_PART: usize = 512;
 
 /// The part of a request that has to come within its time.
@@ -47,7 +47,7 @@ pub(super) struct RequestBody<B> {
     prefix: Vec<u8>,
     left: usize,
     due: Due,
-    /// How many bytes are charged for messages: as many as the longest so far has, for the decoder keeps its buffer.
+    /// The bytes that are charged for messages: as many as the longest so far has, for the decoder keeps its buffer.
     charged: usize,
     deadline: Option<Pin<Box<Sleep>>>,
 }

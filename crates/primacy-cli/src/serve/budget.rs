@@ -39,7 +39,7 @@ impl Budget {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// How many bytes are taken.
+    /// Returns the bytes that are taken.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }

@@ -31,12 +31,12 @@ const NODE_ANSWER_BYTES_MAX: usize = 128 << 20;
 /// The same of one connection.
 const CONNECTION_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// The bytes that requests without a token may hold, where a token is asked for.
+/// The bytes that requests without a token may hold, where a token is required.
 const NODE_OPEN_BYTES_MAX: usize = 64 << 20;
 const CONNECTION_OPEN_BYTES_MAX: usize = 640 << 10;
 
-/// How many requests without a token a connection may make at once before it is closed, if it has never shown one, and how often it may
-/// make one more.
+/// The requests without a token that a connection may make at once before it is closed, if it has never shown
+/// one, and the interval at which it may make one more.
 const OPEN_REQUESTS_MAX: u32 = 64;
 const OPEN_REQUESTS_REFILL: Duration = Duration::from_millis(500);
 
@@ -45,23 +45,24 @@ const OPEN_REQUESTS_REFILL: Duration = Duration::from_millis(500);
 const NODE_STREAM_BYTES_MAX: usize = 256 << 20;
 const NODE_OPEN_STREAM_BYTES_MAX: usize = 32 << 20;
 
-/// How many bytes a stream counts for, with its task and buffers.
+/// The bytes that a stream counts for, with its task and buffers.
 const STREAM_BYTES: usize = 8 << 10;
 
 /// The same without a token: with all that the client may send before it is looked at.
 const OPEN_STREAM_BYTES: usize = 72 << 10;
 
-/// How many logins are answered at a time. The next one takes the place of the oldest of the address that has most of them.
+/// The logins that are answered at a time. The next one takes the place of the oldest of the address that has
+/// most of them.
 const LOGINS_MAX: usize = 100;
 
 /// The bytes that requests for a token may hold, of their own so that no other request keeps clients from getting one: those that are
 /// answered, and as many that wait for their places.
 const NODE_LOGIN_BYTES_MAX: usize = 2 * LOGINS_MAX * (OPEN_STREAM_BYTES + OPEN_MESSAGE_BYTES_MAX);
 
-/// How long a client may leave a part of an answer unread before its connection is closed.
+/// The time that a client may leave a part of an answer unread before its connection is closed.
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What all connections of a node share.
+/// The budgets that all connections of a node share.
 #[derive(Debug)]
 pub(super) struct NodeBudgets {
     requests: Arc<Budget>,
@@ -92,7 +93,7 @@ impl Default for NodeBudgets {
 }
 
 impl NodeBudgets {
-    /// How many bytes the requests, and the answers to them, hold.
+    /// Returns the bytes that the requests, and the answers to them, hold.
     pub(super) fn taken(&self) -> [usize; 2] {
         [self.requests.taken() + self.open.taken() + self.login_bytes.taken(), self.answers.taken()]
     }
@@ -168,7 +169,8 @@ impl Client {
         Some(OpenStream { client: Arc::clone(self), is_open })
     }
 
-    /// Notes a request whose token is right, or that needs none because none is asked for: the charge for its stream.
+    /// Notes a request whose token is right, or that needs none because none is required; returns the charge for its
+    /// stream.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`].
@@ -179,7 +181,7 @@ impl Client {
         self.requests.charge(STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
     }
 
-    /// Notes a request without a token where one is asked for: the charge for its stream.
+    /// Notes a request without a token where one is required; returns the charge for its stream.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`].

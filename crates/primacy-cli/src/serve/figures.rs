@@ -1,4 +1,4 @@
-//! What is counted at the door, in the form in which Prometheus reads it.
+//! The metrics of the etcd API, in the form in which Prometheus reads them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use tonic::Code;
 
 use super::client::NodeBudgets;
 
-/// The methods that are counted each for itself: those that are served. Clients can ask for as many others as they like.
+/// The methods that are counted each for itself: the served ones. Clients can ask for as many others as they
+/// like.
 const METHODS: [&str; 22] = [
     method::RANGE,
     method::PUT,
@@ -43,10 +44,10 @@ const METHODS: [&str; 22] = [
     method::AUTHENTICATE,
 ];
 
-/// What all others are counted as.
+/// The name under which all others are counted.
 const OTHERS: &str = "unimplemented";
 
-/// The codes of gRPC in the order of their numbers, with the names that etcd's own figures give them.
+/// The codes of gRPC in the order of their numbers, with their names in etcd's own metrics.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -67,13 +68,13 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// What is counted while clients are served. A request pays for it with one atomic addition.
+/// The counters of served clients. A request pays for them with one atomic addition.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Of each method, the last ones of all others: how many requests were answered with each code.
     requests: [[AtomicU64; CODES.len()]; METHODS.len() + 1],
     connections: AtomicU64,
-    /// What requests and answers hold.
+    /// The memory that requests and answers hold.
     pub(super) budgets: NodeBudgets,
 }
 
@@ -86,12 +87,13 @@ pub(super) struct Counted(usize);
 pub(super) struct Open(Arc<Counts>);
 
 impl Counts {
-    /// What a path asks for.
+    /// Returns the counter of a path's method.
     pub(super) fn method(path: &str) -> Counted {
         Counted(METHODS.iter().position(|known| *known == path).unwrap_or(METHODS.len()))
     }
 
-    /// A request was answered, or a stream has begun, with these headers. Where all is well the code stands behind the answer.
+    /// Counts a request that was answered, or a stream that has begun, with these headers. On success the
+    /// code comes behind the answer.
     pub(super) fn answered(&self, Counted(method): Counted, headers: &HeaderMap) {
         let code = headers.get("grpc-status").map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()));
         let code = usize::try_from(code as i32).unwrap_or_default();
@@ -113,11 +115,11 @@ impl Drop for Open {
     }
 }
 
-/// The figures of one door.
+/// The metrics of one etcd API.
 #[derive(Clone, Debug)]
 pub(crate) struct DoorFigures {
     pub(super) counts: Arc<Counts>,
-    /// How many connections there may be.
+    /// The most connections.
     pub(super) connections_max: usize,
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) election: String,
@@ -209,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// The page that says what is served.
+    /// The page that lists the served methods.
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/door.md"));
 
     #[test]

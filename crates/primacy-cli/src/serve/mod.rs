@@ -1,11 +1,12 @@
-//! The door: a server that answers etcd's v3 API over the replicated map, for clients that know etcd.
+//! The etcd API: a server that answers etcd's v3 API over the replicated map, for clients that know etcd.
 //!
-//! What is asked and answered is etcd's to the letter, errors with their texts included, because its clients decide by them.
-//! What is not served is answered with `Unimplemented`. Everything that a client may make grow has a limit: [`REQUEST_BYTES_MAX`],
-//! [`OPERATIONS_MAX`], [`WATCHERS_MAX`], [`STREAMS_MAX`], [`CONNECTIONS_MAX`], and all of it together the budgets in [`client`].
+//! Requests and answers are etcd's to the letter, errors with their texts included, because its clients
+//! decide by them. Other methods are answered with `Unimplemented`. Everything that a client may make grow
+//! has a limit: [`REQUEST_BYTES_MAX`], [`OPERATIONS_MAX`], [`WATCHERS_MAX`], [`STREAMS_MAX`],
+//! [`CONNECTIONS_MAX`], and all of it together the budgets in [`client`].
 //!
-//! A request takes this way: [`Door`] accepts its connection, [`route`] finds out what it asks for and whether it may, one file
-//! for each of etcd's services answers it, and [`Backend`] does what it says.
+//! A request takes this way: [`Door`] accepts its connection, [`route`] finds its method and checks its
+//! token, one file for each of etcd's services answers it, and [`Backend`] does the work.
 
 mod auth;
 mod backend;
@@ -73,73 +74,78 @@ pub(crate) use self::figures::DoorFigures;
 pub(crate) use self::replicated::{Replicated, Whereabouts};
 pub(crate) use self::tls::GRPC;
 
-/// How many bytes a request that is replicated may have, with what it is wrapped in.
+/// The most bytes of a replicated request, with its wrapping.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
-/// How many bytes a message may have at all.
+/// The most bytes of any message.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 
-/// How many operations each list of a transaction may have.
+/// The most operations in each list of a transaction.
 const OPERATIONS_MAX: usize = 128;
 
-/// How many watchers one stream may have.
+/// The most watchers of one stream.
 const WATCHERS_MAX: usize = 100_000;
 
-/// How many requests and streams one connection may have at a time.
+/// The most requests and streams of one connection at a time.
 const STREAMS_MAX: u32 = 1024;
 
-/// How many connections there may be. One more takes the place of one that has not shown a token yet, or waits until one is closed.
+/// The most connections. One more takes the place of one that has not shown a token yet, or waits until one
+/// is closed.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// How many of them may be there that have not shown a token yet, or made a request where none is asked for. Such a one may hold some 60 KiB
-/// that nothing else counts: of a handshake, or of the head of a request that has no end.
+/// The most connections that have not shown a token yet, or made a request where no token is required. Such a
+/// connection may hold some 60 KiB that nothing else counts: of a handshake, or of the head of a request that
+/// has no end.
 const UNPROVEN_CONNECTIONS_MAX: usize = 2048;
 
 /// After how many connections that have ended free memory is given back to the system, and how often it is looked.
 const ENDED_FOR_MEMORY: usize = 256;
 const MEMORY_LOOK: Duration = Duration::from_secs(30);
 
-/// How many bytes of a stream, and of a connection, may have come that were not looked at yet. The HTTP/2 library allows small frames among
-/// them by the latter: half as many bytes, and each small frame counts for 256. So it is large enough for a stream whose window is full of
-/// the shortest messages. All streams are read as they come, and what waits for its service is charged, see [`read_ahead`].
+/// The most bytes of a stream, and of a connection, that may have come and were not looked at yet. The HTTP/2
+/// library allows small frames among them by the latter: half as many bytes, and each small frame counts for
+/// 256. So it is large enough for a stream whose window is full of the shortest messages. All streams are
+/// read as they come, and what waits for its service is charged, see [`read_ahead`].
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 6 << 20;
 
-/// How many bytes the names and values in the head of a request may have.
+/// The most bytes of the names and values in the head of a request.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// How long a message may take to come once it was announced, and the same of requests without a token.
+/// The time that a message may take to come once it was announced, and the same of requests without a token.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
 const OPEN_MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many bytes a message may have in a request without a token, where one is asked for.
+/// The most bytes of a message in a request without a token, where one is required.
 const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// How long a client may take to say its first words, and to show itself with TLS.
+/// The time that a client may take to send its first bytes, and for its TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// How many bytes HTTP/2 begins with, which are the same for all, and how often it is looked whether they have come.
+/// The length of HTTP/2's preface, which is the same for all, and the interval at which it is checked whether it has
+/// come.
 const PREFACE_LENGTH: usize = 24;
 const PREFACE_LOOK: Duration = Duration::from_millis(20);
 
-/// How many bytes of an answer wait to be sent when the next part is asked for: none, so that a part stays charged until it was sent.
+/// The bytes of an answer that wait to be sent when the next part is asked for: none, so that a part stays
+/// charged until it was sent.
 const SEND_BUFFER: usize = 1;
 
-/// How often it is looked whether a client reads its answers.
+/// The interval at which it is checked whether a client reads its answers.
 const READ_LOOK: Duration = Duration::from_secs(5);
 
-/// How long a connection that is ended in order may take.
+/// The time that a connection that is ended in order may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
-/// How often a client that says nothing is asked whether it is there, and how long it may take to answer. A client whose machine
-/// is gone takes its watches and what it waits for with it.
+/// The interval at which a silent client is probed, and the time that it may take to answer. A client whose
+/// machine is gone takes its watches and its waits with it.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 const PROBE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the door waits before it accepts again, where the system would not let it.
+/// The pause before the next accept, where the system has refused one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all services need to answer the requests of one connection.
+/// The shared state by which all services answer the requests of one connection.
 #[derive(Debug)]
 struct Services {
     hub: Arc<Hub>,
@@ -170,7 +176,7 @@ impl Services {
         long_reads::observe(&self.hub, &self.client.long_reads, operation, freshness).await
     }
 
-    /// What stands at the top of an answer that is of this version of the map.
+    /// Returns the header of an answer that is of this version of the map.
     fn header(&self, version: Version) -> api::ResponseHeader {
         header(self.backend(), version)
     }
@@ -199,12 +205,13 @@ pub(crate) struct Door {
     throttle: Arc<Throttle>,
     counts: Arc<Counts>,
     tls: Option<Arc<ServerTls>>,
-    /// How many connections there may be.
+    /// The most connections.
     connections: usize,
 }
 
 impl Door {
-    /// Listens, and answers nobody yet. No more than so many connections are open at a time. With `users`, only they are answered; with `tls`, only who shows itself as that asks.
+    /// Listens, and answers no client yet. No more than `connections` are open at a time. With `users`, only
+    /// these are answered; with `tls`, only clients whose handshake it accepts.
     pub(crate) fn on(
         listener: TcpListener,
         backend: Arc<dyn Backend>,
@@ -218,7 +225,7 @@ impl Door {
         Self { listener, hub, users, throttle, counts, tls, connections }
     }
 
-    /// Its figures, for the registry of the node of this name.
+    /// Its metrics, for the registry of the node of this name.
     pub(crate) fn figures(&self, election: &str, node: &str) -> DoorFigures {
         DoorFigures {
             counts: Arc::clone(&self.counts),
@@ -229,7 +236,8 @@ impl Door {
         }
     }
 
-    /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.
+    /// Answers clients; never returns. Dropping this closes the server; answers under way go on for as long as the
+    /// runtime.
     pub(crate) async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.hub).run()));
         let _looking = self.users.clone().map(|users| AbortOnDrop(tokio::spawn(users.look_again())));
@@ -308,7 +316,7 @@ async fn connection(
     services: Arc<Services>,
     tls: Option<Arc<ServerTls>>,
 ) -> Result<(), Failed> {
-    // Answers are small, and somebody waits for each.
+    // Answers are small, and a client waits for each.
     stream.set_nodelay(true)?;
     let client = Arc::clone(&services.client);
     let answering = async {
@@ -330,7 +338,8 @@ async fn connection(
     }
 }
 
-/// Waits for what a connection begins with, and leaves it there. Whoever says nothing shall not take the place of another one.
+/// Waits for the preface of a connection, and leaves it there. A client that sends nothing shall not take the
+/// place of another one.
 async fn preface(stream: &TcpStream) -> std::io::Result<()> {
     let mut bytes = [0; PREFACE_LENGTH];
     loop {

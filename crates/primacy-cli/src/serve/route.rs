@@ -1,4 +1,4 @@
-//! From the path of a request to who answers it.
+//! The way from the path of a request to its service.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -29,10 +29,10 @@ use super::{
     cluster, election, kv, lease, lock, maintenance, watch,
 };
 
-/// The metadata with which a client asks to be told when there is no leader, instead of waiting.
+/// The metadata with which a client requires a leader, instead of waiting for one.
 const HAS_LEADER: &str = "hasleader";
 
-/// The header that says how messages are compressed.
+/// The header that names the compression of messages.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 type HttpRequest = http::Request<RequestBody<Incoming>>;
@@ -43,11 +43,12 @@ struct Admitted {
     /// Of its stream and its messages.
     charge: Arc<Charge>,
     wants_leader: bool,
-    /// The token that it has shown, where one is asked for.
+    /// The token that it has shown, where one is required.
     pass: Option<Pass>,
-    /// Why all in it is refused, if it is: a watch that may not be is told so in its stream, as etcd does it.
+    /// The refusal of all in it, if it has one: a watch that is not allowed is refused in its stream, as etcd
+    /// does it.
     refusal: Option<Known>,
-    /// True if it is without a token where one is asked for.
+    /// True if it is without a token where one is required.
     is_open: bool,
     /// True if it is for a token.
     is_login: bool,
@@ -90,7 +91,7 @@ fn refused(known: Known) -> HttpResponse {
     Status::from(known).into_http()
 }
 
-/// What etcd's own library says to a message that is too long, in place of what this one says.
+/// Returns the text of etcd's own library for a message that is too long, in place of the text of this one.
 fn too_long(said: &HeaderValue) -> Option<HeaderValue> {
     let said = percent_free(said.to_str().ok()?);
     let rest = said.strip_prefix("Error, decoded message length too large: found ")?;
@@ -154,7 +155,7 @@ impl Admitted {
     }
 }
 
-/// Whether the client asks to be told when there is no leader.
+/// Returns whether the client requires a leader.
 fn wants_leader(headers: &HeaderMap) -> bool {
     headers.get(HAS_LEADER).is_some_and(|value| value.as_bytes() == b"true")
 }
@@ -208,7 +209,7 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admi
 /// A function that is called once, as one of the services that the library wants.
 struct Once<F> {
     function: Option<F>,
-    /// Whom its answer is charged to, and what is said where there is no room for it.
+    /// The client that its answer is charged to, and the refusal where there is no room for it.
     charged: Option<(Arc<Client>, Known)>,
 }
 
@@ -218,7 +219,7 @@ impl<F> Once<F> {
     }
 
     fn charged_to(client: &Arc<Client>, path: &str, function: F) -> Self {
-        // Whoever asked for a change is not told that it was refused, for it was done.
+        // A change is not reported as refused, for it was done.
         let refusal = if only_reads(path) { Known::TOO_MANY_REQUESTS } else { Known::ANSWER_LOST };
         Self { function: Some(function), charged: Some((Arc::clone(client), refusal)) }
     }
@@ -281,7 +282,7 @@ where
     }
 }
 
-/// Whether nothing is changed by what is asked for.
+/// Returns whether a method changes nothing.
 fn only_reads(path: &str) -> bool {
     let kv = [method::RANGE, method::LEASE_TIME_TO_LIVE, method::LEASE_LEASES, method::LEADER];
     let node = [method::STATUS, method::ALARM, method::MEMBER_LIST, method::AUTHENTICATE];
