@@ -313,7 +313,7 @@ fn what_cannot_be_printed_is_no_success() {
         "config print --election e --store sqlite:e.db",
         "fence print --election e --table t",
         "init --election e --store sqlite:e.db",
-        "who --election e --store sqlite:e.db --json",
+        "status --election e --store sqlite:e.db --json",
     ] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let args: Vec<&str> = words.split(' ').collect();
@@ -337,7 +337,7 @@ fn a_wrong_command_line_is_told_in_json_where_the_verb_speaks_it() {
         assert!(!line["reason"].as_str().unwrap().starts_with("error"), "{line}");
     };
     for words in
-        ["who --json", "who --election m --json --bogus", "run --json --lease x -- true --json=false"]
+        ["who --json", "status --election m --json --bogus", "run --json --lease x -- true --json=false"]
     {
         told(words, "");
     }

@@ -29,7 +29,7 @@ fn refused(place: &Place, text: &str, says: &[&str]) {
 #[test]
 fn all_that_is_wrong_is_said_at_once_with_its_place() {
     let place = Place::new("config-wrong");
-    let text = "elctistore = \"e\"\nlease = 10\npriority = \"high\"\nwitness = \"yes\"\n\ndrain = \"5 minutes\"\n\
+    let text = "elction = \"e\"\nlease = 10\npriority = \"high\"\nwitness = \"yes\"\n\ndrain = \"5 minutes\"\n\
                 safety = \"none\"\nfrobnicate = 1\n[peers]\na = 7401\n";
     let says = [
         "8 problems",
@@ -41,7 +41,7 @@ fn all_that_is_wrong_is_said_at_once_with_its_place() {
         "250ms, 10s",
         "node.toml:7:10: ",
         "possible values: lease, fenced",
-        "node.toml:8:1: there is no setting `frobnicate`; there are election, on,",
+        "node.toml:8:1: there is no setting `frobnicate`; there are election, store,",
         "the address of a is a string",
     ];
     refused(&place, text, &says);
@@ -59,8 +59,8 @@ fn all_that_is_wrong_is_said_at_once_with_its_place() {
 #[test]
 fn what_is_no_toml_or_no_file_is_refused() {
     let place = Place::new("config-no-toml");
-    refused(&place, "electistore = \"e\"\nlease = = \"1s\"\n", &["node.toml:2:"]);
-    refused(&place, "electistore = \"e\"\nelectistore = \"f\"\n", &["node.toml:2:", "duplicate key"]);
+    refused(&place, "election = \"e\"\nlease = = \"1s\"\n", &["node.toml:2:"]);
+    refused(&place, "election = \"e\"\nelection = \"f\"\n", &["node.toml:2:", "duplicate key"]);
     fs::write(place.path("node.toml"), [0xff, 0xfe, 0]).unwrap();
     for file in ["node.toml", "none.toml", "."] {
         let output = place.output(&["config", "check", "--config", file]);
@@ -72,7 +72,7 @@ fn what_is_no_toml_or_no_file_is_refused() {
 #[test]
 fn relations_that_do_not_hold_are_named_with_where_they_come_from() {
     let place = Place::new("config-relations");
-    let text = "electistore = \"e\"\nlease = \"1s\"\nheartbeat = \"500ms\"\n";
+    let text = "election = \"e\"\nlease = \"1s\"\nheartbeat = \"500ms\"\n";
     let mut command = config(&place, "check", text);
     let output = command.env("PRIMACY_DRAIN", "600ms").output().unwrap();
     let said = stderr(&output);
@@ -86,7 +86,7 @@ fn relations_that_do_not_hold_are_named_with_where_they_come_from() {
         assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
     }
     let both =
-        "electistore = \"e\"\nstore = \"sqlite:x.db\"\nhealth-misses = 0\n[peers]\na = \"127.0.0.1:1\"\n";
+        "election = \"e\"\nstore = \"sqlite:x.db\"\nhealth-misses = 0\n[peers]\na = \"127.0.0.1:1\"\n";
     refused(
         &place,
         both,
@@ -97,11 +97,11 @@ fn relations_that_do_not_hold_are_named_with_where_they_come_from() {
             "needs --health",
         ],
     );
-    let peers = "electistore = \"e\"\nnode = \"c\"\npeers = \"a=127.0.0.1:1\"\n";
+    let peers = "election = \"e\"\nnode = \"c\"\npeers = \"a=127.0.0.1:1\"\n";
     refused(&place, peers, &["the node c is not one of the peers (a)", "node = c is from node.toml:2:1"]);
     refused(&place, "lease = \"1s\"\n", &["the election has no name"]);
-    refused(&place, "electistore = \"e\"\nwitness = true\n", &["`witness`", "no meaning over a store"]);
-    let secret = "electistore = \"e\"\nstore = \"etcd://user:hunter2@host\"\n";
+    refused(&place, "election = \"e\"\nwitness = true\n", &["`witness`", "no meaning over a store"]);
+    let secret = "election = \"e\"\nstore = \"etcd://user:hunter2@host\"\n";
     refused(&place, secret, &["--store env:ELECTION_URL", "node.toml:2:1"]);
     let output = config(&place, "check", secret).output().unwrap();
     assert!(!stderr(&output).contains("hunter2"), "{}", stderr(&output));
@@ -110,7 +110,7 @@ fn relations_that_do_not_hold_are_named_with_where_they_come_from() {
 #[test]
 fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
     let place = Place::new("config-layers");
-    let text = "electistore = \"file\"\nlease = \"3s\"\nheartbeat = \"300ms\"\ndrain = \"1s\"\n";
+    let text = "election = \"file\"\nlease = \"3s\"\nheartbeat = \"300ms\"\ndrain = \"1s\"\n";
     let mut command = config(&place, "print", text);
     command.args(["--json", "--lease", "5s"]).env("PRIMACY_LEASE", "4s").env("PRIMACY_HEARTBEAT", "400ms");
     let output = command.output().unwrap();
@@ -133,7 +133,7 @@ fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
     let output = outer.output().unwrap();
     let said = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{said}\n{}", stderr(&output));
-    assert!(said.contains("electistore = \"inner\"  # command line"), "{said}");
+    assert!(said.contains("election = \"inner\"  # command line"), "{said}");
     assert!(said.contains("lease = \"10s\"  # default"), "{said}");
     assert!(said.contains("PRIMACY_ELECTION=outer"), "{said}");
     assert!(!said.contains("PRIMACY_LEASE="), "{said}");
@@ -152,11 +152,11 @@ fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
 #[test]
 fn what_is_printed_is_accepted_and_means_the_same() {
     let place = Place::new("config-round-trip");
-    let peers = "electistore = \"e\"\nnode = \"a\"\nhealth = \"test -f 'x y'\"\nmetrics = \"9464\"\npriority = 3\n\
+    let peers = "election = \"e\"\nnode = \"a\"\nhealth = \"test -f 'x y'\"\nmetrics = \"9464\"\npriority = 3\n\
                  drift-max = \"0.5%\"\non-elected = '''echo \"up\"'''\n[peers]\na = \"127.0.0.1:7401\"\n\
                  b = \"127.0.0.1:7402\"\n";
-    let store = "electistore = \"e\"\nstore = \"env:ELECTION_URL\"\nlease = \"10s\"\n";
-    for text in [peers, store, "electistore = \"e\"\n"] {
+    let store = "election = \"e\"\nstore = \"env:ELECTION_URL\"\nlease = \"10s\"\n";
+    for text in [peers, store, "election = \"e\"\n"] {
         let print = |text: &str| {
             let mut command = config(&place, "print", text);
             let output = command.env("ELECTION_URL", "sqlite:e.db").output().unwrap();
@@ -186,7 +186,7 @@ fn a_secret_in_the_environment_is_not_printed() {
 #[test]
 fn labels_are_a_table_or_a_list() {
     let place = Place::new("config-labels");
-    let head = "electistore = \"e\"\nnode = \"a\"\nby = \"seniority\"\nallow-advisory = true\npeers = \"a=127.0.0.1:1\"\n";
+    let head = "election = \"e\"\nnode = \"a\"\nalgorithm = \"seniority\"\nallow-advisory = true\npeers = \"a=127.0.0.1:1\"\n";
     for labels in ["[labels]\nrack = \"7\"\ndisk = \"ssd\"\n", "labels = \"rack=7,disk=ssd\"\n"] {
         let output = config(&place, "print", &format!("{head}{labels}")).output().unwrap();
         let printed = stdout(&output);
@@ -239,7 +239,7 @@ fn a_secret_in_a_policy_or_a_confirmation_is_not_printed() {
 #[test]
 fn a_password_in_a_policy_may_be_in_the_environment_only() {
     let place = Place::new("config-policy");
-    let entry = "electistore = \"e\"\nnode = \"a\"\npeers = \"a=127.0.0.1:1,b=127.0.0.1:2\"\nby = \"seniority\"\n\
+    let entry = "election = \"e\"\nnode = \"a\"\npeers = \"a=127.0.0.1:1,b=127.0.0.1:2\"\nalgorithm = \"seniority\"\n\
                  allow-advisory = true\n";
     let url = "sqlite://h/e.db?password=hunter2";
     let checked = |setting: &str, value: &str| {
@@ -292,7 +292,7 @@ fn the_example_of_the_page_is_right() {
 #[test]
 fn what_is_only_for_leaders_is_nothing_for_a_witness() {
     let place = Place::new("config-witness");
-    let text = "electistore = \"e\"\nnode = \"a\"\nwitness = true\nhealth = \"true\"\non-elected = \"true\"\n\
+    let text = "election = \"e\"\nnode = \"a\"\nwitness = true\nhealth = \"true\"\non-elected = \"true\"\n\
                 on-deposed = \"true\"\npeers = \"a=127.0.0.1:1\"\nhealth-interval = \"999us\"\n";
     let never = "has no meaning for a witness";
     let says = [
@@ -338,7 +338,7 @@ fn the_page_on_configuration_has_every_setting() {
 #[test]
 fn the_quota_of_a_map_needs_a_map_and_a_unit() {
     let place = Place::new("config-quota");
-    let peers = "electistore = \"e\"\nnode = \"a\"\n";
+    let peers = "election = \"e\"\nnode = \"a\"\n";
     let peers = |more: &str| format!("{peers}{more}[peers]\na = \"127.0.0.1:1\"\n");
     let says = ["`metadata-quota` (node.toml:3:1) needs --metadata KIND"];
     refused(&place, &peers("metadata-quota = \"64MiB\"\n"), &says);
@@ -353,6 +353,6 @@ fn the_quota_of_a_map_needs_a_map_and_a_unit() {
         let output = config(&place, "check", &text).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
     }
-    let over_store = "electistore = \"e\"\nstore = \"sqlite:x.db\"\nmetadata-quota = \"64MiB\"\n";
+    let over_store = "election = \"e\"\nstore = \"sqlite:x.db\"\nmetadata-quota = \"64MiB\"\n";
     refused(&place, over_store, &["`metadata-quota` (node.toml:3:1) has no meaning over a store"]);
 }

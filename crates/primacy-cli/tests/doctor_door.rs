@@ -86,7 +86,7 @@ async fn three_nodes_pass_and_one_that_is_away_is_told() {
     with_two.expect(WELL, "warn", &doors[2]);
     with_two.ends(0);
     let who = command(&fix(&with_two, WELL), &[]);
-    assert_eq!(who, ["who"]);
+    assert_eq!(who, ["status"]);
     keepers.verb("a", &["status"]).is(0, &["c at 127.0.0.1", "not connected"]);
 }
 

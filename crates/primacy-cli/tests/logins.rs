@@ -96,7 +96,7 @@ fn no_part_of_a_login_in_the_environment_or_a_file_is_printed() {
                 assert!(!said.contains(part), "of {url}, {how} it is said: {said}");
             }
         };
-        fs::write(place.path("node.toml"), format!("electistore = \"e\"\non = {url:?}\n")).unwrap();
+        fs::write(place.path("node.toml"), format!("election = \"e\"\non = {url:?}\n")).unwrap();
         let output = place.output(&["config", "check", "--config", "node.toml"]);
         assert!(!output.status.success(), "{round} {url}: {}", said(&output));
         hidden(&said(&output), "in a file");
@@ -176,7 +176,7 @@ fn the_text_of_a_check_a_hook_and_a_stop_command_is_in_no_command_line() {
         .iter()
         .map(|name| format!("{name} = \"echo QXZ > {name}; until test -e go-{name}; do sleep 0.1; done\"\n"))
         .collect();
-    fs::write(place.path("node.toml"), format!("electistore = \"e\"\nlease = \"8s\"\n{texts}")).unwrap();
+    fs::write(place.path("node.toml"), format!("election = \"e\"\nlease = \"8s\"\n{texts}")).unwrap();
     let args = ["run", "--json", "--config", "node.toml", "--node", "a", "--peers", &peers(&["a"])];
     let node = Node::start(&place, "a", &strings(&[&args[..], &["--", "sleep", "1000"]].concat()));
     let mut is_ending = false;

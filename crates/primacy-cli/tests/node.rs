@@ -15,7 +15,7 @@ use rustix::process::Signal;
 fn start(place: &Place, name: &str, peers: &str, more: &str) -> Node {
     let state = place.text(name);
     let text = format!(
-        "electistore = \"e\"\nnode = \"{name}\"\npeers = \"{peers}\"\nstate-dir = \"{state}\"\njson = true\n{more}\n"
+        "election = \"e\"\nnode = \"{name}\"\npeers = \"{peers}\"\nstate-dir = \"{state}\"\njson = true\n{more}\n"
     );
     let file = place.text(&format!("{name}.toml"));
     fs::write(&file, text).unwrap();

@@ -223,7 +223,7 @@ fn cordon_the_leader(story: &mut Story) {
     let told = story.node("c").told.clone();
     let (stops, releases, kills) = (told.count("stopping"), told.count("released"), told.count("killing"));
     let said = story.done("c", &["cordon"]);
-    assert!(said[0]["kept"] == true && said[0]["stands"] == false, "{said:?}");
+    assert!(said[0]["kept"] == true && said[0]["cordoned"] == true, "{said:?}");
     let stopping = told.wait_for_another("stopping", stops);
     assert_eq!(stopping["reason"], "it was given up");
     told.wait_for_another("released", releases);
@@ -236,7 +236,7 @@ fn cordon_the_leader(story: &mut Story) {
     assert!(who["cordoned"] == true && who["campaigning"] == true, "{who}");
     story.settled(&["a", "b", "c"], &["a", "b"]);
     let said = story.done("c", &["uncordon"]);
-    assert!(said[0]["kept"] == true && said[0]["stands"] == true, "{said:?}");
+    assert!(said[0]["kept"] == true && said[0]["cordoned"] == false, "{said:?}");
     assert_eq!(story.who("c")["cordoned"], false);
 }
 
@@ -315,7 +315,7 @@ fn wrong_voters(story: &mut Story) {
         for part in ["voters differ", "{a, b, c}", "{a, b, c, d}", "give all nodes the same voters"] {
             assert!(text.contains(part), "{text}");
         }
-        let counted = |side: &str| who["peers"][side]["member"].as_u64().unwrap_or(0);
+        let counted = |side: &str| who["peers"][side]["voters"].as_u64().unwrap_or(0);
         assert!(counted("refused") + counted("refused_by_peers") > 0, "{who}");
     }
     // Alone with its voters it cannot lead, and says so.
