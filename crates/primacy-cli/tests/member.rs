@@ -63,7 +63,7 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
         let who = keepers.who("c");
         let mut others = who["peers"]["others"].as_array().unwrap().iter();
         others
-            .all(|other| other["refusal"]["text"].as_str().is_some_and(|text| text.contains("voters add c=")))
+            .all(|other| other["refusal"]["text"].as_str().is_some_and(|text| text.contains("member add c=")))
     });
     keepers.write("b", "without c").await;
     assert_eq!(keepers.keys("a").await.len(), 3);
