@@ -1,4 +1,4 @@
-//! Opening a store by its URL, which names one of [`STORES`](crate::STORES).
+//! Opening a store by its URL, which names one of [`STORES`].
 
 use std::fmt;
 use std::sync::Arc;

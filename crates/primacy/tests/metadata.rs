@@ -187,7 +187,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     until("the refusal of d", async || {
         let view = d.view().await;
         let refused =
-            |peer: &PeerStatus| peer.refusal.as_ref().is_some_and(|it| it.text.contains("voters add d="));
+            |peer: &PeerStatus| peer.refusal.as_ref().is_some_and(|it| it.text.contains("member add d="));
         view.peers.iter().all(refused)
     })
     .await;
@@ -216,7 +216,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     assert!(removed(&b).await);
     until("the refusal of b", async || {
         let refused =
-            |peer: &PeerStatus| peer.refusal.as_ref().is_some_and(|it| it.text.contains("voters add b="));
+            |peer: &PeerStatus| peer.refusal.as_ref().is_some_and(|it| it.text.contains("member add b="));
         b.view().await.peers.iter().all(refused)
     })
     .await;

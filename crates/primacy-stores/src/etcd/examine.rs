@@ -330,7 +330,7 @@ mod tests {
         for version in ["3.4.0", "3.4.0+git", "3.5.0-primacy", "3.4.0+primacyish.1"] {
             assert_eq!(Maker::of(&[with(version)]), Maker::Etcd, "{version}");
         }
-        for (count, fix) in [(1, "voters add"), (2, "voters add"), (4, "voters remove")] {
+        for (count, fix) in [(1, "member add"), (2, "member add"), (4, "member remove")] {
             let check = survives(Maker::Primacy, &members(count));
             assert!(check.fix.contains(fix) && !check.fix.contains("etcdctl"), "{check:?}");
         }

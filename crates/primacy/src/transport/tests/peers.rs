@@ -141,7 +141,7 @@ fn one_that_is_removed_hears_what_was_said_before_and_nothing_after_and_is_refus
             again.say(Frame::Hello(hello)).await;
             let Frame::Refused(refused) = again.hear().await else { panic!("it is refused") };
             assert_eq!(refused.kind, RefusalKind::NotAVoter);
-            assert!(refused.text.contains("voters add b="), "{}", refused.text);
+            assert!(refused.text.contains("member add b="), "{}", refused.text);
         }
         assert_eq!(a.stranger().await.kind, RefusalKind::NotAVoter);
         assert_eq!((a.mesh.peers(), a.mesh.disk_to_readmit(node("b"))), (Vec::new(), None));
