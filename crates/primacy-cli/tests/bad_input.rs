@@ -39,7 +39,7 @@ fn check(place: &Place, command: &mut Command, code: i32, says: &[&str]) {
 fn urls_that_are_none() {
     let place = Place::new("bad-urls");
     refused(&place, &["--store", "nonsense"], 64, &["no scheme", "sqlite:PATH"]);
-    refused(&place, &["--store", "mysql://host/db"], 64, &["no store `mysql:`", "sqlite:PATH"]);
+    refused(&place, &["--store", "oracle://host/db"], 64, &["no store `oracle:`", "sqlite:PATH"]);
     refused(&place, &["--store", "sqlite:"], 64, &["needs a path"]);
     refused(&place, &["--store", "sqlite://host/file.db"], 64, &["names a host"]);
     refused(&place, &["--store", "sqlite:/no/such/directory/x.db"], 69, &["/no/such/directory"]);

@@ -104,7 +104,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_cannot_be_opened_has_none() {
-        let error = StoreMark::of("mysql://root:secret@host", 1).await.unwrap_err();
+        let error = StoreMark::of("oracle://root:secret@host", 1).await.unwrap_err();
         assert!(matches!(error, MarkError::Open(_)) && !error.to_string().contains("secret"), "{error}");
     }
 }

@@ -273,8 +273,8 @@ mod tests {
 
     #[tokio::test]
     async fn every_refusal_says_what_to_do() {
-        let unknown = refusal("mysql://root:secret@host").await.to_string();
-        assert!(unknown.contains("`mysql:`") && unknown.contains("memory:NAME"), "{unknown}");
+        let unknown = refusal("oracle://root:secret@host").await.to_string();
+        assert!(unknown.contains("`oracle:`") && unknown.contains("memory:NAME"), "{unknown}");
         assert!(!unknown.contains("secret"), "{unknown}");
         for none in ["no scheme", "secret@host:5432/db", "secret:p@host", "\u{1b}[2J:x"] {
             assert!(refusal(none).await.to_string().contains("has no scheme"), "{none:?}");

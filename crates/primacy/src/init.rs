@@ -202,7 +202,7 @@ mod tests {
         let token = made(init("memory:init-new", "e", LEASE).await);
         let again = init("memory:init-new", "e", LEASE).await.unwrap();
         assert!(matches!(&again, Init::Exists { record } if record.token == token), "{again:?}");
-        let refused = init("mysql://host", "e", LEASE).await;
+        let refused = init("oracle://host", "e", LEASE).await;
         assert!(matches!(refused, Err(InitError::Open(_))), "{refused:?}");
     }
 
