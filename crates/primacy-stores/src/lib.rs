@@ -40,6 +40,8 @@ mod location;
 pub mod login;
 pub mod mark;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "object")]
@@ -90,6 +92,8 @@ mod kubernetes_descriptor;
 mod memory_descriptor;
 #[path = "memory/sessions/descriptor.rs"]
 mod memory_sessions_descriptor;
+#[path = "mysql/descriptor.rs"]
+mod mysql_descriptor;
 #[path = "nats/descriptor.rs"]
 mod nats_descriptor;
 #[path = "postgres/descriptor.rs"]
@@ -110,6 +114,7 @@ pub const STORES: &[&StoreDescriptor] = &[
     &file_descriptor::DESCRIPTOR,
     &sqlite_descriptor::DESCRIPTOR,
     &postgres_descriptor::DESCRIPTOR,
+    &mysql_descriptor::DESCRIPTOR,
     &etcd_descriptor::DESCRIPTOR,
     &zookeeper_descriptor::DESCRIPTOR,
     &consul_descriptor::DESCRIPTOR,

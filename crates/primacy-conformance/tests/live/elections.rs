@@ -21,6 +21,7 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
+use crate::mysql::server::MariaDb;
 use crate::{Column, is_wanted, keep, nats, to_be_tried};
 
 const TABLE: (&str, &str) = (
@@ -127,6 +128,7 @@ async fn columns() -> Vec<Column> {
         ("postgres", record(postgres.url())),
         ("postgres, recipe=advisory", sessions(format!("{}?recipe=advisory", postgres.url()))),
     ]);
+    stores.add("mysql", MariaDb::start(&[]), |mysql| vec![("mysql (MariaDB)", record(mysql.url()))]);
     stores.add("etcd", Etcd::start(None), |etcd| vec![
         ("etcd", sessions(etcd.url("", "/elections"))),
         ("etcd, recipe=lease", record(etcd.url("", "/records?recipe=lease"))),

@@ -8,6 +8,7 @@ mod elections;
 mod endless;
 mod etcd;
 mod kubernetes;
+mod mysql;
 mod nats;
 mod object;
 mod postgres;
@@ -33,6 +34,7 @@ type Check = fn() -> Pin<Box<dyn Future<Output = Vec<Column>>>>;
 #[rustfmt::skip]
 const STORES: &[(&str, Check)] = &[
     ("postgres", || Box::pin(postgres::check())),
+    ("mysql", || Box::pin(mysql::check())),
     ("s3", s3::check),
     ("az", az::check),
     ("kubernetes", || Box::pin(kubernetes::check())),

@@ -1,0 +1,258 @@
+//! The record of an election in a row of a table of MySQL or MariaDB: for processes that share a server.
+//!
+//! Promises  linearizable, and as durable when a write returns as the server is configured; [`changed`](Register::changed)
+//!           within [`CHANGE_BOUND`].
+//! Assumes   **one** server that keeps what it has acknowledged (`innodb_flush_log_at_trx_commit = 1`). A replica that takes
+//!           over may lack the newest writes, and then a token can be given twice. Members of Galera and of Group Replication
+//!           are refused.
+//! Leaves    everything else in the database as it is. No clock of the server takes part.
+//!
+//! Each compare-and-set is one transaction, sent as one request: it locks the row (`SELECT … FOR UPDATE`), replaces it where
+//! its version is the expected one, and commits. A server runs none of the statements behind one that it refuses, so whatever
+//! it says before the commit means that nothing was written; all else is unknown. **Every write draws a version of its own**,
+//! 63 random bits: none comes back, be it that a row was deleted, a backup restored, or that a replica took over which had not
+//! heard of the latest ones.
+//!
+//! InnoDB shows what is committed to others a moment before it is on disk. A handle that does not know what became of its own
+//! write must not find it so and then lose it in a crash. So its next read is a transaction that writes, too, and that the
+//! server therefore answers only when both are on disk.
+//!
+//! All elections of a process that were opened with one URL share a few connections.
+
+mod connection;
+mod examine;
+mod inspection;
+mod packet;
+mod pool;
+mod refusal;
+mod settings;
+mod sha;
+mod table;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use primacy_core::election::lease::{Record, Version};
+use tokio::time::{Instant, sleep_until};
+
+use self::connection::Answer;
+pub(crate) use self::examine::examine;
+use self::pool::ConnectionPool;
+use self::refusal::Failure;
+use self::settings::Settings;
+use crate::background;
+use crate::open::{Address, OpenError, Opened, Opening};
+use crate::record::{self, RecordError};
+use crate::register::{Pending, ReadError, Register, SetError};
+use crate::shared::{Share, Shared};
+
+/// How late [`changed`](Register::changed) is at most, while the server answers and the machine lets its threads run.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
+
+/// How often a handle that waits for a change asks for the version. The server has nothing that would tell of one.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The connections of this process.
+static POOLS: Shared<ConnectionPool> = Shared::new();
+
+/// Opens `mysql:…`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let settings = Settings::parse(&address.rest)?;
+        let pool = POOLS
+            .join(&address.rest, &address.election, || Ok::<_, OpenError>(ConnectionPool::new(settings)))?;
+        pool.open(address.create).await?;
+        Ok(Opened::Register(Arc::new(MysqlRegister {
+            pool,
+            election: address.election,
+            create: address.create,
+            // A handle before this one may have left a write whose outcome it did not learn. An onlooker writes nothing.
+            is_unsure: AtomicBool::new(address.create),
+            seen: Arc::default(),
+            look_at: Arc::default(),
+        })))
+    })
+}
+
+/// A handle on one election in one database.
+#[derive(Debug)]
+struct MysqlRegister {
+    pool: Share<ConnectionPool>,
+    election: String,
+    /// The table may be made.
+    create: bool,
+    /// A write of ours may have been done, or not be on disk yet.
+    is_unsure: AtomicBool,
+    /// The version that was last read or written through this handle; 0 is absence.
+    seen: Arc<AtomicI64>,
+    /// When a handle that waits for a change asks for the version next: a wait that is dropped and begun again goes on with the one before.
+    look_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl MysqlRegister {
+    async fn write(&self, expect: Option<i64>, record: &Record) -> Result<i64, SetError> {
+        let bytes = record::encode(record)?;
+        let version = draw_version().map_err(|error| SetError::Unavailable { why: error.to_string() })?;
+        let writing = match expect {
+            None => table::insert(&self.election, version, &bytes),
+            Some(expect) => table::update(&self.election, expect, version, &bytes),
+        };
+        match self.pool.request(writing.statements, Some(writing.commit_at)).await {
+            Ok(answers) if !is_one(&answers, writing.takes_writes_at) => {
+                // Nothing was written where it takes none.
+                self.pool.forget_idle();
+                Err(SetError::Unavailable { why: READ_ONLY.to_owned() })
+            }
+            Ok(answers) => match answers.get(writing.written_at) {
+                Some(Answer { affected: 1, .. }) => Ok(version),
+                Some(Answer { affected: 0, .. }) => Err(SetError::Conflict),
+                Some(_) | None => {
+                    Err(SetError::Unknown { why: "the server has counted other rows".to_owned() })
+                }
+            },
+            Err(Failure::Duplicate) => Err(SetError::Conflict),
+            Err(Failure::NoTable) if expect.is_some() => Err(SetError::Conflict),
+            Err(Failure::NoTable) => Err(SetError::Unavailable {
+                why: format!("there is no table {}; it was dropped", table::NAME),
+            }),
+            Err(Failure::NotDone(why)) => Err(SetError::Unavailable { why }),
+            Err(Failure::Unknown(why)) => Err(SetError::Unknown { why }),
+        }
+    }
+
+    async fn find(&self) -> Result<Option<(i64, Vec<u8>)>, ReadError> {
+        let unavailable = |why: String| ReadError::Unavailable { why };
+        let is_unsure = self.is_unsure.load(Ordering::SeqCst);
+        let reading =
+            if is_unsure { table::read_durably(&self.election) } else { table::read(&self.election) };
+        let answers = match self.pool.request(reading.statements, None).await {
+            Ok(answers) => answers,
+            Err(Failure::NoTable) => return Ok(None),
+            Err(Failure::NotDone(why) | Failure::Unknown(why)) => return Err(unavailable(why)),
+            Err(Failure::Duplicate) => return Err(unavailable("a read cannot collide".to_owned())),
+        };
+        if !is_one(&answers, reading.takes_writes_at) {
+            // There may be another one by now, whose writes it does not have.
+            self.pool.forget_idle();
+            return Err(unavailable(READ_ONLY.to_owned()));
+        }
+        if is_unsure {
+            self.is_unsure.store(false, Ordering::SeqCst);
+        }
+        let Some(row) = answers.get(reading.found_at).and_then(|answer| answer.rows.first()) else {
+            return Ok(None);
+        };
+        let version = table::text(row, 0).and_then(|version| version.parse().ok());
+        match (version, row.get(1)) {
+            (Some(version), Some(Some(bytes))) => Ok(Some((version, bytes.clone()))),
+            _ => Err(unavailable("the server answers what no server of MySQL does".to_owned())),
+        }
+    }
+}
+
+impl Register for MysqlRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async {
+            let Some((version, bytes)) = self.find().await? else {
+                self.seen.store(0, Ordering::SeqCst);
+                return Ok(None);
+            };
+            // Noted before the record is decoded, because one that cannot be is not a change either.
+            self.seen.store(version, Ordering::SeqCst);
+            if version <= 0 {
+                let error = RecordError::Version { found: version.to_string(), allowed: "a number above 0" };
+                return Err(ReadError::Malformed { error });
+            }
+            let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
+            Ok(Some((record, Version::from(version.unsigned_abs()))))
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move {
+            let expect = match expect {
+                None => None,
+                // A version that is no number of ours is of another store, and so it is not the present one.
+                Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
+            };
+            if expect.is_none() && self.create {
+                // An administrator may have dropped it since it was opened.
+                self.pool
+                    .open(true)
+                    .await
+                    .map_err(|error| SetError::Unavailable { why: error.to_string() })?;
+            }
+            // Until it is known. The future may be dropped.
+            let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
+            let written = self.write(expect, record).await;
+            if !matches!(written, Err(SetError::Unknown { .. })) {
+                self.is_unsure.store(was_unsure, Ordering::SeqCst);
+            }
+            let version = written?;
+            // What is on disk is what was there before, too.
+            self.is_unsure.store(false, Ordering::SeqCst);
+            self.seen.store(version, Ordering::SeqCst);
+            Ok(Version::from(version.unsigned_abs()))
+        })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let (pool, look) = (ConnectionPool::clone(&self.pool), table::look(&self.election));
+        let (seen, look_at) = (Arc::clone(&self.seen), Arc::clone(&self.look_at));
+        Box::pin(async move {
+            let looking = background::run(async move {
+                loop {
+                    let due = || Instant::now() + LOOK_INTERVAL;
+                    let at = *lock(&look_at).get_or_insert_with(due);
+                    sleep_until(at).await;
+                    let found = pool.request_here(&look, None).await;
+                    *lock(&look_at) = Some(due());
+                    let version = match found {
+                        Ok(answers) => answers.first().map(|answer| {
+                            let version = answer.rows.first().and_then(|row| table::text(row, 0));
+                            version.and_then(|version| version.parse().ok()).unwrap_or(0)
+                        }),
+                        Err(Failure::NoTable) => Some(0),
+                        // It was said to those who wanted something.
+                        Err(Failure::NotDone(_) | Failure::Unknown(_) | Failure::Duplicate) => None,
+                    };
+                    if version.is_some_and(|version: i64| version != seen.load(Ordering::SeqCst)) {
+                        return;
+                    }
+                }
+            });
+            if looking.await.is_err() {
+                // Nothing will ever be noticed; the caller's own reading now and then has to do.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+const READ_ONLY: &str = "the server has become read-only; name the one that takes writes, too";
+
+/// Whether the one value of an answer is 1.
+fn is_one(answers: &[Answer], at: usize) -> bool {
+    let row = answers.get(at).and_then(|answer| answer.rows.first());
+    row.and_then(|row| table::text(row, 0)).is_some_and(|value| value == "1")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn number_of(version: &Version) -> Option<i64> {
+    i64::try_from(version.as_u64()?).ok().filter(|number| *number > 0)
+}
+
+/// Positive.
+fn draw_version() -> Result<i64, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok((i64::from_ne_bytes(bytes) & i64::MAX).max(1))
+}

@@ -1,0 +1,215 @@
+//! [`ConnectionPool`]: a few connections for the requests of all elections of a process that were opened with one URL.
+//!
+//! A connection answers one request at a time. Several keep a request that waits for a locked row from holding up the other elections. One
+//! on which a request was given up, or that has failed, is closed: the server undoes what was not committed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::connection::{Answer, Connection, QueryError};
+use super::inspection;
+use super::refusal::{self, Failure};
+use super::settings::{Settings, authority};
+use super::table;
+use crate::attempts;
+use crate::background;
+use crate::open::OpenError;
+
+/// The connections of a process to a server, at most.
+const CONNECTIONS_MAX: usize = 4;
+
+/// How long one server may take to connect, the login and the questions at the beginning included: half a dozen round trips.
+const SERVER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a request may take, the connecting included. It is a fraction of a lease of usual length, and above the second for which the
+/// server waits for a lock.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections to the server of one URL.
+#[derive(Clone)]
+pub(super) struct ConnectionPool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: Settings,
+    turns: Semaphore,
+    idle: Mutex<Vec<Connection>>,
+    /// When the next attempt to connect may begin.
+    next_at: Mutex<Option<Instant>>,
+    has_table: AtomicBool,
+}
+
+impl ConnectionPool {
+    pub(super) fn new(settings: Settings) -> Self {
+        let inner = Inner {
+            settings,
+            turns: Semaphore::new(CONNECTIONS_MAX),
+            idle: Mutex::default(),
+            next_at: Mutex::default(),
+            has_table: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Connects, and looks for the table, which is made if `create` says so.
+    pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
+        let inner = Arc::clone(&self.inner);
+        let opening = background::run(async move {
+            let _turn = inner.turns.acquire().await;
+            let mut connection = inner.take().await?;
+            inner.ensure_table(&mut connection, create).await?;
+            inner.keep(connection);
+            Ok(())
+        });
+        opening.await.map_err(|why| OpenError::Unavailable { why })?
+    }
+
+    /// Sends a request, and waits for its answers. `commit` is the place of the statement that commits it; what the server refuses before
+    /// is not done.
+    pub(super) async fn request(
+        &self,
+        statements: String,
+        commit: Option<usize>,
+    ) -> Result<Vec<Answer>, Failure> {
+        let pool = self.clone();
+        let answers = background::run(async move { pool.request_here(&statements, commit).await });
+        // It may have been sent.
+        answers.await.map_err(Failure::Unknown)?
+    }
+
+    /// As [`request`](Self::request); to be called on the stores' thread.
+    pub(super) async fn request_here(
+        &self,
+        statements: &str,
+        commit: Option<usize>,
+    ) -> Result<Vec<Answer>, Failure> {
+        let inner = &self.inner;
+        let until = Instant::now() + REQUEST_PATIENCE;
+        // Nothing has been sent before there is a connection.
+        let taking = timeout_at(until, async {
+            let turn = inner.turns.acquire().await;
+            Ok::<_, OpenError>((turn, inner.take().await?))
+        });
+        let (_turn, mut connection) = match taking.await {
+            Err(_) => return Err(Failure::NotDone(inner.silence("connect"))),
+            Ok(taken) => taken.map_err(|error| Failure::NotDone(error.to_string()))?,
+        };
+        let Ok(answered) = timeout_at(until, connection.query(statements)).await else {
+            inner.forget_idle();
+            return Err(Failure::Unknown(inner.silence("answer")));
+        };
+        match answered {
+            Ok(answers) => {
+                inner.keep(connection);
+                Ok(answers)
+            }
+            Err(QueryError::Broken(why)) => {
+                // The server may have ended, and the other connections with it.
+                inner.forget_idle();
+                Err(Failure::Unknown(format!("{}: {why}", inner.settings.names().join(", "))))
+            }
+            Err(QueryError::Server { answered, error }) => {
+                let failure = match commit {
+                    Some(commit) if answered >= commit => Failure::Unknown(refusal::told(&error)),
+                    Some(_) | None => Failure::before_commit(&error),
+                };
+                if refusal::is_elsewhere(&error) {
+                    inner.forget_idle();
+                } else if let Ok(Ok(_)) = timeout_at(until, connection.query("ROLLBACK")).await {
+                    inner.keep(connection);
+                }
+                if failure == Failure::NoTable {
+                    inner.has_table.store(false, Ordering::SeqCst);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Closes the connections that wait for a request: their server takes no writes any more.
+    pub(super) fn forget_idle(&self) {
+        self.inner.forget_idle();
+    }
+}
+
+impl Inner {
+    /// A connection: one that waits for a request, or a new one.
+    async fn take(&self) -> Result<Connection, OpenError> {
+        loop {
+            let Some(mut connection) = lock(&self.idle).pop() else { return self.connect().await };
+            if connection.is_quiet().await {
+                return Ok(connection);
+            }
+        }
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < CONNECTIONS_MAX {
+            idle.push(connection);
+        }
+    }
+
+    fn forget_idle(&self) {
+        lock(&self.idle).clear();
+    }
+
+    /// Tries one server after another.
+    async fn connect(&self) -> Result<Connection, OpenError> {
+        let next_at = *lock(&self.next_at);
+        if let Some(at) = next_at {
+            sleep_until(at).await;
+        }
+        let (mut told, mut is_final) = (Vec::new(), true);
+        for host in &self.settings.hosts {
+            let connecting = async {
+                let mut connection = Connection::open(&self.settings, host).await?;
+                inspection::refuse_unfit(&mut connection).await?;
+                Ok(connection)
+            };
+            let error = match timeout(SERVER_PATIENCE, connecting).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => error,
+                Err(_) => OpenError::Unavailable { why: "it does not answer".to_owned() },
+            };
+            is_final &= matches!(error, OpenError::Refused { .. });
+            let named = format!("{}: {error}", authority(host));
+            attempts::failed(&named);
+            told.push(named);
+        }
+        *lock(&self.next_at) = Some(Instant::now() + RETRY_PAUSE);
+        let why = told.join("; ");
+        Err(if is_final { OpenError::Refused { why } } else { OpenError::Unavailable { why } })
+    }
+
+    async fn ensure_table(&self, connection: &mut Connection, create: bool) -> Result<(), OpenError> {
+        if !self.has_table.load(Ordering::SeqCst) {
+            let is_there = table::ensure(connection, create).await?;
+            self.has_table.store(is_there, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn silence(&self, doing: &str) -> String {
+        format!("{} did not {doing} in time", self.settings.names().join(", "))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for ConnectionPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionPool").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}
