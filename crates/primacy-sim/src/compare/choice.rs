@@ -19,7 +19,7 @@ const fn choice(contender: Contender) -> Option<Choice> {
     let (link, when, guarantee) = match contender {
         Contender::Quorum => (
             "[quorum](../algorithms/quorum.md)",
-            "there are three or more nodes and nothing beside them",
+            "there are three or more nodes and no store",
             "one leader at a time under the drift bound; a token",
         ),
         Contender::Lease => {
@@ -27,11 +27,11 @@ const fn choice(contender: Contender) -> Option<Choice> {
         }
         Contender::Session => (
             "[session](../algorithms/session.md)",
-            "there is etcd, ZooKeeper or Consul, or others stand in the same election",
+            "there is etcd, ZooKeeper or Consul, or other programs take part in the same election",
             "the same",
         ),
         Contender::Ranked => {
-            ("[ranked](../algorithms/ranked.md)", "the server that has seen most shall lead", "a token")
+            ("[ranked](../algorithms/ranked.md)", "the server that has seen most should lead", "a token")
         }
         Contender::Confirmed => (
             "[confirmed](../algorithms/confirmed.md)",
@@ -40,7 +40,7 @@ const fn choice(contender: Contender) -> Option<Choice> {
         ),
         Contender::Seniority(Split::KeepMajority) => (
             "[seniority](../algorithms/seniority.md)",
-            "nodes come and go, and the oldest shall lead",
+            "nodes come and go, and the oldest should lead",
             "advisory: for a while two may lead",
         ),
         Contender::Seniority(Split::Available) => (
@@ -69,7 +69,7 @@ pub fn choices(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     // Writing to a string never fails.
     let _ = writeln!(
         text,
-        "| Election | Choose it when | Guarantee | Nobody leads: the leader is killed | its host is silent | \
+        "| Election | Choose it when | Guarantee | Without a leader: it is killed | its host is silent | \
          Leaders at once in a split | Messages of an election | Needless changes |"
     );
     let _ = writeln!(text, "|---|---|---|---|---|---|---|---|");
