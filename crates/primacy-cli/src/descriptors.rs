@@ -3,9 +3,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use rustix::io::Errno;
-
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Pairs of descriptors: a runtime takes some four, a command, its files and its connections the others.
 const PAIRS: usize = 8;
@@ -19,7 +17,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     for _ in 0..PAIRS {
         match UnixStream::pair() {
             Ok(pair) => held.push(pair),
-            Err(error) if is_shortage(&error) => {
+            Err(error) if exit::is_descriptor_shortage(&error) => {
                 let message = format!(
                     "the system refuses file descriptors, and at least {} are needed: {error}; raise the limit (ulimit -n, LimitNOFILE=)",
                     2 * PAIRS
@@ -30,9 +28,4 @@ pub(crate) fn check() -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Returns whether the process, or the machine, has no descriptor left.
-pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::descriptors;
+use rustix::io::Errno;
 
 /// Why `primacy` itself ends; a job's own exit code is passed on as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,10 +150,15 @@ Exit codes:
   76      the node speaks another version of the control protocol
   77      others may write the control socket or its directory, or it is not yours";
 
+/// Returns whether the process, or the machine, has no file descriptor left.
+pub(crate) fn is_descriptor_shortage(error: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 impl Exit {
     /// The exit code for a file in a state directory that cannot be used.
     pub(crate) fn of_state(error: &std::io::Error) -> Self {
-        if descriptors::is_shortage(error) { Self::System } else { Self::State }
+        if is_descriptor_shortage(error) { Self::System } else { Self::State }
     }
 
     /// The number.
@@ -206,8 +211,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-impl From<rustix::io::Errno> for Failure {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
         std::io::Error::from(error).into()
     }
 }

@@ -40,6 +40,7 @@ mod start_error;
 mod stdout;
 mod stop_record;
 mod supervisor;
+mod variables;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -11,9 +11,6 @@ use sd_notify::NotifyState;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter};
 
-/// The variables that must not reach the processes that this one starts: they would speak for it.
-pub(crate) const VARIABLES: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
-
 /// Reports that this node takes part now. From now on systemd is told the leader, and, if it asked for that
 /// (`WatchdogSec=`), that the election is alive: not by a bare timer, but whenever the election has answered a
 /// question.

@@ -85,8 +85,7 @@ fn relations_that_do_not_hold_are_named_with_where_they_come_from() {
     ] {
         assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
     }
-    let both =
-        "election = \"e\"\nstore = \"sqlite:x.db\"\nhealth-misses = 0\n[peers]\na = \"127.0.0.1:1\"\n";
+    let both = "election = \"e\"\nstore = \"sqlite:x.db\"\nhealth-misses = 0\n[peers]\na = \"127.0.0.1:1\"\n";
     refused(
         &place,
         both,

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use primacy_core::election::lease::{Record, Version};
 use primacy_stores::{Pending, Register};
 
 /// A store under the laws.
@@ -83,5 +84,19 @@ impl Capabilities {
             && (self.lasting || !needs.lasting)
             && (self.raw_bytes || !needs.raw_bytes)
             && (self.deletion || !needs.deletion)
+    }
+}
+
+/// Returns what the register holds.
+pub(crate) async fn read(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
+    register.read().await.expect("the store is there")
+}
+
+/// Waits for something that must come within the patience of the harness.
+pub(crate) async fn within<T>(harness: &dyn Harness, what: &str, wait: impl Future<Output = T>) -> T {
+    let patience = harness.patience();
+    match tokio::time::timeout(patience, wait).await {
+        Ok(done) => done,
+        Err(_) => panic!("waited {patience:?} in vain for {what}"),
     }
 }

@@ -9,9 +9,8 @@ use std::time::Duration;
 use primacy_stores::{Register, SetError};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::Harness;
+use crate::harness::{Harness, read, within};
 use crate::history::{self, Kind, Operation};
-use crate::register_laws::{read, within};
 use crate::rival;
 
 /// The number of processes at once, beside the one that is killed.

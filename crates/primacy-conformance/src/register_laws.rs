@@ -11,7 +11,7 @@ use primacy_stores::{Pending, ReadError, Register, SetError};
 // On the simulated arm, this is the simulated time.
 use tokio::time::Instant;
 
-use crate::harness::{Capabilities, Harness};
+use crate::harness::{Capabilities, Harness, read, within};
 use crate::process_laws::{
     Rival, answers_to_many_processes_fit_one_order, assert_outcomes_differ, changed_wakes_across_processes,
     killed_writers_leave_the_old_or_the_new, of_many_processes_exactly_one_wins,
@@ -522,10 +522,6 @@ async fn open_twice(harness: &dyn Harness, election: &str) -> [Arc<dyn Register>
     [harness.open(election).await, harness.open(election).await]
 }
 
-pub(crate) async fn read(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
-    register.read().await.expect("the store is there")
-}
-
 /// Reads until the token is there, which it is at the first read of a linearizable store.
 async fn read_until(register: &Arc<dyn Register>, token: u64) {
     let found = read(register).await.map(|(record, _)| record.token.0);
@@ -538,14 +534,6 @@ async fn set(
     token: u64,
 ) -> Result<Version, SetError> {
     register.compare_and_set(expect, &record(token)).await
-}
-
-pub(crate) async fn within<T>(harness: &dyn Harness, what: &str, wait: impl Future<Output = T>) -> T {
-    let patience = harness.patience();
-    match tokio::time::timeout(patience, wait).await {
-        Ok(done) => done,
-        Err(_) => panic!("waited {patience:?} in vain for {what}"),
-    }
 }
 
 /// Checks that a waiter was woken in time, but for the machine's own pauses.

@@ -13,7 +13,7 @@ pub struct StoreDescriptor {
     pub name: &'static str,
     /// The scheme of its URLs.
     pub scheme: &'static str,
-    /// How its URL is written, without what may be left out.
+    /// The form of its URL, without the optional parts.
     pub form: &'static str,
     /// The cargo feature that builds it in; `None` for a store that always is.
     pub feature: Option<&'static str>,

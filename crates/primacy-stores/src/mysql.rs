@@ -47,10 +47,10 @@ use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
-/// How late [`changed`](Register::changed) is at most, while the server answers and the machine lets its threads run.
+/// The longest delay of [`changed`](Register::changed), while the server answers and the machine lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// How often a handle that waits for a change asks for the version. The server has nothing that would tell of one.
+/// The interval at which a handle that waits for a change reads the version. The server sends no notice of a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The connections of this process.

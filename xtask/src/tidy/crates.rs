@@ -174,7 +174,7 @@ mod self_tests {
 
     const GOOD: &str = "[package]\nname = \"primacy-stores\"\nversion.workspace = true\nedition.workspace = true\n\
         rust-version.workspace = true\nlicense.workspace = true\n[lints]\nworkspace = true\n";
-    const ROOT: &str = "[workspace.package]\nrust-versistore = \"1.77\"\n[workspace.dependencies]\n";
+    const ROOT: &str = "[workspace.package]\nrust-version = \"1.77\"\n[workspace.dependencies]\n";
 
     fn found(check: super::super::Check, files: &[(&str, &str)]) -> Vec<String> {
         check(&Tree::of(files)).iter().map(Finding::to_string).collect()
@@ -204,9 +204,9 @@ mod self_tests {
         assert!(found(one_home, &[("Cargo.toml", ROOT), ("crates/s/Cargo.toml", GOOD)]).is_empty());
         let versioned = format!("{GOOD}[dependencies]\nserde = \"1\"\n");
         assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("crates/s/Cargo.toml", &versioned)]).len(), 1);
-        let own = GOOD.replace("rust-version.workspace = true", "rust-versistore = \"1.80\"");
+        let own = GOOD.replace("rust-version.workspace = true", "rust-version = \"1.80\"");
         assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("crates/s/Cargo.toml", &own)]).len(), 1);
-        let greedy = format!("{ROOT}serde = {{ versistore = \"1\" }}\n");
+        let greedy = format!("{ROOT}serde = {{ version = \"1\" }}\n");
         assert_eq!(found(one_home, &[("Cargo.toml", &greedy)]).len(), 1);
         assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("README.md", "Needs Rust 1.77.\n")]).len(), 1);
         assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("rust-toolchain.toml", "")]).len(), 1);

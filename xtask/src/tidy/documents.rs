@@ -199,7 +199,7 @@ mod self_tests {
         assert_eq!(found(present, &[]), PRESENT.len());
         assert_eq!(found(present, &[(".ci/run", "cargo test\n")]), PRESENT.len());
         assert_eq!(found(present, &[(".ci/run", "exec cargo xtask test\n")]), PRESENT.len() - 1);
-        let root = ("Cargo.toml", "[workspace.package]\nversistore = \"0.2.0\"\n");
+        let root = ("Cargo.toml", "[workspace.package]\nversion = \"0.2.0\"\n");
         assert_eq!(found(present, &[root, ("CHANGELOG.md", "# Changes\n## 0.2.0\n")]), PRESENT.len() - 1);
         assert_eq!(found(present, &[root, ("CHANGELOG.md", "# Changes\n## 0.1.0\n")]), PRESENT.len());
     }

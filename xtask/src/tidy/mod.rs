@@ -4,6 +4,7 @@
 mod crates;
 mod documents;
 mod homes;
+mod modules;
 mod names;
 mod purity;
 mod rust;
@@ -40,11 +41,13 @@ type Check = fn(&Tree) -> Vec<Finding>;
 /// Every check: this list is their one home.
 const CHECKS: &[(&str, Check)] = &[
     ("crates depend on each other in one direction", crates::direction),
+    ("modules of a crate use each other in one direction", modules::circles),
     ("versions, features and lints of crates have one home", crates::one_home),
     ("the core is pure", purity::core_is_pure),
     ("functions and files are short", sizes::short),
     ("things have the names of the glossary", names::names),
     ("prose has the names of the glossary", names::prose),
+    ("doc comments open with a noun or a verb", names::openings),
     ("each list has one home", homes::lists),
     ("each duty has one home", homes::duties),
     ("stores and algorithms do not know each other", homes::strangers),

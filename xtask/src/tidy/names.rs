@@ -147,6 +147,27 @@ pub(super) fn prose(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// The words with which no paragraph of a doc comment opens: it names the thing or the act.
+const QUESTIONS: &[&str] = &["What", "How", "Who", "Whoever", "Whose", "Whom"];
+
+/// Checks how doc comments open.
+pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, rust) in tree.rust("") {
+        let mut is_opening = true;
+        for (index, line) in rust.comments.lines().enumerate() {
+            let doc = ["///", "//!"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+            let first = doc.and_then(|text| text.split_whitespace().next());
+            if let Some(word) = first.filter(|word| is_opening && QUESTIONS.contains(word)) {
+                let message = format!("open the comment with a noun or a verb, not with {word}");
+                findings.push(Finding::new(path, index + 1, message));
+            }
+            is_opening = first.is_none();
+        }
+    }
+    findings
+}
+
 fn found<'a>(rust: &'a Rust, banned: &Banned) -> Vec<(usize, &'a str)> {
     match banned.part {
         Part::Word => {
@@ -227,6 +248,19 @@ mod self_tests {
         }
         assert_eq!(found("crates/primacy/src/utils.rs", ""), 1);
         assert_eq!(found("crates/primacy/tests/common/mod.rs", ""), 1);
+    }
+
+    #[test]
+    fn doc_comments_that_open_with_a_question_are_found() {
+        let count = |text| openings(&Tree::of(&[("crates/a/src/b.rs", text)])).len();
+        assert_eq!(count("/// What it is.\nstruct A;\n/// Who leads.\nfn b() {}\n"), 2);
+        assert_eq!(count("//! A thing.\n//!\n//! How it works.\n"), 1);
+        assert_eq!(
+            count("/// The node, and\n/// Who of all.\nstruct A;\n"),
+            0,
+            "in the middle of a sentence"
+        );
+        assert_eq!(count("// What is not documentation.\n/// Whatever.\n"), 0);
     }
 
     #[test]

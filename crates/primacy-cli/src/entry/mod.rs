@@ -210,59 +210,6 @@ pub(crate) struct Entry {
     pub(crate) json: Option<bool>,
 }
 
-/// The variables of all settings. They are this node's and not its job's, so the job does not get them.
-pub(crate) const VARIABLES: &[&str] = &[
-    "PRIMACY_CONFIG",
-    "PRIMACY_ELECTION",
-    "PRIMACY_STORE",
-    "PRIMACY_PEERS",
-    "PRIMACY_NODE",
-    "PRIMACY_ALGORITHM",
-    "PRIMACY_CONFIRM",
-    "PRIMACY_SEEDS",
-    "PRIMACY_SPLIT_BRAIN",
-    "PRIMACY_NEIGHBOURS",
-    "PRIMACY_DETECTOR",
-    "PRIMACY_STABLE_AFTER",
-    "PRIMACY_MINIMUM_MEMBERS",
-    "PRIMACY_ZONE",
-    "PRIMACY_LABELS",
-    "PRIMACY_METADATA",
-    "PRIMACY_METADATA_QUOTA",
-    "PRIMACY_ETCD_API",
-    "PRIMACY_ETCD_API_ADVERTISE",
-    "PRIMACY_ETCD_API_USERS",
-    "PRIMACY_ETCD_API_CERTIFICATE",
-    "PRIMACY_ETCD_API_KEY",
-    "PRIMACY_ETCD_API_CA",
-    "PRIMACY_ALLOW_ADVISORY",
-    "PRIMACY_SAFETY",
-    "PRIMACY_PRIORITY",
-    "PRIMACY_WITNESS",
-    "PRIMACY_STATE_DIR",
-    "PRIMACY_GROUP",
-    "PRIMACY_LEASE",
-    "PRIMACY_HEARTBEAT",
-    "PRIMACY_DRAIN",
-    "PRIMACY_KILL_MARGIN",
-    "PRIMACY_DRIFT_MAX",
-    "PRIMACY_RANDOM_WAIT_MAX",
-    "PRIMACY_CLUSTER",
-    "PRIMACY_TLS_CERTIFICATE",
-    "PRIMACY_TLS_KEY",
-    "PRIMACY_TLS_CA",
-    "PRIMACY_INSECURE_CLEARTEXT",
-    "PRIMACY_HEALTH",
-    "PRIMACY_HEALTH_INTERVAL",
-    "PRIMACY_HEALTH_MISSES",
-    "PRIMACY_METRICS",
-    "PRIMACY_STOP_COMMAND",
-    "PRIMACY_ON_ELECTED",
-    "PRIMACY_ON_DEPOSED",
-    "PRIMACY_WATCHDOG",
-    "PRIMACY_JSON",
-];
-
 /// The settings, found to fit together.
 #[derive(Debug)]
 pub(crate) struct Entrance {
@@ -622,6 +569,7 @@ mod tests {
     mod fuzz;
 
     use super::*;
+    use crate::variables::SETTINGS;
 
     #[test]
     fn the_variables_are_those_of_the_settings() {
@@ -630,7 +578,7 @@ mod tests {
             .get_arguments()
             .filter_map(|arg| Some((arg.get_long()?, arg.get_env()?.to_str()?)))
             .collect();
-        assert_eq!(defined.iter().map(|(_, variable)| *variable).collect::<Vec<_>>(), VARIABLES);
+        assert_eq!(defined.iter().map(|(_, variable)| *variable).collect::<Vec<_>>(), SETTINGS);
         for (long, variable) in defined {
             assert_eq!(variable, format!("PRIMACY_{}", long.to_uppercase().replace('-', "_")));
         }

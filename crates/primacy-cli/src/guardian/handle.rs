@@ -62,9 +62,7 @@ impl Guardian {
         }
         command.env(crate::leftovers::GUARDIAN_MARK, &config.mark);
         // The job has the guardian's environment, and these are this process's own.
-        for variable in crate::entry::VARIABLES.iter().chain(crate::notify::VARIABLES) {
-            command.env_remove(variable);
-        }
+        crate::variables::take_from(&mut command);
         // Passed on over `exec`. Nothing else is started by this process in between.
         rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
         let child = command.spawn();

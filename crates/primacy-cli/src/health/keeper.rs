@@ -62,9 +62,7 @@ impl Run {
         let mut keeper = Command::new("/proc/self/exe");
         keeper.arg0("primacy").arg("health-check").process_group(0);
         keeper.stdin(OwnedFd::from(theirs)).stdout(write.try_clone()?).stderr(write);
-        for variable in crate::entry::VARIABLES.iter().chain(crate::notify::VARIABLES) {
-            keeper.env_remove(variable);
-        }
+        crate::variables::take_from(&mut keeper);
         keeper.env(SCRIPT, command);
         let child = keeper.spawn();
         // It holds the keeper's ends.

@@ -21,7 +21,7 @@ use self::server::MariaDb;
 /// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_MYSQL_RIVAL";
 
-/// How long something is waited for that must come.
+/// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct MysqlHarness {

@@ -23,10 +23,10 @@ use crate::open::OpenError;
 /// The connections of a process to a server, at most.
 const CONNECTIONS_MAX: usize = 4;
 
-/// How long one server may take to connect, the login and the questions at the beginning included: half a dozen round trips.
+/// The time that one server may take to connect, the login and the questions at the beginning included: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a request may take, the connecting included. It is a fraction of a lease of usual length, and above the second for which the
+/// The time that a request may take, the connecting included. It is a fraction of a lease of usual length, and above the second for which the
 /// server waits for a lock.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -13,7 +13,7 @@ use crate::ownership;
 use crate::passing;
 use crate::tls::Files;
 
-/// How a URL of this store is written.
+/// The form of a URL of this store.
 const FORM: &str = "mysql://USER:PASSWORD@HOST/DATABASE";
 
 const DEFAULT_PORT: u16 = 3306;

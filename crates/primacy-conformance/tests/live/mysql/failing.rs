@@ -1,4 +1,4 @@
-//! What befalls a server, and what its elections are told then.
+//! Faults of a server, and what its elections report then.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What somebody else has put where the table is to be, and rights that are missing.
+//! Objects of other users where the table should be, and missing rights.
 
 use std::io::Write as _;
 use std::net::TcpListener;

@@ -1,0 +1,269 @@
+//! Modules of a crate depend on each other in one direction, so that each can be read after those below it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::{self, Visit};
+
+use super::{Finding, Tree, is_test_file};
+
+/// The crates whose top-level modules still form circles, and how many modules are in one. The number only falls.
+const CIRCLES: &[(&str, usize)] = &[("primacy", 27), ("primacy-sim", 12), ("primacy-stores", 8)];
+
+/// A module of a crate's top level; the empty name is that of the root file.
+type Module = String;
+
+/// The top-level modules of a crate, each with those that it uses.
+pub(crate) type Uses = BTreeMap<Module, BTreeSet<Module>>;
+
+/// Checks that no more modules are in circles than are listed, and that the list is no longer than needed.
+pub(super) fn circles(tree: &Tree) -> Vec<Finding> {
+    check(tree, CIRCLES)
+}
+
+fn check(tree: &Tree, known: &[(&str, usize)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, uses) in crates(tree) {
+        let inside = in_circles(&uses);
+        let allowed = known.iter().find(|(listed, _)| *listed == name).map_or(0, |&(_, count)| count);
+        let path = format!("crates/{name}/src");
+        if inside.len() > allowed {
+            let edges =
+                uses.iter().filter(|(module, _)| inside.contains(&module.as_str())).map(|(module, used)| {
+                    let used: Vec<&str> =
+                        used.iter().map(String::as_str).filter(|used| inside.contains(used)).collect();
+                    format!("{module} uses {}", used.join(" "))
+                });
+            let message = format!(
+                "{} modules use each other in a circle, and {allowed} may; move what they share below them: {}",
+                inside.len(),
+                edges.collect::<Vec<_>>().join("; ")
+            );
+            findings.push(Finding::new(&path, 0, message));
+        } else if inside.len() < allowed {
+            let message = format!(
+                "{} modules are in circles, and {allowed} are listed: lower the number",
+                inside.len()
+            );
+            findings.push(Finding::new(&path, 0, message));
+        }
+    }
+    findings
+}
+
+/// Every crate, with its top-level modules and what they use.
+pub(crate) fn crates(tree: &Tree) -> BTreeMap<String, Uses> {
+    let mut crates: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+    for (path, text) in tree.files("crates/", ".rs") {
+        let Some((name, inner)) = path["crates/".len()..].split_once("/src/") else { continue };
+        if !name.contains('/') && !is_test_file(path) && !inner.starts_with("bin/") {
+            crates.entry(name.to_owned()).or_default().push((inner, text));
+        }
+    }
+    crates.into_iter().map(|(name, files)| (name, uses(&files))).collect()
+}
+
+fn uses(files: &[(&str, &str)]) -> Uses {
+    let parsed: Vec<(Vec<String>, syn::File)> = files
+        .iter()
+        .filter_map(|(path, text)| Some((module_path(path), syn::parse_file(text).ok()?)))
+        .collect();
+    let modules: BTreeSet<&String> = parsed.iter().filter_map(|(path, _)| path.first()).collect();
+    // The names that the root gives to items of its modules: `crate::Name` is a use of that module.
+    let mut exported = BTreeMap::new();
+    for (_, file) in parsed.iter().filter(|(path, _)| path.is_empty()) {
+        for item in &file.items {
+            let syn::Item::Use(item) = item else { continue };
+            let mut paths = Vec::new();
+            flatten(&item.tree, &mut Vec::new(), &mut paths);
+            for (path, name) in paths {
+                let first = path.iter().find(|part| !["crate", "self"].contains(&part.as_str()));
+                if let Some(module) = first.filter(|first| modules.contains(first)) {
+                    exported.insert(name, module.clone());
+                }
+            }
+        }
+    }
+    let mut uses = Uses::new();
+    for (path, file) in &parsed {
+        let mut paths = Paths { place: path.clone(), used: BTreeSet::new() };
+        let is_root = path.is_empty();
+        for item in &file.items {
+            // To declare a module, or to export from it, is not to need it.
+            if !(is_root && matches!(item, syn::Item::Mod(_) | syn::Item::Use(_))) {
+                paths.visit_item(item);
+            }
+        }
+        let mine = path.first().cloned().unwrap_or_default();
+        let target = |name: &String| match modules.contains(name) {
+            true => name.clone(),
+            false => exported.get(name).cloned().unwrap_or_default(),
+        };
+        let used = paths.used.iter().map(target).filter(|used| *used != mine);
+        uses.entry(mine.clone()).or_default().extend(used);
+    }
+    uses
+}
+
+/// The path of the module in a file: `a::b` for `a/b.rs` and `a/b/mod.rs`, and nothing for the root.
+fn module_path(file: &str) -> Vec<String> {
+    let mut parts: Vec<String> = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        parts.pop();
+    }
+    parts
+}
+
+/// The paths of a `use`, each with the name that it brings.
+fn flatten(tree: &syn::UseTree, before: &mut Vec<String>, found: &mut Vec<(Vec<String>, String)>) {
+    match tree {
+        syn::UseTree::Path(path) => {
+            before.push(path.ident.to_string());
+            flatten(&path.tree, before, found);
+            before.pop();
+        }
+        syn::UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, before, found)),
+        syn::UseTree::Name(name) => {
+            let path = before.iter().cloned().chain([name.ident.to_string()]).collect();
+            found.push((path, name.ident.to_string()));
+        }
+        syn::UseTree::Rename(name) => {
+            let path = before.iter().cloned().chain([name.ident.to_string()]).collect();
+            found.push((path, name.rename.to_string()));
+        }
+        syn::UseTree::Glob(_) => found.push((before.clone(), String::new())),
+    }
+}
+
+/// Collects the first names behind `crate::` of all paths in a file, outside of its tests.
+struct Paths {
+    /// The module that the visitor is in.
+    place: Vec<String>,
+    used: BTreeSet<String>,
+}
+
+impl Paths {
+    fn add(&mut self, path: &[String]) {
+        let mut place = match path.first().map(String::as_str) {
+            Some("crate") => Vec::new(),
+            Some("super") => self.place[..self.place.len().saturating_sub(1)].to_vec(),
+            _ => return,
+        };
+        for part in &path[1..] {
+            if part == "super" {
+                place.pop();
+            } else {
+                place.push(part.clone());
+                break;
+            }
+        }
+        self.used.extend(place.into_iter().next());
+    }
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test")
+    })
+}
+
+impl<'a> Visit<'a> for Paths {
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            self.place.push(item.ident.to_string());
+            visit::visit_item_mod(self, item);
+            self.place.pop();
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'a syn::ItemImpl) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_impl(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
+        if !is_test(&item.attrs) {
+            let mut paths = Vec::new();
+            flatten(&item.tree, &mut Vec::new(), &mut paths);
+            paths.iter().for_each(|(path, _)| self.add(path));
+        }
+    }
+
+    fn visit_visibility(&mut self, _: &'a syn::Visibility) {} // `pub(in crate::a)` is no use of it.
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.add(&parts);
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'a syn::Macro) {
+        let text = call.tokens.to_string();
+        for (start, _) in text.match_indices("crate :: ") {
+            let name = text[start + "crate :: ".len()..]
+                .split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            self.add(&["crate".to_owned(), name.take(1).collect()]);
+        }
+        visit::visit_macro(self, call);
+    }
+}
+
+/// The modules that reach themselves.
+fn in_circles(uses: &Uses) -> Vec<&str> {
+    let reaches_itself = |start: &Module| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
+        while let Some(module) = next.pop() {
+            for used in uses.get(module).into_iter().flatten() {
+                if used == start {
+                    return true;
+                }
+                if seen.insert(used) {
+                    next.push(used);
+                }
+            }
+        }
+        false
+    };
+    let inside = uses.keys().filter(|module| reaches_itself(module));
+    inside.map(String::as_str).collect()
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)], known: &[(&str, usize)]) -> Vec<String> {
+        let files: Vec<(String, &str)> =
+            files.iter().map(|(path, text)| (format!("crates/k/src/{path}"), *text)).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        check(&Tree::of(&files), known).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn a_circle_of_modules_is_found_in_whatever_way_they_use_each_other() {
+        let root = ("lib.rs", "mod a; mod b; pub use b::B;");
+        let a = "pub struct A; fn f() { let _ = crate::B; }";
+        for b in [
+            "use crate::a::A; pub struct B;",
+            "use super::a; pub struct B;",
+            "pub struct B(crate::a::A);",
+            "pub struct B; mod inner { use super::super::a::A; }",
+            "pub struct B; fn f() { dbg!(crate::a::A); }",
+        ] {
+            let files = [root, ("a.rs", a), ("b/mod.rs", b)];
+            assert!(found(&files, &[])[0].contains("2 modules use each other in a circle, and 0 may"), "{b}");
+            assert_eq!(found(&files, &[("k", 2)]), [""; 0]);
+            assert!(found(&files, &[("k", 3)])[0].contains("lower the number"));
+        }
+        for b in ["pub struct B; #[cfg(test)] mod tests { use crate::a::A; }", "use std::a; pub struct B;"] {
+            assert_eq!(found(&[root, ("a.rs", a), ("b.rs", b)], &[]), [""; 0], "{b}");
+        }
+    }
+}
