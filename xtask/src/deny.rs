@@ -101,7 +101,7 @@ mod self_tests {
     fn rules() -> Rules {
         Rules::parse(
             "[licenses]\nallow = [\n  \"MIT\",\n  \"Apache-2.0\", # why\n  \"Unicode-3.0\",\n]\n[bans]\ndeny = [\n  \
-             { crate = \"openssl-sys\", reasstore = \"use rustls\" },\n]\n",
+             { crate = \"openssl-sys\", reason = \"use rustls\" },\n]\n",
         )
     }
 

@@ -51,7 +51,7 @@ fn program(root: &Path, user: &User) -> std::io::Result<PathBuf> {
     fs::write(folder.join("src/lib.rs"), "")?;
     let library = root.join("crates/primacy").display().to_string();
     let manifest = format!(
-        "[package]\nname = \"user\"\nversion = \"0.0.0\"\neditistore = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
+        "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
          primacy = {{ path = {library:?}, features = [\"sqlite\"] }}\n{}\n",
         user.dependency
     );
