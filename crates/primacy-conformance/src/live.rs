@@ -9,6 +9,7 @@ pub mod etcd;
 pub mod http_faults;
 pub mod kubernetes;
 pub mod moto;
+pub mod mysql;
 pub mod nats;
 pub mod postgres;
 pub mod proxy;

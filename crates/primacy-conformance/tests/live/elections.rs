@@ -13,6 +13,7 @@ use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::Moto;
+use primacy_conformance::live::mysql::MariaDb;
 use primacy_conformance::live::nats::Nats;
 use primacy_conformance::live::only_test;
 use primacy_conformance::live::postgres::Postgres;
@@ -21,7 +22,6 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
-use crate::mysql::server::MariaDb;
 use crate::{Column, is_wanted, keep, nats, to_be_tried};
 
 const TABLE: (&str, &str) = (

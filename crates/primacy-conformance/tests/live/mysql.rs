@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use primacy_conformance::live::mysql::MariaDb;
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, rival};
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
@@ -14,9 +15,6 @@ use crate::{Column, to_be_tried};
 mod failing;
 mod hostile;
 mod replicas;
-pub(crate) mod server;
-
-use self::server::MariaDb;
 
 /// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_MYSQL_RIVAL";

@@ -8,6 +8,7 @@ use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::{BUCKET, Moto};
+use primacy_conformance::live::mysql::{self, MariaDb};
 use primacy_conformance::live::nats::Nats;
 use primacy_conformance::live::postgres::Postgres;
 use primacy_conformance::live::proxy::Proxy;
@@ -24,6 +25,8 @@ pub(crate) enum Make {
     Postgres,
     /// The same, with session advisory locks.
     PostgresAdvisory,
+    /// MariaDB.
+    Mysql,
     /// Three members of etcd, each node at one of them; `session`.
     Etcd,
     /// The same, with a record and `lease`.
@@ -56,6 +59,7 @@ impl Make {
             self,
             Self::Postgres
                 | Self::PostgresAdvisory
+                | Self::Mysql
                 | Self::Etcd
                 | Self::EtcdLease
                 | Self::ZooKeeper
@@ -68,6 +72,7 @@ impl Make {
 #[derive(Debug)]
 enum Running {
     Postgres(Postgres),
+    Mysql(MariaDb),
     Etcd(Etcd),
     ZooKeeper(ZooKeeper),
     Consul(Consul),
@@ -121,6 +126,7 @@ impl Store {
                 let recipe = if self.make == Make::EtcdLease { "?recipe=lease" } else { "" };
                 through(etcd.url_of(&[node % MEMBERS], &format!("/chaos{recipe}")))
             }
+            Running::Mysql(_) => mysql::url_at(proxy),
             Running::ZooKeeper(_) => format!("zookeeper://{proxy}/chaos"),
             Running::Consul(consul) => through(consul.url("chaos")),
             Running::S3(moto) => moto.url_through(BUCKET, proxy.port()),
@@ -186,6 +192,10 @@ impl Store {
                 runtime.block_on(postgres.kill());
                 0
             }
+            Running::Mysql(mariadb) => {
+                mariadb.kill();
+                0
+            }
             Running::Etcd(etcd) => {
                 let leader = runtime.block_on(etcd.leader());
                 etcd.kill(leader);
@@ -210,6 +220,7 @@ impl Store {
     fn revive(&mut self, member: usize) {
         match &mut self.server {
             Running::Postgres(postgres) => self.runtime.block_on(postgres.restart()),
+            Running::Mysql(mariadb) => self.runtime.block_on(mariadb.restart()),
             Running::Etcd(etcd) => self.runtime.block_on(etcd.restart(member)),
             Running::ZooKeeper(zookeeper) => zookeeper.restart(member),
             Running::Nats(nats) => nats.restart(member),
@@ -226,6 +237,7 @@ impl Running {
     async fn start(make: Make) -> Result<Self, String> {
         Ok(match make {
             Make::Postgres | Make::PostgresAdvisory => Self::Postgres(Postgres::start(&[]).await?),
+            Make::Mysql => Self::Mysql(MariaDb::start(&[]).await?),
             Make::Etcd | Make::EtcdLease => Self::Etcd(Etcd::start(None).await?),
             Make::ZooKeeper => Self::ZooKeeper(ZooKeeper::start().await?),
             Make::Consul => Self::Consul(Consul::start().await?),
@@ -242,6 +254,7 @@ impl Running {
         let local = |port: u16| Some(SocketAddr::from(([127, 0, 0, 1], port)));
         match self {
             Self::Postgres(postgres) => Some(postgres.address()),
+            Self::Mysql(mariadb) => Some(mariadb.address()),
             Self::Etcd(etcd) => local(etcd.address(node % MEMBERS).1),
             Self::ZooKeeper(zookeeper) => zookeeper.address(node % MEMBERS).parse().ok(),
             Self::Consul(consul) => local(consul.port()),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use primacy_conformance::live::mysql::{PASSWORD, url_at};
 use primacy_conformance::live::proxy::Proxy;
 use primacy_stores::{OpenError, ReadError, SetError, Verdict, examine, open};
 use rustix::process::Signal;
 
-use super::server::{PASSWORD, url_at};
 use super::{PATIENCE, read_in_the_end, record, refusal, server, set};
 
 #[tokio::test]
@@ -31,6 +31,43 @@ async fn a_server_that_was_killed_has_what_it_acknowledged_and_is_found_again() 
     let third = set(&register, Some(&second), 3).await.unwrap();
     tokio::time::timeout(PATIENCE, other.changed()).await.expect("it is noticed");
     assert_eq!(other.read().await.unwrap().unwrap().1, third);
+}
+
+/// A server that is killed at any moment of a write keeps what it acknowledged, and nothing comes back that was replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_server_that_is_killed_again_and_again_no_acknowledged_write_is_lost() {
+    let Some(mut server) = server(&[]).await else { return };
+    let register = open(&server.url(), "again").await.unwrap();
+    let mut version = set(&register, None, 1).await.unwrap();
+    let mut token = 1;
+    for round in 0..5 {
+        let writing = tokio::spawn({
+            let (register, mut version) = (Arc::clone(&register), version.clone());
+            async move {
+                let mut acknowledged = token;
+                loop {
+                    match set(&register, Some(&version), acknowledged + 1).await {
+                        Ok(written) => (version, acknowledged) = (written, acknowledged + 1),
+                        Err(error) => return (acknowledged, error),
+                    }
+                }
+            }
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(150 + 37 * round)).await;
+        server.kill();
+        let (acknowledged, error) = writing.await.unwrap();
+        assert!(!matches!(error, SetError::Conflict), "nobody else writes");
+        server.restart().await;
+        let (found, now) = read_in_the_end(&register).await.unwrap();
+        let may_be = |token| found == record(token);
+        let is_unknown = matches!(error, SetError::Unknown { .. });
+        assert!(
+            may_be(acknowledged) || is_unknown && may_be(acknowledged + 1),
+            "{found:?}: {acknowledged}, {error}"
+        );
+        assert!(acknowledged > token, "it has written");
+        (token, version) = (found.token.0, now);
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! A replica: refused while it is one, and without the latest writes when it takes over.
 
+use primacy_conformance::live::mysql::{MariaDb, url_at};
 use primacy_stores::{OpenError, open};
 
-use super::server::{MariaDb, url_at};
 use super::{PATIENCE, record, refusal, set};
 use crate::to_be_tried;
 

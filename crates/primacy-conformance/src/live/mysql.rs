@@ -7,13 +7,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use primacy_conformance::live::{Ground, Server, free_port, program};
+use super::{Ground, Server, free_port, program};
 
 /// The user and group `nobody`, everywhere but on very old systems.
 const NOBODY: u32 = 65534;
 
 /// The password of the user `app`.
-pub(crate) const PASSWORD: &str = "pass-of-a-test";
+pub const PASSWORD: &str = "pass-of-a-test";
 
 /// The statements that make the database and the user of the candidates, with the rights that the page names.
 const SETUP: &str = "CREATE DATABASE app; CREATE USER app IDENTIFIED BY 'pass-of-a-test'; \
@@ -21,7 +21,7 @@ const SETUP: &str = "CREATE DATABASE app; CREATE USER app IDENTIFIED BY 'pass-of
 
 /// A server on a free port.
 #[derive(Debug)]
-pub(crate) struct MariaDb {
+pub struct MariaDb {
     server: Server,
     port: u16,
     settings: Vec<String>,
@@ -35,7 +35,10 @@ impl MariaDb {
     ///
     /// # Errors
     /// The program that is missing.
-    pub(crate) async fn start(settings: &[&str]) -> Result<Self, String> {
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start(settings: &[&str]) -> Result<Self, String> {
         let server = Self::start_empty(settings).await?;
         server.run_sql(SETUP);
         Ok(server)
@@ -45,7 +48,10 @@ impl MariaDb {
     ///
     /// # Errors
     /// The program that is missing.
-    pub(crate) async fn start_empty(settings: &[&str]) -> Result<Self, String> {
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_empty(settings: &[&str]) -> Result<Self, String> {
         let ground = Ground::new("mysql");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(ground.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
@@ -74,37 +80,48 @@ impl MariaDb {
     }
 
     /// Kills it without a warning (SIGKILL).
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.server.kill();
     }
 
     /// Starts it again after it was [killed](Self::kill).
-    pub(crate) async fn restart(&mut self) {
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&mut self) {
         let program = program("mariadbd").expect("it was there");
         self.server =
             Server::start("mysql", command(&program, self.port, &self.ground, &self.settings), &self.ground);
         self.until_it_answers().await;
     }
 
-    pub(crate) const fn server(&self) -> &Server {
+    /// Its process.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
         &self.server
     }
 
-    pub(crate) const fn ground(&self) -> &Ground {
+    /// The directory of its data, `data`.
+    #[must_use]
+    pub const fn ground(&self) -> &Ground {
         &self.ground
     }
 
     /// The address at which it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    pub(crate) const fn port(&self) -> u16 {
+    /// The port at which it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// The URL of its database, for the user `app`.
-    pub(crate) fn url(&self) -> String {
+    #[must_use]
+    pub fn url(&self) -> String {
         url_at(self.address())
     }
 
@@ -112,12 +129,16 @@ impl MariaDb {
     ///
     /// # Panics
     /// If one fails.
-    pub(crate) fn run_sql(&self, statements: &str) -> Vec<String> {
+    pub fn run_sql(&self, statements: &str) -> Vec<String> {
         ask(&self.client, self.port, statements).unwrap_or_else(|why| panic!("{statements}: {why}"))
     }
 
     /// A client of its own that runs statements and stays until its input ends: what another session holds, it holds so long.
-    pub(crate) fn session(&self, statements: &str) -> std::process::Child {
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn session(&self, statements: &str) -> std::process::Child {
         use std::io::Write as _;
         let mut client = command_of_client(&self.client, self.port);
         let mut child =
@@ -129,7 +150,8 @@ impl MariaDb {
 }
 
 /// The URL of the database behind an address.
-pub(crate) fn url_at(address: SocketAddr) -> String {
+#[must_use]
+pub fn url_at(address: SocketAddr) -> String {
     format!("mysql://app:{PASSWORD}@{address}/app")
 }
 
