@@ -19,6 +19,7 @@ use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::{BUCKET, Moto};
+use primacy_conformance::live::mysql::MariaDb;
 use primacy_conformance::live::nats::Nats;
 use primacy_conformance::live::postgres::Postgres;
 use primacy_conformance::live::proxy::Proxy;
@@ -118,6 +119,12 @@ fn over_postgres_by_an_advisory_lock() {
     let own = postgres.address();
     let through = |proxy: &Proxy| url.replace(&own.to_string(), &proxy.address().to_string());
     tell_through("postgres-advisory", (&url, Lead::GoesWithItsConnection), own, LEASE, &through);
+}
+
+#[test]
+fn over_mysql() {
+    let Some((_runtime, mariadb)) = started("mysql", MariaDb::start(&[])) else { return };
+    tell("mysql", &mariadb.url(), mariadb.address(), LEASE);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::Moto;
+use primacy_conformance::live::mysql::MariaDb;
 use primacy_conformance::live::postgres::{self, Postgres, SUPERUSER};
 use primacy_conformance::live::program;
 
@@ -285,6 +286,25 @@ fn the_page_of_postgres_can_be_followed() {
     });
     let url = format!("postgres://app:secret@{}/app", server.address());
     let mut reader = Reader::start(page, &[("DATABASE_URL", &url)]);
+    reader.follow("Try it");
+    assert_eq!(reader.tokens().len(), 2);
+    reader.finish();
+}
+
+/// An administrator makes the table and gives the rights of the page; a user with these rights and no more follows the rest.
+#[test]
+fn the_page_of_mysql_can_be_followed() {
+    let Some((_runtime, server)) = started("mysql", MariaDb::start_empty(&[])) else { return };
+    let page = Page::read("mysql");
+    server.run_sql("CREATE DATABASE app; CREATE USER app IDENTIFIED BY 'secret'");
+    for section in ["MySQL and MariaDB", "Rights"] {
+        for (statements, _) in page.take(section, "sql") {
+            server.run_sql(&format!("USE app; {statements}"));
+        }
+    }
+    let url = format!("mysql://app:secret@{}/app", server.address());
+    let port = server.port().to_string();
+    let mut reader = Reader::start(page, &[("DATABASE_URL", &url), ("PORT", &port)]);
     reader.follow("Try it");
     assert_eq!(reader.tokens().len(), 2);
     reader.finish();
