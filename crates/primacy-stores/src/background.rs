@@ -22,6 +22,7 @@ pub(crate) async fn run<T: Send + 'static>(
 }
 
 /// Runs `work` on the stores' thread, also when no caller waits for it, until it ends or the guard is dropped.
+#[allow(dead_code, reason = "a program may have only stores that start no task of their own")]
 pub(crate) fn spawn<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<Aborted<T>, String> {
