@@ -246,6 +246,6 @@ impl Algorithm for Ranked {
 fn claim_text(claim: &Claim) -> String {
     let seen = claim.seen.map_or_else(String::new, |seen| format!(", has seen {seen}"));
     let hears = claim.hears.map_or_else(String::new, |hears| format!(", hears {hears}"));
-    let stands = if claim.stands { "" } else { ", does not stand" };
+    let stands = if claim.stands { "" } else { ", does not campaign" };
     format!("{seen}{hears}{stands}")
 }
