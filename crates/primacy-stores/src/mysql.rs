@@ -29,7 +29,7 @@ mod settings;
 mod sha;
 mod table;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
             election: address.election,
             create: address.create,
             // A handle before this one may have left a write whose outcome it did not learn. An onlooker writes nothing.
-            is_unsure: AtomicBool::new(address.create),
+            unsure: Mutex::new(address.create.then_some(Unsure::Opened)),
             seen: Arc::default(),
             look_at: Arc::default(),
         })))
@@ -82,15 +82,33 @@ struct MysqlRegister {
     election: String,
     /// The table may be made.
     create: bool,
-    /// A write of ours may have been done, or not be on disk yet.
-    is_unsure: AtomicBool,
+    /// The reason why the next read must be durable, if it must.
+    unsure: Mutex<Option<Unsure>>,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: Arc<AtomicI64>,
     /// When a handle that waits for a change asks for the version next: a wait that is dropped and begun again goes on with the one before.
     look_at: Arc<Mutex<Option<Instant>>>,
 }
 
+/// The reason why what a read shows may not be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unsure {
+    /// Another handle may have left a write of unknown outcome.
+    Opened,
+    /// A write that expects this version, or 0 for no record, has an unknown outcome. It can land for as long as the record has that
+    /// version: versions do not come back.
+    Written(i64),
+}
+
 impl MysqlRegister {
+    /// Notes that a durable read for this reason found this version, or 0 for no record.
+    fn read_durably(&self, reason: Unsure, found: i64) {
+        let mut unsure = lock(&self.unsure);
+        if *unsure == Some(reason) && reason != Unsure::Written(found) {
+            *unsure = None;
+        }
+    }
+
     async fn write(&self, expect: Option<i64>, record: &Record) -> Result<i64, SetError> {
         let bytes = record::encode(record)?;
         let version = draw_version().map_err(|error| SetError::Unavailable { why: error.to_string() })?;
@@ -99,6 +117,9 @@ impl MysqlRegister {
             Some(expect) => table::update(&self.election, expect, version, &bytes),
         };
         match self.pool.request(writing.statements, Some(writing.commit_at)).await {
+            Ok(answers) if answers.len() <= writing.commit_at => {
+                Err(SetError::Unknown { why: "the server has not answered every statement".to_owned() })
+            }
             Ok(answers) if !is_one(&answers, writing.takes_writes_at) => {
                 // Nothing was written where it takes none.
                 self.pool.forget_idle();
@@ -123,9 +144,11 @@ impl MysqlRegister {
 
     async fn find(&self) -> Result<Option<(i64, Vec<u8>)>, ReadError> {
         let unavailable = |why: String| ReadError::Unavailable { why };
-        let is_unsure = self.is_unsure.load(Ordering::SeqCst);
-        let reading =
-            if is_unsure { table::read_durably(&self.election) } else { table::read(&self.election) };
+        let unsure = *lock(&self.unsure);
+        let reading = match unsure {
+            Some(_) => table::read_durably(&self.election),
+            None => table::read(&self.election),
+        };
         let answers = match self.pool.request(reading.statements, None).await {
             Ok(answers) => answers,
             Err(Failure::NoTable) => return Ok(None),
@@ -137,13 +160,12 @@ impl MysqlRegister {
             self.pool.forget_idle();
             return Err(unavailable(READ_ONLY.to_owned()));
         }
-        if is_unsure {
-            self.is_unsure.store(false, Ordering::SeqCst);
+        let row = answers.get(reading.found_at).and_then(|answer| answer.rows.first());
+        let version = row.and_then(|row| table::text(row, 0)).and_then(|version| version.parse().ok());
+        if let Some(reason) = unsure {
+            self.read_durably(reason, version.unwrap_or(0));
         }
-        let Some(row) = answers.get(reading.found_at).and_then(|answer| answer.rows.first()) else {
-            return Ok(None);
-        };
-        let version = table::text(row, 0).and_then(|version| version.parse().ok());
+        let Some(row) = row else { return Ok(None) };
         match (version, row.get(1)) {
             (Some(version), Some(Some(bytes))) => Ok(Some((version, bytes.clone()))),
             _ => Err(unavailable("the server answers what no server of MySQL does".to_owned())),
@@ -187,15 +209,15 @@ impl Register for MysqlRegister {
                     .await
                     .map_err(|error| SetError::Unavailable { why: error.to_string() })?;
             }
-            // Until it is known. The future may be dropped.
-            let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
+            // Until the outcome is known. The future may be dropped.
+            let before = lock(&self.unsure).replace(Unsure::Written(expect.unwrap_or(0)));
             let written = self.write(expect, record).await;
             if !matches!(written, Err(SetError::Unknown { .. })) {
-                self.is_unsure.store(was_unsure, Ordering::SeqCst);
+                *lock(&self.unsure) = before;
             }
             let version = written?;
-            // What is on disk is what was there before, too.
-            self.is_unsure.store(false, Ordering::SeqCst);
+            // The earlier writes are on disk with this one.
+            *lock(&self.unsure) = None;
             self.seen.store(version, Ordering::SeqCst);
             Ok(Version::from(version.unsigned_abs()))
         })

@@ -162,7 +162,7 @@ pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
                 let message = format!("open the comment with a noun or a verb, not with {word}");
                 findings.push(Finding::new(path, index + 1, message));
             }
-            is_opening = first.is_none();
+            is_opening = first.is_none_or(|word| word.starts_with('#'));
         }
     }
     findings
@@ -254,6 +254,7 @@ mod self_tests {
     fn doc_comments_that_open_with_a_question_are_found() {
         let count = |text| openings(&Tree::of(&[("crates/a/src/b.rs", text)])).len();
         assert_eq!(count("/// What it is.\nstruct A;\n/// Who leads.\nfn b() {}\n"), 2);
+        assert_eq!(count("/// # Errors\n/// What is wrong.\nfn a() {}\n"), 1);
         assert_eq!(count("//! A thing.\n//!\n//! How it works.\n"), 1);
         assert_eq!(
             count("/// The node, and\n/// Who of all.\nstruct A;\n"),

@@ -299,7 +299,7 @@ fn rest(progress: &Progress) -> &'static str {
             "that goes on, and it does not vote before this command is given again"
         }
         Progress::Waiting | Progress::Resigning | Progress::NotLed => {
-            "what was begun stands, or may yet be done; give this command again to go on"
+            "the change may still be made; give this command again to go on"
         }
         Progress::Done | Progress::Refused { .. } => "nothing is left to be done",
     }

@@ -48,39 +48,35 @@ impl Budget {
 /// The memory that the HTTP/2 library keeps for the streams of all connections. It keeps what the most streams at once of a connection
 /// needed until the connection ends, so a connection is charged for its peak.
 #[derive(Debug)]
-pub(super) struct StreamBudget {
-    bytes: Budget,
-    connections: AtomicUsize,
-}
+pub(super) struct StreamBudget(Budget);
 
 /// The bytes that a stream keeps at its peak, with its task, its head and its answer.
 const STREAM_PEAK_BYTES: usize = 8 << 10;
 
-/// The streams that every connection may have at once, however many there are.
+/// The streams that a connection may have at once where the budget is spent. So all connections together exceed it by no more than that.
 const STREAMS_MIN: usize = 4;
 
 impl StreamBudget {
     pub(super) const fn new(most: usize) -> Self {
-        Self { bytes: Budget::new(most), connections: AtomicUsize::new(0) }
+        Self(Budget::new(most))
     }
 
-    /// Takes the bytes of one more stream for a connection whose peak is `peak`. Where the budget is spent, only a connection below its
-    /// share of it may have one more, so that no connection takes what another one needs.
+    /// Takes the bytes of one more stream for a connection whose peak is `peak`. Where the budget is spent, only a connection with few
+    /// streams may have one more, so that connections with many keep no client out.
     fn take(&self, peak: usize) -> bool {
-        if self.bytes.take(STREAM_PEAK_BYTES) {
+        if self.0.take(STREAM_PEAK_BYTES) {
             return true;
         }
-        let share = self.bytes.most / self.connections.load(Ordering::Relaxed).max(1);
-        let is_below = peak < (share / STREAM_PEAK_BYTES).max(STREAMS_MIN);
-        if is_below {
-            self.bytes.taken.fetch_add(STREAM_PEAK_BYTES, Ordering::Relaxed);
+        let is_small = peak < STREAMS_MIN;
+        if is_small {
+            self.0.taken.fetch_add(STREAM_PEAK_BYTES, Ordering::Relaxed);
         }
-        is_below
+        is_small
     }
 
     /// Returns how many bytes are taken.
     pub(super) fn taken(&self) -> usize {
-        self.bytes.taken()
+        self.0.taken()
     }
 }
 
@@ -94,7 +90,6 @@ pub(super) struct Streams {
 
 impl Streams {
     pub(super) fn new(budget: &Arc<StreamBudget>) -> Self {
-        budget.connections.fetch_add(1, Ordering::Relaxed);
         Self { budget: Arc::clone(budget), open: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
     }
 
@@ -118,12 +113,16 @@ impl Streams {
     pub(super) fn close(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
+
+    /// Gives the charge back: the connection is charged elsewhere from now on.
+    pub(super) fn release(&self) {
+        self.budget.0.give_back(self.peak.swap(0, Ordering::Relaxed) * STREAM_PEAK_BYTES);
+    }
 }
 
 impl Drop for Streams {
     fn drop(&mut self) {
-        self.budget.connections.fetch_sub(1, Ordering::Relaxed);
-        self.budget.bytes.give_back(*self.peak.get_mut() * STREAM_PEAK_BYTES);
+        self.release();
     }
 }
 
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_charged_at_their_peak_and_beyond_the_budget_up_to_a_share() {
+    fn streams_are_charged_at_their_peak_and_few_of_them_beyond_the_budget() {
         let budget = Arc::new(StreamBudget::new(20 * STREAM_PEAK_BYTES));
         let [large, small] = [(); 2].map(|()| Streams::new(&budget));
         for _ in 0..20 {
@@ -225,14 +224,14 @@ mod tests {
         }
         large.close();
         assert_eq!(budget.taken(), 20 * STREAM_PEAK_BYTES, "the library keeps what the peak needed");
-        assert!(large.open() && !large.open(), "the budget is spent, and it has more than its share");
-        for _ in 0..10 {
+        assert!(large.open() && !large.open(), "the budget is spent");
+        for _ in 0..STREAMS_MIN {
             assert!(small.open());
         }
-        assert!(!small.open(), "its share is half");
+        assert!(!small.open());
         drop(large);
         assert!(small.open());
-        drop(small);
+        small.release();
         assert_eq!(budget.taken(), 0);
     }
 

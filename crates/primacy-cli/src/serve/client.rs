@@ -41,7 +41,7 @@ const OPEN_REQUESTS_MAX: u32 = 64;
 const OPEN_REQUESTS_REFILL: Duration = Duration::from_millis(500);
 
 /// The bytes that the HTTP/2 library may keep for the streams of all connections, and for those of connections that have not shown a
-/// token. A connection below its share is served beyond that.
+/// token. A connection with few streams is served beyond that.
 const NODE_STREAM_BYTES_MAX: usize = 256 << 20;
 const NODE_OPEN_STREAM_BYTES_MAX: usize = 32 << 20;
 
@@ -177,6 +177,7 @@ impl Client {
     pub(super) fn begin_admitted(&self) -> Result<Charge, Known> {
         if !self.is_admitted.swap(true, Ordering::Relaxed) {
             self.place.set_busy();
+            self.open_streams.release();
         }
         self.requests.charge(STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
     }

@@ -334,7 +334,7 @@ async fn connection(
     tokio::select! {
         ended = answering => ended,
         () = client.evicted() => Err("closed to make room for another connection".into()),
-        () = client.crowded() => Err("closed: it has more requests at once than its share of the node's memory".into()),
+        () = client.crowded() => Err("closed: it has more requests at once than the node has memory for".into()),
     }
 }
 

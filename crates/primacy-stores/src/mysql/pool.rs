@@ -4,7 +4,7 @@
 //! on which a request was given up, or that has failed, is closed: the server undoes what was not committed.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ struct Inner {
     /// When the next attempt to connect may begin.
     next_at: Mutex<Option<Instant>>,
     has_table: AtomicBool,
+    /// The place of the server that is tried first.
+    first: AtomicUsize,
 }
 
 impl ConnectionPool {
@@ -56,6 +58,7 @@ impl ConnectionPool {
             idle: Mutex::default(),
             next_at: Mutex::default(),
             has_table: AtomicBool::new(false),
+            first: AtomicUsize::new(0),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -64,11 +67,18 @@ impl ConnectionPool {
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
         let opening = background::run(async move {
-            let _turn = inner.turns.acquire().await;
-            let mut connection = inner.take().await?;
-            inner.ensure_table(&mut connection, create).await?;
-            inner.keep(connection);
-            Ok(())
+            let until = Instant::now() + inner.open_patience();
+            let opening = async {
+                let _turn = inner.turns.acquire().await;
+                let mut connection = inner.take().await?;
+                inner.ensure_table(&mut connection, create).await?;
+                inner.keep(connection);
+                Ok(())
+            };
+            timeout_at(until, opening).await.unwrap_or_else(|_| {
+                inner.forget_idle();
+                Err(OpenError::Unavailable { why: inner.silence("answer") })
+            })
         });
         opening.await.map_err(|why| OpenError::Unavailable { why })?
     }
@@ -170,14 +180,21 @@ impl Inner {
             sleep_until(at).await;
         }
         let (mut told, mut is_final) = (Vec::new(), true);
-        for host in &self.settings.hosts {
+        let (hosts, first) = (&self.settings.hosts, self.first.load(Ordering::SeqCst));
+        for index in (first..first + hosts.len()).map(|index| index % hosts.len()) {
+            let host = &hosts[index];
+            // A request that is given up while this server is silent leaves the next one to the request after it.
+            self.first.store(index + 1, Ordering::SeqCst);
             let connecting = async {
                 let mut connection = Connection::open(&self.settings, host).await?;
                 inspection::refuse_unfit(&mut connection).await?;
                 Ok(connection)
             };
             let error = match timeout(SERVER_PATIENCE, connecting).await {
-                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Ok(connection)) => {
+                    self.first.store(index, Ordering::SeqCst);
+                    return Ok(connection);
+                }
                 Ok(Err(error)) => error,
                 Err(_) => OpenError::Unavailable { why: "it does not answer".to_owned() },
             };
@@ -189,6 +206,12 @@ impl Inner {
         *lock(&self.next_at) = Some(Instant::now() + RETRY_PAUSE);
         let why = told.join("; ");
         Err(if is_final { OpenError::Refused { why } } else { OpenError::Unavailable { why } })
+    }
+
+    /// The time to open an election: every server is tried, and then asked for the table.
+    fn open_patience(&self) -> Duration {
+        let servers = u32::try_from(self.settings.hosts.len()).unwrap_or(u32::MAX);
+        SERVER_PATIENCE.saturating_mul(servers) + REQUEST_PATIENCE
     }
 
     async fn ensure_table(&self, connection: &mut Connection, create: bool) -> Result<(), OpenError> {

@@ -39,7 +39,7 @@ fn own_part(status: &Status) -> Vec<String> {
         why.push(format!("{me} is cordoned, so it does not campaign; `primacy uncordon` lets it"));
     }
     if !status.healthy {
-        why.push(format!("the health check of {me} fails, so it does not stand"));
+        why.push(format!("the health check of {me} fails, so it does not campaign"));
     }
     if let Some(lead) = status.lead {
         why.push(format!("{me} led in term {} and is ending its work", lead.term));
@@ -57,13 +57,13 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     let mut why = Vec::new();
     if let Some(hard) = view.election.hard().filter(|hard| hard.term >= TERM_MAX) {
         why.push(format!(
-            "the term is {}, and no node takes a higher one: somebody has lied about it; begin a new election under \
+            "the term is {}, and no node takes a higher one: a peer was faulty or an impostor; begin a new election under \
              another name, and its fences anew",
             hard.term
         ));
     }
     if view.witness {
-        why.push(format!("{me} is a witness: it votes and does not stand"));
+        why.push(format!("{me} is a witness: it votes and does not campaign"));
     }
     why.extend(view.election.recovering().map(|heard| waits_to_be_readmitted(me, view, heard)));
     if let Some(metadata) = view.metadata.filter(|_| !view.voters.contains(me)) {
@@ -247,8 +247,7 @@ fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
 /// The peers that are connected and do not answer, though this node asks them, and for how long.
 fn silent_peers(status: &Status, view: &PeersView) -> BTreeMap<NodeId, Duration> {
     // A node that is asked for its vote, or to be let into a cluster, answers at once. A node that does not campaign asks nothing, and
-    // need
-    // not hear anything.
+    // need not hear anything.
     let asks = status.campaigning && !status.cordoned && status.healthy && !view.witness;
     let patience = Duration::from(status.timers.lease.saturating_mul(2));
     let silent = |peer: &PeerStatus| {

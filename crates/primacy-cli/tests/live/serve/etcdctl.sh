@@ -197,7 +197,7 @@ run lease revoke "$first"
 run put l/1 z --lease "$first"
 run lease revoke "$second" -w json
 run get l/ --prefix --keys-only -w json
-beside expiry watch l/short
+beside expiry watch l/short --rev "$(($(revision) + 1))"
 grant 1; run put l/short x --lease "$lease"
 until_said expiry DELETE
 ends expiry

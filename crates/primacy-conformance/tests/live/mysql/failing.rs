@@ -141,6 +141,20 @@ async fn a_connection_that_is_cut_or_killed_while_it_is_idle_costs_no_request() 
 }
 
 #[tokio::test]
+async fn a_silent_server_in_front_keeps_no_request_from_the_one_behind_it() {
+    let Some(server) = server(&[]).await else { return };
+    // The kernel accepts connections for it, and no process answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("mysql://app:{PASSWORD}@{},{}/app", silent.local_addr().unwrap(), server.address());
+    let register = open(&url, "silent").await.unwrap();
+    let first = set(&register, None, 1).await.unwrap();
+    let ids = server.run_sql("SELECT id FROM information_schema.processlist WHERE user = 'app'");
+    ids.iter().for_each(|id| drop(server.run_sql(&format!("KILL CONNECTION {id}"))));
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    set(&register, Some(&first), 2).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_row_that_another_session_keeps_locked_is_not_written_and_others_are() {
     let Some(server) = server(&[]).await else { return };
     let register = open(&server.url(), "locked").await.unwrap();
@@ -150,8 +164,9 @@ async fn a_row_that_another_session_keeps_locked_is_not_written_and_others_are()
         "START TRANSACTION; SELECT version FROM app.primacy_record WHERE election = 'locked' FOR UPDATE;",
     );
     let locks = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_locked > 0";
+    // InnoDB renews this table only when it was not read for 100 ms.
     while server.run_sql(locks) == ["0"] {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     let (failed, written) = tokio::join!(set(&register, Some(&first), 2), set(&other, None, 1));
     assert!(matches!(&failed, Err(SetError::Unavailable { why }) if why.contains("locked")), "{failed:?}");
