@@ -1,4 +1,4 @@
-//! Whether the answers of one thing to its callers could have come from that thing asked one request at a time, each request taking effect
+//! The check that the answers of one object could have come from it asked one request at a time, each request taking effect
 //! at one moment between its call and its answer (Herlihy and Wing 1990).
 //!
 //! Intuition: walk along the clock, and keep every state that the thing can be in, each with the requests under way

@@ -200,7 +200,7 @@ pub(crate) struct Metadata {
     pub(crate) committed: RecordNumber,
     /// The last record that its map contains.
     pub(crate) applied: RecordNumber,
-    /// Whether it has lost its log, and the part that it has does not count yet.
+    /// True if it has lost its log, and the part that it has does not count yet.
     pub(crate) recovering: bool,
 }
 

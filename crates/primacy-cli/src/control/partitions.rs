@@ -34,7 +34,7 @@ pub(crate) enum Change {
 /// A node's knowledge of partitions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// Whether it includes all that was done before the request.
+    /// True if it includes all that was done before the request.
     pub(crate) fresh: bool,
     /// The nodes that are up or drained.
     pub(crate) nodes: Vec<Node>,

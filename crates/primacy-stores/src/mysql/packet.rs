@@ -155,10 +155,13 @@ pub(super) fn end_of_rows(packet: &[u8]) -> Option<bool> {
     Some(fields.short()? & MORE_RESULTS != 0)
 }
 
+/// The columns of a row, at most. No statement of the store asks for as many; each takes more memory here than on the way.
+const COLUMNS_MAX: u64 = 16;
+
 /// The number of columns of the rows that follow.
 pub(super) fn column_count(packet: &[u8]) -> Option<u64> {
     let mut fields = Fields(packet);
-    fields.length_encoded().filter(|count| *count > 0 && fields.0.is_empty())
+    fields.length_encoded().filter(|count| (1..=COLUMNS_MAX).contains(count) && fields.0.is_empty())
 }
 
 /// A row; `None` for a value that is NULL.
@@ -174,6 +177,11 @@ pub(super) fn row(packet: &[u8], columns: u64) -> Option<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_more_columns_than_any_statement_asks_for_are_refused() {
+        assert_eq!([column_count(&[0]), column_count(&[16]), column_count(&[17])], [None, Some(16), None]);
+    }
 
     #[test]
     fn a_greeting_has_the_challenge_and_the_way_to_log_in() {
