@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use primacy::core::metadata::partitions::{Command, GroupName};
 use primacy::fence::{Fence, FenceError};
-use primacy::metadata::{Durability, End, Partitions, Primary};
+use primacy::metadata::Durability;
+use primacy::partitions::{End, Partitions, Primary};
 use primacy::{Elector, FencingToken, Peers};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];

@@ -277,7 +277,7 @@ fn config(
         stop_record,
         on_elected: entry.on_elected.clone(),
         on_deposed: entry.on_deposed.clone(),
-        witness: elector.witness_spec(),
+        death_notice: elector.death_notice_spec(),
         watchdog,
         json: entry.json.unwrap_or(false),
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
-use primacy::witness::WitnessSpec;
+use primacy::death_notice::DeathNoticeSpec;
 use primacy::{
     CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, Reason, WorkGuard, clock,
 };
@@ -296,8 +296,8 @@ impl Supervisor {
                     notify::stopping();
                     return Some(signal);
                 }
-                witness = elector.witness_spec_changed(self.settings.config.witness.as_ref()) => {
-                    self.renew_witness(witness);
+                death_notice = elector.death_notice_spec_changed(self.settings.config.death_notice.as_ref()) => {
+                    self.renew_death_notice(death_notice);
                 }
                 () = &mut over => {
                     elector.explain_not_campaigning(None);
@@ -323,8 +323,8 @@ impl Supervisor {
                     Notice::Report(_) => {}
                     Notice::Died => return Ok(CampaignEnd::GuardianDied),
                 },
-                witness = elector.witness_spec_changed(self.settings.config.witness.as_ref()) => {
-                    self.renew_witness(witness);
+                death_notice = elector.death_notice_spec_changed(self.settings.config.death_notice.as_ref()) => {
+                    self.renew_death_notice(death_notice);
                 }
                 () = &mut too_late => return Ok(CampaignEnd::NotInTime),
             }
@@ -541,8 +541,8 @@ impl Supervisor {
                     self.guardian.tell(Order::Stop { term: run.lead.term() });
                 }
                 signal = self.signals.next() => self.on_signal(signal, run),
-                witness = self.elector.witness_spec_changed(self.settings.config.witness.as_ref()) => {
-                    self.renew_witness(witness);
+                death_notice = self.elector.death_notice_spec_changed(self.settings.config.death_notice.as_ref()) => {
+                    self.renew_death_notice(death_notice);
                 }
                 () = sleep_until(run.hook.as_ref().map(SlowHook::due)) => {
                     self.on_slow_hook(guard, run);
@@ -571,12 +571,12 @@ impl Supervisor {
     }
 
     /// Other nodes vote: sends the guardian the nodes that it is to notify of the end of this process.
-    fn renew_witness(&mut self, witness: WitnessSpec) {
+    fn renew_death_notice(&mut self, death_notice: DeathNoticeSpec) {
         // It was written in the same way for the guardian's start.
-        if let Ok(witness) = serde_json::to_string(&witness) {
-            self.guardian.tell(Order::Reach { witness });
+        if let Ok(death_notice) = serde_json::to_string(&death_notice) {
+            self.guardian.tell(Order::Reach { death_notice });
         }
-        self.settings.config.witness = Some(witness);
+        self.settings.config.death_notice = Some(death_notice);
     }
 
     /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.

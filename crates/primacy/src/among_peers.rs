@@ -29,16 +29,16 @@ use self::elections::{AmongPeers, Beat, Setup};
 pub(crate) use self::metadata::Keeping;
 use self::presence::Presence;
 
-use crate::announce::Announces;
 use crate::clock;
 use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
-use crate::driver::{Asked, Desk, Halt, Settles, World, drive};
+use crate::driver::announce::Announces;
+use crate::driver::{AdminView, EffectHandler, Frontend, Halt, Quiescent, drive};
+use crate::error::AdminError;
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, Role, Voters};
 use crate::measures::{HeartbeatTimes, Measures};
-use crate::operator::AskError;
-use crate::over_store::StoreWorld;
+use crate::over_store::StoreEffects;
 use crate::peers::Peers;
 use crate::status::{ElectionView, PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
@@ -49,7 +49,7 @@ const INBOX: usize = 1024;
 
 /// The disk and the mesh of one node.
 #[derive(Debug)]
-pub(crate) struct PeersWorld {
+pub(crate) struct PeersEffects {
     me: Hello,
     state: StateFile,
     mesh: Mesh,
@@ -77,8 +77,8 @@ struct Odds {
 /// The same, with the store that confirms the leader.
 #[derive(Debug)]
 struct PeersAndStore {
-    peers: PeersWorld,
-    store: StoreWorld,
+    peers: PeersEffects,
+    store: StoreEffects,
 }
 
 /// A node's own state before it takes part.
@@ -187,23 +187,23 @@ impl Entry {
         self,
         config: &Config,
         register: Option<Arc<dyn Register>>,
-        desk: Desk,
+        frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         match config.kind.algorithm {
-            Algorithm::Quorum => self.live_as::<Quorum>(config, desk, ready).await,
-            Algorithm::Ranked => self.live_as::<Ranked>(config, desk, ready).await,
-            Algorithm::Bully => self.live_confirmed::<Bully>(config, register, desk, ready).await,
-            Algorithm::Ring => self.live_confirmed::<Ring>(config, register, desk, ready).await,
+            Algorithm::Quorum => self.live_as::<Quorum>(config, frontend, ready).await,
+            Algorithm::Ranked => self.live_as::<Ranked>(config, frontend, ready).await,
+            Algorithm::Bully => self.live_confirmed::<Bully>(config, register, frontend, ready).await,
+            Algorithm::Ring => self.live_confirmed::<Ring>(config, register, frontend, ready).await,
             Algorithm::RingBidirectional => {
-                self.live_confirmed::<RingBidirectional>(config, register, desk, ready).await;
+                self.live_confirmed::<RingBidirectional>(config, register, frontend, ready).await;
             }
             Algorithm::Seniority => match (config.kind.confirmation, register) {
                 // The store decides about splits, and confirms no leader.
                 (None, Some(register)) => {
-                    self.live_with_store(config, register, desk, ready, Seniority::begin).await
+                    self.live_with_store(config, register, frontend, ready, Seniority::begin).await
                 }
-                (_, register) => self.live_confirmed::<Seniority>(config, register, desk, ready).await,
+                (_, register) => self.live_confirmed::<Seniority>(config, register, frontend, ready).await,
             },
         }
     }
@@ -213,16 +213,16 @@ impl Entry {
         self,
         config: &Config,
         register: Option<Arc<dyn Register>>,
-        desk: Desk,
+        frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         let Some(register) = register else {
             return match config.kind.confirmation {
-                Some(_) => self.live_as::<Confirmed<N, Quorum>>(config, desk, ready).await,
-                None => self.live_as::<N>(config, desk, ready).await,
+                Some(_) => self.live_as::<Confirmed<N, Quorum>>(config, frontend, ready).await,
+                None => self.live_as::<N>(config, frontend, ready).await,
             };
         };
-        self.live_with_store(config, register, desk, ready, elections::confirmed_by_store::<N>).await;
+        self.live_with_store(config, register, frontend, ready, elections::confirmed_by_store::<N>).await;
     }
 
     /// Holds an election that asks the peers and a store.
@@ -230,23 +230,23 @@ impl Entry {
         self,
         config: &Config,
         register: Arc<dyn Register>,
-        mut desk: Desk,
+        mut frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
         begin: impl FnOnce(Setup<'_>, Instant) -> P,
     ) where
-        P: Protocol + Settles + Announces,
-        PeersAndStore: Asked<P>,
+        P: Protocol + Quiescent + Announces,
+        PeersAndStore: AdminView<P>,
     {
-        let measures = Arc::clone(&desk.measures);
+        let measures = Arc::clone(&frontend.measures);
         match self.start(config, Arc::clone(&measures), begin).await {
             Ok((mut machine, peers)) => {
-                let mut world = PeersAndStore {
+                let mut effects = PeersAndStore {
                     peers,
-                    store: StoreWorld::measured(register, measures, config.timers.lease.into()),
+                    store: StoreEffects::measured(register, measures, config.timers.lease.into()),
                 };
                 let _ = ready.send(Ok(()));
-                let _ = drive(&mut machine, &mut world, &mut desk).await;
-                world.peers.close().await;
+                let _ = drive(&mut machine, &mut effects, &mut frontend).await;
+                effects.peers.close().await;
             }
             Err(error) => {
                 let _ = ready.send(Err(error));
@@ -257,15 +257,15 @@ impl Entry {
     async fn live_as<P: AmongPeers>(
         self,
         config: &Config,
-        mut desk: Desk,
+        mut frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        match self.start(config, Arc::clone(&desk.measures), P::begin).await {
-            Ok((mut machine, mut world)) => {
+        match self.start(config, Arc::clone(&frontend.measures), P::begin).await {
+            Ok((mut machine, mut effects)) => {
                 let _ = ready.send(Ok(()));
-                let _ = drive(&mut machine, &mut world, &mut desk).await;
+                let _ = drive(&mut machine, &mut effects, &mut frontend).await;
                 // A caller that waits for the end may enter again at once, with the same address and the same state.
-                world.close().await;
+                effects.close().await;
             }
             Err(error) => {
                 let _ = ready.send(Err(error));
@@ -279,7 +279,7 @@ impl Entry {
         config: &Config,
         measures: Arc<Measures>,
         begin: impl FnOnce(Setup<'_>, Instant) -> P,
-    ) -> Result<(P, PeersWorld), ConnectError> {
+    ) -> Result<(P, PeersEffects), ConnectError> {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let voters: BTreeSet<NodeId> = self.hello.voters.iter().collect();
         let hard = self.stored.hard_state;
@@ -313,7 +313,7 @@ impl Entry {
         let (news, patience) = (mesh.at_odds(), timers.answer_timeout.into());
         let odds = Odds { news, since: None, patience, settled: false };
         let presence = Presence::new();
-        Ok((machine, PeersWorld { me, state, mesh, inbox, measures, heartbeats, odds, presence }))
+        Ok((machine, PeersEffects { me, state, mesh, inbox, measures, heartbeats, odds, presence }))
     }
 }
 
@@ -335,7 +335,7 @@ impl Odds {
     }
 }
 
-impl PeersWorld {
+impl PeersEffects {
     fn time(&self, from: NodeId, beat: Option<Beat>) {
         if let Some(Beat::Answered { number, to }) = beat
             && to == self.me.identity.incarnation
@@ -351,7 +351,7 @@ impl PeersWorld {
     }
 }
 
-impl<P: AmongPeers> World<P> for PeersWorld {
+impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
     fn persist(&mut self, durable: P::Durable) -> Result<(), Halt> {
         let hard = P::hard(durable);
         let began = clock::now();
@@ -412,7 +412,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
     }
 }
 
-impl<P: AmongPeers> Asked<P> for PeersWorld {
+impl<P: AmongPeers> AdminView<P> for PeersEffects {
     fn after(&mut self, machine: &P, led: bool) -> Result<(), Halt> {
         self.may_go_on(led)?;
         // While this node has lost its own disk it vouches for no term, even if it has heard of it.
@@ -429,9 +429,9 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
         self.view_with(machine.view())
     }
 
-    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AdminError> {
         let by = self.me.identity.node;
-        let disk = self.mesh.disk_to_readmit(node).ok_or(AskError::NotRefused { node, by })?;
+        let disk = self.mesh.disk_to_readmit(node).ok_or(AdminError::NotRefused { node, by })?;
         self.state.readmit(node, disk)?;
         self.mesh.readmit(node, disk);
         tracing::warn!(%node, %disk, "readmitted by the operator");
@@ -439,7 +439,7 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
     }
 }
 
-impl PeersWorld {
+impl PeersEffects {
     /// Where a node can lead without the others, a node that is at odds with them over the election must not try: it ends. A node
     /// that has known a leader, or that has a peer which agrees, goes on, and leaves it to the newcomer.
     fn may_go_on(&mut self, led: bool) -> Result<(), Halt> {

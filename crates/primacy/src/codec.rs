@@ -11,7 +11,6 @@ mod quorum;
 mod ranked;
 mod ring;
 mod seniority;
-mod spec;
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
@@ -151,6 +150,11 @@ pub(crate) enum DecodeError {
 pub(crate) struct TooLong(pub(crate) usize);
 
 /// The frame as bytes, its length in front.
+/// Encodes a frame as [`encode`] does, without the length before it and without a bound.
+pub(crate) fn encode_bare(election: &str, frame: &Frame) -> Vec<u8> {
+    wire::Envelope { election: election.to_owned(), frame: Some(frame.into()) }.encode_to_vec()
+}
+
 pub(crate) fn encode(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> {
     let envelope = wire::Envelope { election: election.to_owned(), frame: Some(frame.into()) };
     let length = envelope.encoded_len();

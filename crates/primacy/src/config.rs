@@ -14,6 +14,8 @@
 //! | time for the answers of a round | a quarter | an eighth |
 //! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
 
+mod seniority;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ use primacy_core::{self as core, Drift, LeaderSequence, NodeId};
 
 use crate::connections::{Limits, Security, TlsFiles};
 use crate::handshake::{Confirmation, ElectionKind, Voters};
-use crate::seniority::{SeniorityError, SeniorityOptions};
+pub use seniority::{SeniorityError, SeniorityOptions, SplitBrain};
 
 /// The time without an answer after which the log sends something again, where metadata is kept.
 pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250);
@@ -463,7 +465,7 @@ impl Default for Limits {
             keep_alive: core::Duration::from_secs(1),
             backoff_first: core::Duration::from_millis(10),
             backoff_max: core::Duration::from_secs(1),
-            testifying_backoff_max: core::Duration::from_millis(50),
+            notifying_backoff_max: core::Duration::from_millis(50),
             accept_pause: core::Duration::from_millis(50),
             refusal_log_pause: LOG_PAUSE,
             refusal_log_again: core::Duration::from_secs(3600),

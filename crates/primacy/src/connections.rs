@@ -34,7 +34,7 @@ pub struct Limits {
     /// The longest wait between two attempts.
     pub backoff_max: Duration,
     /// The same for a guardian that has a death to tell: every millisecond of it may be one without a leader.
-    pub testifying_backoff_max: Duration,
+    pub notifying_backoff_max: Duration,
     /// The wait after the system could not hand over a connection, for want of descriptors for example.
     /// The connection stays where it is, so the next attempt would fail at once.
     pub accept_pause: Duration,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use primacy_core::NodeId;
 
 use crate::disk::{DiskError, check_dir, file_name, make_anew, make_dir, sync_dir};
-use crate::operator::AskError;
+use crate::error::AdminError;
 
 /// A file beside the state of the node while the node is cordoned, and none while it may lead.
 #[derive(Debug)]
@@ -44,14 +44,14 @@ impl Cordon {
     /// Returns when the change survives a power cut. After an error it is as it was before.
     ///
     /// # Errors
-    /// [`AskError::NotKept`].
-    pub(crate) fn set(&mut self, is_cordoned: bool) -> Result<(), AskError> {
+    /// [`AdminError::NotKept`].
+    pub(crate) fn set(&mut self, is_cordoned: bool) -> Result<(), AdminError> {
         if is_cordoned == self.is_cordoned {
             return Ok(());
         }
         if let Some(path) = &self.path {
             let kept = if is_cordoned { create(path, write) } else { remove(path) };
-            kept.map_err(|source| AskError::NotKept { path: path.clone(), source })?;
+            kept.map_err(|source| AdminError::NotKept { path: path.clone(), source })?;
         }
         self.is_cordoned = is_cordoned;
         Ok(())

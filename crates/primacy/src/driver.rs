@@ -3,6 +3,9 @@
 //! It runs on an operating system thread of its own, with a runtime of its own. However busy or blocked the
 //! application's runtime is, heartbeats and renewals go on, and so does the end of a leadership.
 
+mod admin;
+pub(crate) mod announce;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,51 +17,25 @@ use primacy_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::announce::{Announce, Announces};
 use crate::clock;
 use crate::config::Timers;
 use crate::cordon::Cordon;
+use crate::driver::announce::Announces;
+use crate::error::AdminError;
 use crate::error::CampaignError;
 use crate::handshake::DiskId;
-use crate::leadership::{Cell, Leadership};
+use crate::leadership::request::{CampaignReply, Request};
+use crate::leadership::{Cell, EndCauses, Leadership};
 use crate::measures::Measures;
-use crate::members;
-use crate::observer::{Change, Publisher};
-use crate::operator::{Ask, AskError};
-use crate::progress::{Due, Promises};
+use crate::observer::{self, Change, Publisher};
+use crate::progress::Promises;
 use crate::status::View;
 
-/// The number of inputs taken in a row before the machine's deadline and orders have their turn again.
+/// The number of inputs taken in a row before the machine's deadline and requests have their turn again.
 const READY_MAX: usize = 512;
 
-/// The answer to a campaign.
-pub(crate) type Waiting = oneshot::Sender<Result<Leadership<Mandate>, CampaignError>>;
-
-/// A request of the application to the driver.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Campaign, and answer when elected. If the receiver is dropped, the answer is not wanted any more.
-    Campaign(Waiting),
-    /// Give up this leadership, if it is still the current one.
-    Resign { term: Term },
-    /// Give up this leadership to this node.
-    Transfer { term: Term, to: NodeId },
-    /// The result of the health check.
-    Healthy(bool),
-    /// The reason why the application does not want to lead while it does not campaign.
-    NotCampaigning(Option<String>),
-    /// The work in this leadership must report progress.
-    Promise { term: Term, due: Weak<Due> },
-    /// Tell the others this.
-    Announce(Announce),
-    /// A question or a request of an operator.
-    Ask(Ask),
-    /// End in order, and answer.
-    Close(oneshot::Sender<()>),
-}
-
 /// The surroundings in which a machine's effects take place.
-pub(crate) trait World<P: Protocol> {
+pub(crate) trait EffectHandler<P: Protocol> {
     /// Returns only when the state would survive a power cut. An error ends this node's part in the election.
     fn persist(&mut self, durable: P::Durable) -> Result<(), Halt>;
     /// Sends without waiting. A message may be lost.
@@ -71,8 +48,8 @@ pub(crate) trait World<P: Protocol> {
     }
 }
 
-/// A world that an operator can ask.
-pub(crate) trait Asked<P: Protocol>: World<P> {
+/// A effect handler that an operator can ask.
+pub(crate) trait AdminView<P: Protocol>: EffectHandler<P> {
     /// Called when all effects of an input are finished; `led` is true if this process has ever known a leader.
     ///
     /// # Errors
@@ -83,11 +60,11 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
     /// The state of the others, for people.
     fn view(&self, machine: &P) -> View;
     /// Takes a node back that has lost its disk.
-    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError>;
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AdminError>;
 }
 
 /// The driver's queries to a machine beyond its contract.
-pub(crate) trait Settles {
+pub(crate) trait Quiescent {
     /// True if nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
     /// The cluster that this node belongs to, where the election has one.
@@ -140,7 +117,7 @@ impl From<&Halt> for CampaignError {
 
 /// The application's side: its candidate, its leadership, its observers.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct Frontend {
     pub(crate) election: String,
     pub(crate) identity: Identity,
     pub(crate) witness: bool,
@@ -155,16 +132,16 @@ pub(crate) struct Desk {
     /// The reason why the part of the cluster that this node belonged to does not go on.
     pub(crate) stopped: Option<String>,
     pub(crate) timers: Timers,
-    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    pub(crate) requests: mpsc::UnboundedReceiver<Request>,
     /// The sender for leaderships that are handed out; weak, so that the driver ends with its last user.
-    pub(crate) sender: mpsc::WeakUnboundedSender<Order>,
+    pub(crate) sender: mpsc::WeakUnboundedSender<Request>,
     pub(crate) publisher: Publisher,
     pub(crate) measures: Arc<Measures>,
     /// Set if this node cannot go on.
     pub(crate) halted: Arc<OnceLock<CampaignError>>,
     /// The progress that the work of this leadership has promised.
     pub(crate) promises: Promises,
-    pub(crate) candidate: Option<Waiting>,
+    pub(crate) candidate: Option<CampaignReply>,
     pub(crate) cell: Option<Arc<Cell>>,
     /// The time by which stopping work should have drained; then the log warns of it.
     pub(crate) drain_until: Option<Instant>,
@@ -179,101 +156,101 @@ pub(crate) struct Desk {
 /// The event that woke the driver.
 enum Woken<M> {
     Arrival(Result<Input<M>, Halt>),
-    Order(Option<Order>),
+    Request(Option<Request>),
     CandidateGone,
     Drained,
     Deadline,
 }
 
 /// Drives `machine` until the application wants no more of it, or until its state cannot be written.
-pub(crate) async fn drive<P: Protocol + Settles + Announces, W: Asked<P>>(
+pub(crate) async fn drive<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
     machine: &mut P,
-    world: &mut W,
-    desk: &mut Desk,
+    effects: &mut W,
+    frontend: &mut Frontend,
 ) -> Result<(), Halt> {
-    let outcome = drive_to_end(machine, world, desk).await;
-    desk.halted();
-    desk.measures.leader(None);
-    desk.publisher.publish(Change::Leader(None));
-    members::tell(&desk.publisher.members, None);
+    let outcome = drive_to_end(machine, effects, frontend).await;
+    frontend.halted();
+    frontend.measures.leader(None);
+    frontend.publisher.publish(Change::Leader(None));
+    observer::tell(&frontend.publisher.members, None);
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why(), "this node takes no part in the election any more");
-        let error = desk.halted.get_or_init(|| CampaignError::from(halt)).clone();
-        desk.answer(Err(error));
+        let error = frontend.halted.get_or_init(|| CampaignError::from(halt)).clone();
+        frontend.answer(Err(error));
     }
     outcome
 }
 
-async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
+async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
     machine: &mut P,
-    world: &mut W,
-    desk: &mut Desk,
+    effects: &mut W,
+    frontend: &mut Frontend,
 ) -> Result<(), Halt> {
     // A machine has effects from its start on.
-    perform(clock::now(), machine, world, desk)?;
-    if !desk.is_fit() {
+    perform(clock::now(), machine, effects, frontend)?;
+    if !frontend.is_fit() {
         let now = clock::now();
         machine.handle(now, Input::Command(Command::Healthy(false)));
-        perform(now, machine, world, desk)?;
+        perform(now, machine, effects, frontend)?;
     }
     let mut led = false;
     loop {
         if machine.is_settled() {
-            desk.released();
-            if desk.closing.is_some() && desk.cell.is_none() {
+            frontend.released();
+            if frontend.closing.is_some() && frontend.cell.is_none() {
                 return Ok(());
             }
         }
-        let woken = wait(machine, world, desk).await;
+        let woken = wait(machine, effects, frontend).await;
         let input = match woken {
             Woken::Arrival(input) => Some(input?),
-            Woken::Order(Some(Order::Ask(ask))) => desk.on_ask(ask, machine, world),
-            Woken::Order(Some(Order::Announce(announce))) => {
+            Woken::Request(Some(Request::Admin(ask))) => frontend.on_admin_request(ask, machine, effects),
+            Woken::Request(Some(Request::Publish(announce))) => {
                 let now = clock::now();
-                desk.on_announce(now, announce, machine);
-                perform(now, machine, world, desk)?;
+                frontend.on_publish(now, announce, machine);
+                perform(now, machine, effects, frontend)?;
                 None
             }
-            Woken::Order(order) => desk.on_order(order),
-            Woken::CandidateGone => desk.on_candidate_gone(),
+            Woken::Request(request) => frontend.on_request(request),
+            Woken::CandidateGone => frontend.on_candidate_gone(),
             Woken::Drained => Some(Input::Command(Command::Drained)),
-            Woken::Deadline if desk.drain_until.is_some_and(|until| clock::now() >= until) => {
-                desk.warn_of_work();
+            Woken::Deadline if frontend.drain_until.is_some_and(|until| clock::now() >= until) => {
+                frontend.warn_of_work();
                 None
             }
-            Woken::Deadline if desk.must_stop(clock::now()) => Some(Input::Command(Command::Resign)),
+            Woken::Deadline if frontend.must_stop(clock::now()) => Some(Input::Command(Command::Resign)),
             Woken::Deadline => Some(Input::Timeout),
         };
         if let Some(input) = input {
             // After the input was taken, never before: an input that has waited is not older than it is.
             let now = clock::now();
             machine.handle(now, input);
-            perform(now, machine, world, desk)?;
+            perform(now, machine, effects, frontend)?;
             for _ in 0..READY_MAX {
-                let Some(input) = world.ready()? else { break };
+                let Some(input) = effects.ready()? else { break };
                 let now = clock::now();
                 machine.handle(now, input);
-                perform(now, machine, world, desk)?;
+                perform(now, machine, effects, frontend)?;
             }
-            led |= desk.publisher.leader().is_some();
-            world.after(machine, led)?;
+            led |= frontend.publisher.leader().is_some();
+            effects.after(machine, led)?;
         }
-        desk.tell_announced(machine);
-        members::tell(&desk.publisher.members, machine.cluster());
+        frontend.tell_announced(machine);
+        observer::tell(&frontend.publisher.members, machine.cluster());
     }
 }
 
 /// Drives a machine that no application waits on, until `ended` is true.
-pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
+pub(crate) async fn drive_alone<P: Protocol, W: EffectHandler<P>>(
     machine: &mut P,
-    world: &mut W,
+    effects: &mut W,
     ended: impl Fn(&P) -> bool,
 ) -> Result<(), Halt> {
     loop {
         while let Some(output) = machine.poll() {
             match output {
-                Output::Persist(durable) => world.persist(durable)?,
-                Output::Send { to, message } => world.send(to, message),
+                Output::Persist(durable) => effects.persist(durable)?,
+                Output::Send { to, message } => effects.send(to, message),
                 Output::Event(_) => {} // Nobody is told.
             }
         }
@@ -283,29 +260,29 @@ pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
         let input = tokio::select! {
             biased;
             () = sleep_until(machine.deadline()) => Input::Timeout,
-            input = world.arrival() => input?,
+            input = effects.arrival() => input?,
         };
         machine.handle(clock::now(), input);
     }
 }
 
 /// Finishes each effect before it starts the next; `now` is the time that was passed to the machine.
-fn perform<P: Protocol + Settles, W: World<P>>(
+fn perform<P: Protocol + Quiescent, W: EffectHandler<P>>(
     mut now: Instant,
     machine: &mut P,
-    world: &mut W,
-    desk: &mut Desk,
+    effects: &mut W,
+    frontend: &mut Frontend,
 ) -> Result<(), Halt> {
     loop {
-        desk.tell_stopped(machine.why_stopped());
+        frontend.tell_stopped(machine.why_stopped());
         let mut then = None;
         while let Some(output) = machine.poll() {
             match output {
-                Output::Persist(durable) => world.persist(durable)?,
-                Output::Send { to, message } => world.send(to, message),
+                Output::Persist(durable) => effects.persist(durable)?,
+                Output::Send { to, message } => effects.send(to, message),
                 Output::Event(event) => {
-                    desk.on_promises(machine.promises());
-                    then = desk.on_event(now, event, machine.occasion()).or(then);
+                    frontend.on_promises(machine.promises());
+                    then = frontend.on_event(now, event, machine.occasion()).or(then);
                 }
             }
         }
@@ -316,10 +293,14 @@ fn perform<P: Protocol + Settles, W: World<P>>(
     }
 }
 
-async fn wait<P: Protocol, W: World<P>>(machine: &P, world: &mut W, desk: &mut Desk) -> Woken<P::Message> {
-    let ends = [desk.stop_at().map(|(at, _)| at), desk.drain_until];
+async fn wait<P: Protocol, W: EffectHandler<P>>(
+    machine: &P,
+    effects: &mut W,
+    frontend: &mut Frontend,
+) -> Woken<P::Message> {
+    let ends = [frontend.stop_at().map(|(at, _)| at), frontend.drain_until];
     let deadline = ends.into_iter().chain([machine.deadline()]).flatten().min();
-    let Desk { orders, candidate, cell, closing, .. } = desk;
+    let Frontend { requests, candidate, cell, closing, .. } = frontend;
     let draining = cell.clone().filter(|cell| cell.is_ending());
     let candidate_gone = async {
         match candidate {
@@ -336,10 +317,10 @@ async fn wait<P: Protocol, W: World<P>>(machine: &P, world: &mut W, desk: &mut D
     tokio::select! {
         biased;
         () = sleep_until(deadline) => Woken::Deadline,
-        order = orders.recv(), if closing.is_none() || !orders.is_closed() => Woken::Order(order),
+        request = requests.recv(), if closing.is_none() || !requests.is_closed() => Woken::Request(request),
         () = candidate_gone => Woken::CandidateGone,
         () = drained => Woken::Drained,
-        arrival = world.arrival() => Woken::Arrival(arrival),
+        arrival = effects.arrival() => Woken::Arrival(arrival),
     }
 }
 
@@ -351,35 +332,35 @@ async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
-impl Desk {
-    fn on_order<M>(&mut self, order: Option<Order>) -> Option<Input<M>> {
-        let command = match order {
-            Some(Order::Campaign(answer)) => return self.on_campaign(answer).map(Input::Command),
-            Some(Order::Resign { term }) => {
+impl Frontend {
+    fn on_request<M>(&mut self, request: Option<Request>) -> Option<Input<M>> {
+        let command = match request {
+            Some(Request::Campaign(answer)) => return self.on_campaign(answer).map(Input::Command),
+            Some(Request::Resign { term }) => {
                 let current = self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 current.begin_end(Reason::Resigned);
                 // Not `Withdraw`: the application may be campaigning again already.
                 Command::Resign
             }
-            Some(Order::Transfer { term, to }) => {
+            Some(Request::Transfer { term, to }) => {
                 self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 Command::Transfer(to)
             }
-            Some(Order::Healthy(healthy)) => {
+            Some(Request::Healthy(healthy)) => {
                 self.healthy = healthy;
                 Command::Healthy(self.is_fit())
             }
-            Some(Order::NotCampaigning(why)) => {
+            Some(Request::NotCampaigning(why)) => {
                 self.not_campaigning = why;
                 return None;
             }
-            Some(Order::Promise { term, due }) => {
+            Some(Request::Promise { term, due }) => {
                 self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 self.promises.add(due);
                 return None; // The next wait is for it, too.
             }
-            Some(Order::Ask(_) | Order::Announce(_)) => return None, // Answered where the machine is at hand.
-            Some(Order::Close(closed)) => {
+            Some(Request::Admin(_) | Request::Publish(_)) => return None, // Answered where the machine is at hand.
+            Some(Request::Close(closed)) => {
                 self.closing.get_or_insert_default().push(closed);
                 self.answer(Err(CampaignError::Closed));
                 Command::Withdraw
@@ -387,7 +368,7 @@ impl Desk {
             None => {
                 // The last handle is gone, so no request can come any more.
                 self.closing.get_or_insert_default();
-                self.orders.close();
+                self.requests.close();
                 Command::Withdraw
             }
         };
@@ -399,7 +380,7 @@ impl Desk {
         self.healthy && !self.cordon.is_set()
     }
 
-    fn on_campaign(&mut self, answer: Waiting) -> Option<Command> {
+    fn on_campaign(&mut self, answer: CampaignReply) -> Option<Command> {
         let refusal = if self.closing.is_some() {
             Some(CampaignError::Closed)
         } else if self.cell.as_ref().is_some_and(|cell| !cell.is_ending()) {
@@ -454,8 +435,8 @@ impl Desk {
                 // Nothing of one before is under way, or there would be no new one.
                 self.released();
                 let leader = Leader { identity: self.identity, term };
-                let measures = Arc::downgrade(&self.measures);
-                let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion, measures));
+                let causes: Weak<dyn EndCauses> = Arc::downgrade(&self.measures) as _;
+                let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion, causes));
                 cell.grant(self.granted());
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();
@@ -664,7 +645,7 @@ fn until(instant: Instant) -> String {
 }
 
 /// Whatever ends the driver, a panic included: no caller may go on believing that it leads, or waiting.
-impl Drop for Desk {
+impl Drop for Frontend {
     fn drop(&mut self) {
         self.halted();
         self.measures.leader(None);

@@ -8,35 +8,37 @@ use std::time::Duration;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
-use primacy_core::membership::Attributes;
-use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
+use primacy_core::membership::{Attributes, TooFewMembers};
+use primacy_core::{Drift, Identity, Incarnation, LeaderSequence, Mandate, NodeId};
 use primacy_stores::{Opened, Register, Sessions, url_without_login};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
+mod admin;
 #[cfg(feature = "peers")]
 mod peers;
 
-use crate::announce::Announcements;
 use crate::clock;
 use crate::config::{self, Config, ConfigError, Timers, Venue};
+use crate::config::{SeniorityOptions, SplitBrain};
 use crate::connections::TlsFiles;
 use crate::cordon::Cordon;
+use crate::death_notice::{DeathNoticeSpec, StoreSpec};
 use crate::disk;
-use crate::driver::{Desk, Order, drive};
-use crate::error::{CampaignError, ConnectError};
+use crate::driver::{Frontend, drive};
+use crate::error::{CampaignError, ConnectError, PublishError};
 use crate::handshake::{Confirmation, ElectionKind};
 use crate::leadership::Leadership;
+use crate::leadership::request::{Request, publish};
 use crate::measures::Measures;
 #[cfg(feature = "metrics")]
 use crate::metadata::Gauges;
 use crate::metadata::{Durability, Map};
+use crate::observer::{Announcements, Members, Membership};
 use crate::observer::{Observer, Publisher};
-use crate::over_sessions::{self, SessionsWorld};
-use crate::over_store::{self, StoreWorld};
+use crate::over_sessions::{self, SessionsEffects};
+use crate::over_store::{self, StoreEffects};
 use crate::progress::Promises;
-use crate::seniority::{SeniorityOptions, SplitBrain};
-use crate::witness::{StoreSpec, WitnessSpec};
 
 /// One node's part in one election.
 ///
@@ -59,7 +61,7 @@ use crate::witness::{StoreSpec, WitnessSpec};
 /// ```
 #[derive(Clone)]
 pub struct Elector {
-    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) publisher: Publisher,
     about: Arc<About>,
 }
@@ -75,7 +77,7 @@ struct About {
     /// The minimum number of members, by seniority.
     minimum_members: Option<usize>,
     /// The specification with the peers of the configuration; where voters can change, the map knows better.
-    witness_spec: Option<WitnessSpec>,
+    death_notice_spec: Option<DeathNoticeSpec>,
     map: Option<Map>,
     /// True if the leader's right ends by itself.
     has_lease: bool,
@@ -161,14 +163,14 @@ impl Elector {
             return Err(CampaignError::Witness);
         }
         let (answer, elected) = oneshot::channel();
-        self.orders.send(Order::Campaign(answer)).map_err(|_| self.end())?;
+        self.requests.send(Request::Campaign(answer)).map_err(|_| self.end())?;
         elected.await.unwrap_or_else(|_| Err(self.end()))
     }
 
     /// Waits until this node takes part no more: [`CampaignError::Halted`] if it could not go on, and [`CampaignError::Closed`] if it was
     /// closed. A node that campaigns or leads learns it from its campaign; this is for a node that only votes.
     pub async fn closed(&self) -> CampaignError {
-        self.orders.closed().await;
+        self.requests.closed().await;
         self.end()
     }
 
@@ -189,16 +191,45 @@ impl Elector {
         Announcements::new(self.publisher.announcements())
     }
 
+    /// Publishes as [`Leadership::publish`] does, without the [`Leadership`] of this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn publish(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, PublishError> {
+        publish(state.as_ref(), None, |request| self.requests.send(request).is_ok()).await
+    }
+
+    /// Watches the members of this node's cluster, from now on.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        Members::new(self.publisher.members.subscribe())
+    }
+
+    /// Checks that the cluster is large enough here to serve a request: call it before each. By seniority, it must have
+    /// [`SeniorityOptions::minimum_members`], and this node must belong to it; in other elections there is no cluster, and the check
+    /// always succeeds. It makes no request: a part that has lost the others learns late that it is one.
+    ///
+    /// # Errors
+    /// [`TooFewMembers`], with the present and the required number.
+    pub fn check_members(&self) -> Result<(), TooFewMembers> {
+        let Some(minimum) = self.minimum_members() else { return Ok(()) };
+        let members = match &*self.publisher.members.borrow() {
+            Membership::Member(view) => view.members().len(),
+            Membership::Outside => 0,
+        };
+        if members == 0 || members < minimum { Err(TooFewMembers { members, minimum }) } else { Ok(()) }
+    }
+
     /// Sets whether this node is fit to lead. An unfit node does not campaign, and gives up the lead in order.
     pub fn set_healthy(&self, healthy: bool) {
         // Where the driver is gone, this node does not lead.
-        let _ = self.orders.send(Order::Healthy(healthy));
+        let _ = self.requests.send(Request::Healthy(healthy));
     }
 
     /// States why the application does not want to lead while it does not [campaign](Self::campaign), for
     /// [`Status::not_campaigning`](crate::Status::not_campaigning), in place of what was stated before.
     pub fn explain_not_campaigning(&self, why: Option<String>) {
-        let _ = self.orders.send(Order::NotCampaigning(why));
+        let _ = self.requests.send(Request::NotCampaigning(why));
     }
 
     /// The election's name.
@@ -234,8 +265,8 @@ impl Elector {
     /// lead and the partitions of a dead process pass to other nodes at once. Where voters can change, it names the present voters, and
     /// those being added or removed.
     #[must_use]
-    pub fn witness_spec(&self) -> Option<WitnessSpec> {
-        let spec = self.about.witness_spec.clone()?;
+    pub fn death_notice_spec(&self) -> Option<DeathNoticeSpec> {
+        let spec = self.about.death_notice_spec.clone()?;
         let Some(map) = &self.about.map else { return Some(spec) };
         let reached = map.reached().borrow().clone();
         let others = reached.into_iter().filter(|(node, _)| *node != self.about.identity.node);
@@ -265,7 +296,7 @@ impl Elector {
     /// the caller cannot wait for that, it drops the future; then this node leads until the guards are dropped or the process ends.
     pub async fn close(self) {
         let (closed, done) = oneshot::channel();
-        if self.orders.send(Order::Close(closed)).is_ok() {
+        if self.requests.send(Request::Close(closed)).is_ok() {
             // An error means that the driver has ended already.
             let _ = done.await;
         }
@@ -468,21 +499,21 @@ impl Builder {
         store.first().await?;
         let identity = Identity::new(config.node, incarnation()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
-        let witness = url.map(|url| WitnessSpec::Store(spec(url)));
+        let death_notice = url.map(|url| DeathNoticeSpec::Store(spec(url)));
         let name = url.map(url_without_login);
-        start(config, identity, cordon, witness, None, move |config, mut desk, ready| async move {
-            desk.measures.store.describe(name.as_deref(), &config.timers);
+        start(config, identity, cordon, death_notice, None, move |config, mut frontend, ready| async move {
+            frontend.measures.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_sessions::machine(&config, identity);
             let timeout_min = config.timers.session_min().into();
-            let mut world = SessionsWorld::new(
+            let mut effects = SessionsEffects::new(
                 store,
-                Arc::clone(&desk.measures),
+                Arc::clone(&frontend.measures),
                 config.timers.lease.into(),
                 timeout_min,
             );
             let _ = ready.send(Ok(()));
             // A lease that ends is reported by the driver.
-            let _ = drive(&mut machine, &mut world, &mut desk).await;
+            let _ = drive(&mut machine, &mut effects, &mut frontend).await;
         })
         .await
     }
@@ -499,16 +530,16 @@ impl Builder {
         let identity = Identity::new(config.node, incarnation()?);
         let seed = u64::from_be_bytes(disk::entropy()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
-        let witness = url.map(|url| WitnessSpec::Store(spec(url)));
+        let death_notice = url.map(|url| DeathNoticeSpec::Store(spec(url)));
         let name = url.map(url_without_login);
-        start(config, identity, cordon, witness, None, move |config, mut desk, ready| async move {
-            desk.measures.store.describe(name.as_deref(), &config.timers);
+        start(config, identity, cordon, death_notice, None, move |config, mut frontend, ready| async move {
+            frontend.measures.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_store::machine(&config, identity, seed);
-            let mut world =
-                StoreWorld::measured(register, Arc::clone(&desk.measures), config.timers.lease.into());
+            let mut effects =
+                StoreEffects::measured(register, Arc::clone(&frontend.measures), config.timers.lease.into());
             let _ = ready.send(Ok(()));
             // A lease that ends is reported by the driver.
-            let _ = drive(&mut machine, &mut world, &mut desk).await;
+            let _ = drive(&mut machine, &mut effects, &mut frontend).await;
         })
         .await
     }
@@ -636,19 +667,19 @@ async fn start<F, L>(
     config: Config,
     identity: Identity,
     cordon: Cordon,
-    witness_spec: Option<WitnessSpec>,
+    death_notice_spec: Option<DeathNoticeSpec>,
     map: Option<Map>,
     life: L,
 ) -> Result<Elector, ConnectError>
 where
-    L: FnOnce(Config, Desk, oneshot::Sender<Result<(), ConnectError>>) -> F + Send + 'static,
+    L: FnOnce(Config, Frontend, oneshot::Sender<Result<(), ConnectError>>) -> F + Send + 'static,
     F: Future<Output = ()>,
 {
-    let (orders, received) = mpsc::unbounded_channel();
+    let (requests, received) = mpsc::unbounded_channel();
     let publisher = Publisher::new();
     let measures = Arc::new(Measures::new());
     let halted = Arc::default();
-    let desk = Desk {
+    let frontend = Frontend {
         election: config.election.clone(),
         identity,
         witness: config.witness,
@@ -658,8 +689,8 @@ where
         has_campaigned: false,
         stopped: None,
         timers: config.timers.clone(),
-        orders: received,
-        sender: orders.downgrade(),
+        requests: received,
+        sender: requests.downgrade(),
         publisher: publisher.clone(),
         measures: Arc::clone(&measures),
         halted: Arc::clone(&halted),
@@ -678,7 +709,7 @@ where
         witness: config.witness,
         timers: config.timers.clone(),
         minimum_members: config.minimum_members(),
-        witness_spec,
+        death_notice_spec,
         map,
         has_lease: config.safety == Safety::Lease,
         place: Arc::new(Semaphore::new(1)),
@@ -696,8 +727,8 @@ where
     runtime.spawn_blocking(|| ());
     std::thread::Builder::new()
         .name("primacy".to_owned())
-        .spawn(move || LocalSet::new().block_on(&runtime, life(config, desk, ready)))
+        .spawn(move || LocalSet::new().block_on(&runtime, life(config, frontend, ready)))
         .map_err(ConnectError::Thread)?;
     started.await.map_err(|_| ConnectError::Thread(std::io::Error::other("it ended at once")))??;
-    Ok(Elector { orders, publisher, about })
+    Ok(Elector { requests, publisher, about })
 }

@@ -1,10 +1,17 @@
-//! Errors of entering an election and of campaigning in it.
+//! Errors of entering an election, of campaigning in it, and of requests to a node of it.
+
+use std::io;
+use std::path::PathBuf;
 
 use crate::config::ConfigError;
 use crate::connections::TransportError;
 use crate::disk::DiskError;
+use crate::handshake::ElectionKind;
+use crate::log_file::LogError;
+use crate::observer::ANNOUNCEMENT_MAX;
 use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Unreadable;
+use primacy_core::{NodeId, Term};
 use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError, is_passing};
 
 /// The reason why an election could not be entered.
@@ -33,13 +40,13 @@ pub enum ConnectError {
     Transport(#[from] TransportError),
     /// This node's log cannot be used.
     #[error(transparent)]
-    Log(#[from] crate::metadata::LogError),
+    Log(#[from] LogError),
     /// The log is whole, and its content cannot be read, mostly because a later version has written it.
     #[error("in the log of this node, {0}. {advice}; the log is left as it is", advice = advice(.0))]
     LaterLog(Unreadable),
     /// The thread that drives the election could not be started.
     #[error("the thread of the election could not be started: {0}")]
-    Thread(std::io::Error),
+    Thread(io::Error),
 }
 
 impl ConnectError {
@@ -128,4 +135,188 @@ pub enum CampaignError {
         /// The failure.
         why: String,
     },
+}
+
+/// The reason why a state is not announced. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// Only the leader announces, until its work shall stop.
+    #[error("{node} does not lead: {}; let the leader publish it", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
+    NotLeading {
+        /// The node that should have announced it.
+        node: NodeId,
+        /// The leader, as far as the node knows.
+        leader: Option<NodeId>,
+    },
+    /// The leader drains its work, and announces nothing more.
+    #[error("{node} is giving up its lead; let the next leader publish it")]
+    GivingUp {
+        /// The node that still leads.
+        node: NodeId,
+    },
+    /// Every message of the leader carries it, so it is short.
+    #[error(
+        "a leader publishes at most {ANNOUNCEMENT_MAX} bytes, and this has {length}; publish where the rest can be found"
+    )]
+    TooLong {
+        /// The length in bytes.
+        length: usize,
+    },
+    /// Messages of this election's leader carry nothing of the application's.
+    #[error(
+        "only a leader that is elected by `ranked` announces a state to the others; choose that election"
+    )]
+    NotCarried,
+    /// The node is ending, or has ended.
+    #[error("the node takes no part in the election any more")]
+    Closed,
+}
+
+/// The durability of an operator's order over a restart of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is on the disk.
+    Durably,
+    /// The node keeps nothing on a disk; it holds until the process ends.
+    UntilRestart,
+}
+
+/// The reason why a node does not carry out a request. Every text names an alternative.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Only the leader can give up the lead.
+    #[error(
+        "{node} does not lead: {}; ask the leader{}",
+        leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")),
+        not_campaigning.as_ref().map(|why| format!("; {node} does not campaign: {why}")).unwrap_or_default()
+    )]
+    NotLeading {
+        /// The node that was asked.
+        node: NodeId,
+        /// The leader, as far as it knows.
+        leader: Option<NodeId>,
+        /// The reason why its application does not want to lead, where it has stated that.
+        not_campaigning: Option<String>,
+    },
+    /// The node is giving up its lead already, and cannot give it to another node any more.
+    #[error(
+        "{node} is giving up the lead of term {term} already; wait for its end, or ask {node} to resign, which says what keeps the lead"
+    )]
+    GivingUp {
+        /// The node that was asked.
+        node: NodeId,
+        /// The term of the lead.
+        term: Term,
+    },
+    /// The lead can be given to a voter only.
+    #[error("{to} is none of the voters ({voters}); name one of them")]
+    NotAVoter {
+        /// The intended successor.
+        to: NodeId,
+        /// The voters.
+        voters: String,
+    },
+    /// The lead can only be given to a connected node: else it would be given up for nothing.
+    #[error(
+        "{to} is not connected to the leader, so the lead would be given up and not go there; name a node that is connected"
+    )]
+    NotConnected {
+        /// The intended successor.
+        to: NodeId,
+    },
+    /// A witness never leads.
+    #[error("{to} is a witness: it votes and never leads; name another node")]
+    ToWitness {
+        /// The intended successor.
+        to: NodeId,
+    },
+    /// The lead is there already.
+    #[error("{to} leads already")]
+    ToItself {
+        /// The intended successor.
+        to: NodeId,
+    },
+    /// Where the algorithm chooses the leader, the lead cannot be transferred.
+    #[error(
+        "by {kind}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and cordon the nodes that shall not lead"
+    )]
+    ByRule {
+        /// The election.
+        kind: ElectionKind,
+    },
+    /// Over a store the candidates do not know each other.
+    #[error(
+        "over a store the lead cannot be given to a certain node, nor need a node be readmitted; use resign, and cordon the nodes that shall not lead"
+    )]
+    OverAStore,
+    /// A witness never leads.
+    #[error("{node} is a witness: it votes and never leads")]
+    Witness {
+        /// This node.
+        node: NodeId,
+    },
+    /// Only a cluster by seniority has members that can be removed.
+    #[error("only an election by seniority has members; here the configuration says who takes part")]
+    NoMembers,
+    /// This node does not know it as a member.
+    #[error("{node} is no member of the cluster that {by} belongs to ({members}); name one of them")]
+    NotAMember {
+        /// The node to remove.
+        node: NodeId,
+        /// The node that was asked.
+        by: NodeId,
+        /// The members that it knows.
+        members: String,
+    },
+    /// A node vouches for others only.
+    #[error("{node} cannot vouch for its own death; let it resign, or cordon it")]
+    Itself {
+        /// This node.
+        node: NodeId,
+    },
+    /// Only the founder of clusters waits for others.
+    #[error(
+        "{by} belongs to no cluster, and it is not for {node} that it waits: {} founds one, as the first of the seeds; start that one, or name another first with --seeds, on all nodes",
+        founder.map_or_else(|| "nobody".to_owned(), |founder| founder.to_string())
+    )]
+    NotAwaited {
+        /// The node that should not be waited for.
+        node: NodeId,
+        /// The node that was asked.
+        by: NodeId,
+        /// The node that founds clusters.
+        founder: Option<NodeId>,
+    },
+    /// The node has not come with another disk, and has not reported that it has lost one.
+    #[error(
+        "{node} has not come to {by} with another disk than the recorded one, nor said that it has lost one, so there is nothing to readmit; start it first, and ask again"
+    )]
+    NotRefused {
+        /// The node to readmit.
+        node: NodeId,
+        /// The node that was asked.
+        by: NodeId,
+    },
+    /// A node that has lost its own votes cannot vouch for terms to another one that has.
+    #[error(
+        "{by} has lost its own disk and has not heard from all others yet; let it be readmitted first, and ask again"
+    )]
+    Recovering {
+        /// The node that was asked.
+        by: NodeId,
+    },
+    /// A word that must outlast a restart could not be written. Nothing has changed.
+    #[error("nothing has changed: {} cannot be written: {source}; make room or mend the directory, and ask again", path.display())]
+    NotKept {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The state of the node could not be written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The node is ending, or has ended.
+    #[error("the node takes no part in the election any more; look at its log, and start it again")]
+    Closed,
 }

@@ -9,12 +9,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Occasion, Reason, Term};
+use primacy_core::{
+    FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Occasion, Reason, Term, Violation,
+};
 use tokio::sync::{Notify, mpsc, watch};
 
+pub(crate) mod request;
+
+use self::request::{Request, publish};
 use crate::clock;
-use crate::driver::Order;
-use crate::measures::Measures;
+use crate::error::PublishError;
 use crate::progress::Progress;
 use crate::status::Lead;
 
@@ -38,7 +42,7 @@ pub struct Leadership<M = FencingToken> {
 #[derive(Debug)]
 struct Held {
     cell: Arc<Cell>,
-    orders: mpsc::UnboundedSender<Order>,
+    requests: mpsc::UnboundedSender<Request>,
 }
 
 /// Work that must have ended before the lead is released.  Hold one for as long as something is under way that only a leader may do.
@@ -87,9 +91,9 @@ pub const fn describe(reason: Reason) -> &'static str {
 }
 
 impl Leadership<Mandate> {
-    pub(crate) fn new(cell: Arc<Cell>, orders: mpsc::UnboundedSender<Order>) -> Self {
+    pub(crate) fn new(cell: Arc<Cell>, requests: mpsc::UnboundedSender<Request>) -> Self {
         let mandate = cell.mandate;
-        Self { held: Held { cell, orders }, mandate }
+        Self { held: Held { cell, requests }, mandate }
     }
 
     /// The leader's mandate: a token, or, in an advisory election, nothing that a resource could check.
@@ -253,13 +257,13 @@ impl<M: Copy> Leadership<M> {
     pub fn progress(&self, interval: Duration) -> Progress {
         let progress = Progress::new(interval, clock::now());
         // Where the driver is gone, so is the leadership.
-        let _ = self.held.orders.send(Order::Promise { term: self.term(), due: progress.due() });
+        let _ = self.held.requests.send(Request::Promise { term: self.term(), due: progress.due() });
         progress
     }
 
-    /// Sends an order to the driver; returns false if the driver is gone.
-    pub(crate) fn order(&self, order: Order) -> bool {
-        self.held.orders.send(order).is_ok()
+    /// Sends a request to the driver; returns false if the driver is gone.
+    pub(crate) fn request(&self, request: Request) -> bool {
+        self.held.requests.send(request).is_ok()
     }
 
     /// Gives up the lead in order, and returns when it is released, or lost: when every [`WorkGuard`] is dropped, and no sooner. Until
@@ -280,7 +284,7 @@ impl<M: Copy> Leadership<M> {
     pub async fn transfer(self, successor: NodeId) -> Reason {
         let cell = Arc::clone(&self.held.cell);
         // Where the driver is gone, so is the leadership.
-        let _ = self.held.orders.send(Order::Transfer { term: cell.term(), to: successor });
+        let _ = self.held.requests.send(Request::Transfer { term: cell.term(), to: successor });
         drop(self);
         cell.over().await
     }
@@ -303,11 +307,28 @@ impl<M: Copy> Leadership<M> {
     }
 }
 
+impl<M: Copy> Leadership<M> {
+    /// Publishes this state to all nodes: at once, and again with every later message of this node as the leader. In the election
+    /// `ranked` only. It replaces the state published before. Returns the number of the message that first carried it; it is
+    /// none of those that [`next_sequence`](Self::next_sequence) gives.
+    ///
+    /// A state is as safe as the next message: one that no other node has heard is forgotten with this leader. The next leader
+    /// goes on with the last one that it has heard, until it publishes another; see [`Elector::announcements`].
+    ///
+    /// Dropping the future does not take it back.
+    ///
+    /// # Errors
+    /// [`PublishError`], after which nothing has changed.
+    pub async fn publish(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, PublishError> {
+        publish(state.as_ref(), Some(self.term()), |request| self.request(request)).await
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.cell.stop_accepting();
         // Where the driver is gone, so is the leadership.
-        let _ = self.orders.send(Order::Resign { term: self.cell.leader.term });
+        let _ = self.requests.send(Request::Resign { term: self.cell.leader.term });
     }
 }
 
@@ -367,8 +388,16 @@ pub(crate) struct Cell {
     explanation: OnceLock<String>,
     /// The trouble with the store when the end began.
     store_trouble: OnceLock<Option<String>>,
-    /// The source of that before the end.
-    measures: Weak<Measures>,
+    /// The causes of an end that others know.
+    causes: Weak<dyn EndCauses>,
+}
+
+/// The causes for which a leadership may end, as far as the surroundings of its machine know them.
+pub(crate) trait EndCauses: std::fmt::Debug + Send + Sync {
+    /// The last violation of an invariant.
+    fn last_violation(&self) -> Option<Violation>;
+    /// The reason why no renewal in the store succeeds, for people.
+    fn store_trouble(&self) -> Option<String>;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -392,7 +421,7 @@ impl Cell {
         mandate: Mandate,
         valid_until: Instant,
         occasion: Option<Occasion>,
-        measures: Weak<Measures>,
+        causes: Weak<dyn EndCauses>,
     ) -> Self {
         Self {
             leader,
@@ -406,7 +435,7 @@ impl Cell {
             state: watch::Sender::new(State { valid_until, granted: None, ending: None, over: None }),
             explanation: OnceLock::new(),
             store_trouble: OnceLock::new(),
-            measures,
+            causes,
         }
     }
 
@@ -425,7 +454,7 @@ impl Cell {
                 text.to_owned()
             }
             Reason::Violation => {
-                let seen = self.measures.upgrade().and_then(|measures| measures.last_violation());
+                let seen = self.causes.upgrade().and_then(|causes| causes.last_violation());
                 seen.map_or_else(|| text.to_owned(), |seen| format!("{text}: {seen}"))
             }
             Reason::Undecided | Reason::Overwritten | Reason::Removed | Reason::DiskLost | Reason::Halted => {
@@ -442,7 +471,7 @@ impl Cell {
     }
 
     fn find_store_trouble(&self) -> Option<String> {
-        self.measures.upgrade()?.store.loss(clock::now())
+        self.causes.upgrade()?.store_trouble()
     }
 
     pub(crate) const fn term(&self) -> Term {
@@ -568,9 +597,9 @@ mod tests {
             Mandate::Fenced(FencingToken(5)),
             clock::now().after(lasts),
             None,
-            Weak::new(),
+            Weak::<crate::measures::Measures>::new(),
         ));
-        // The orders have no receiver, as where the driver is gone.
+        // The requests have no receiver, as where the driver is gone.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
     }
 

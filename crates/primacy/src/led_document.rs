@@ -256,12 +256,12 @@ struct Ground<S> {
 impl<S> Ground<S> {
     /// Reads the document. Every request to it passes here or through [`compare_and_set`](Self::compare_and_set).
     async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, ReadError> {
-        StoreRequest::begin(&self.measures, Operation::Read).run(self.store.read()).await
+        StoreRequest::begin(&self.measures.store, Operation::Read).run(self.store.read()).await
     }
 
     async fn compare_and_set(&self, expect: Option<&Version>, bytes: &[u8]) -> Result<Version, SetError> {
         let writing = self.store.compare_and_set(expect, bytes);
-        StoreRequest::begin(&self.measures, Operation::Renewal).run(writing).await
+        StoreRequest::begin(&self.measures.store, Operation::Renewal).run(writing).await
     }
 
     /// A write that was asked for at this time is durable.

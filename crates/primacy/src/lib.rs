@@ -9,26 +9,31 @@
 
 #[cfg(feature = "peers")]
 mod among_peers;
-mod announce;
 pub mod clock;
 #[cfg(feature = "peers")]
 pub(crate) mod codec;
 pub mod config;
 pub mod connections;
 mod cordon;
+pub mod death_notice;
 pub mod disk;
 mod driver;
 mod elector;
-mod errand;
 mod error;
 pub mod fence;
+mod formats;
 pub mod handshake;
+mod histogram;
 pub mod init;
 mod leadership;
 pub mod led_document;
+#[cfg(feature = "peers")]
+pub mod log_file;
+#[cfg(not(feature = "peers"))]
+#[path = "no_log_file.rs"]
+mod log_file;
 pub mod log_limit;
 mod measures;
-mod members;
 #[cfg(feature = "peers")]
 pub mod metadata;
 #[cfg(not(feature = "peers"))]
@@ -37,30 +42,26 @@ mod metadata;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observer;
-mod operator;
 mod over_sessions;
 mod over_store;
+#[cfg(feature = "peers")]
+pub mod partitions;
 mod peers;
 mod progress;
 mod request_pace;
-mod seniority;
+mod resign_request;
 pub mod status;
 mod store_health;
 #[cfg(feature = "peers")]
 pub mod transport;
 pub mod versions;
-pub mod witness;
 
-pub use announce::{ANNOUNCEMENT_MAX, Announcement, Announcements, PublishError};
-pub use config::{ConfigError, TimerProblem, Timers};
+pub use config::{ConfigError, SeniorityError, SeniorityOptions, SplitBrain, TimerProblem, Timers};
 pub use elector::{Builder, Confirm, Elector};
-pub use errand::{Asked, ErrandError, ask_to_resign};
-pub use error::{CampaignError, ConnectError};
+pub use error::{AdminError, CampaignError, ConnectError, Kept, PublishError};
 pub use init::{Init, InitError, init};
 pub use leadership::{Leadership, Lost, WorkGuard, describe};
-pub use members::{Members, Membership};
-pub use observer::{Change, Observer};
-pub use operator::{AskError, Kept};
+pub use observer::{ANNOUNCEMENT_MAX, Announcement, Announcements, Change, Members, Membership, Observer};
 pub use peers::{Peers, host_and_port};
 pub use primacy_core::detector::Detection;
 pub use primacy_core::election::Algorithm;
@@ -72,7 +73,7 @@ pub use primacy_core::{
 };
 pub use primacy_stores as stores;
 pub use progress::Progress;
-pub use seniority::{SeniorityError, SeniorityOptions, SplitBrain};
+pub use resign_request::{ResignRequestError, ResignRequested, ask_to_resign};
 pub use status::Status;
 pub use store_health::StoreTrouble;
 

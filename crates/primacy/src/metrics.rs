@@ -32,8 +32,9 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::clock;
 use crate::connections::Counters;
 use crate::elector::Elector;
+use crate::histogram::{BUCKETS, Histogram};
 use crate::led_document::LedDocument;
-use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS, Reading};
+use crate::measures::{Course, Measures, REASONS, Reading};
 use crate::metadata::Gauges;
 use crate::store_health::Operation;
 

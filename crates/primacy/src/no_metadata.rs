@@ -36,7 +36,3 @@ impl Gauges {
         match *self {}
     }
 }
-
-/// An error of a log without this feature: it has no value.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {}

@@ -1,14 +1,19 @@
 //! Watching the leader of an election.
 
+mod announcements;
+mod members;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::announce::Announcement;
 use crate::clock;
-use crate::members::Membership;
 use primacy_core::{Instant, Leader, LeaderSequence, Violation};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
+
+pub use announcements::{ANNOUNCEMENT_MAX, Announcement, Announcements};
+pub(crate) use members::tell;
+pub use members::{Members, Membership};
 
 /// The most changes an observer may lag before the oldest are dropped and shown as a gap.
 const BACKLOG: usize = 256;

@@ -12,24 +12,24 @@ use primacy_stores::{SessionError, Sessions};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::announce::Announces;
 use crate::clock;
 use crate::config::Config;
-use crate::driver::{Asked, Halt, Settles, World};
+use crate::driver::announce::Announces;
+use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
+use crate::error::AdminError;
 use crate::handshake::DiskId;
 use crate::measures::Measures;
-use crate::operator::AskError;
 use crate::request_pace::RequestPace;
 use crate::status::View;
 use crate::store_health::{Operation, StoreRequest};
 
 /// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
 #[derive(Debug)]
-pub(crate) struct SessionsWorld {
+pub(crate) struct SessionsEffects {
     store: Arc<dyn Sessions>,
     answers: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// Requests to the queue; they end with this world, and with the next request to the queue.
+    /// Requests to the queue; they end with this effect handler, and with the next request to the queue.
     requests: JoinSet<()>,
     /// The keep-alive, which waits for none of these.
     keep_alives: JoinSet<()>,
@@ -43,8 +43,8 @@ pub(crate) struct SessionsWorld {
     timeout_min: Duration,
 }
 
-impl SessionsWorld {
-    /// Makes the world; to be called inside a `LocalSet`. Measurements go to `measures`, and a session that is shorter than
+impl SessionsEffects {
+    /// Makes the effect handler; to be called inside a `LocalSet`. Measurements go to `measures`, and a session that is shorter than
     /// `timeout_min` is warned of. Requests to the queue are paced by the lease; a keep-alive waits for nothing.
     pub(crate) fn new(
         store: Arc<dyn Sessions>,
@@ -136,8 +136,8 @@ async fn answer(
     leftover: &Leftover,
     measures: &Arc<Measures>,
 ) -> Option<Message> {
-    let looking = || StoreRequest::begin(measures, Operation::Read);
-    let renewing = || StoreRequest::begin(measures, Operation::Renewal);
+    let looking = || StoreRequest::begin(&measures.store, Operation::Read);
+    let renewing = || StoreRequest::begin(&measures.store, Operation::Renewal);
     Some(match message {
         Message::Begin { request, timeout } => {
             let begun = renewing().run(begin(store, timeout, leftover)).await;
@@ -228,7 +228,7 @@ async fn tell_changes(store: Arc<dyn Sessions>, answers: mpsc::UnboundedSender<M
     }
 }
 
-impl<P: Protocol<Message = Message, Durable = ()>> World<P> for SessionsWorld {
+impl<P: Protocol<Message = Message, Durable = ()>> EffectHandler<P> for SessionsEffects {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Ok(()) // What must not be forgotten is in the store.
     }
@@ -243,22 +243,22 @@ impl<P: Protocol<Message = Message, Durable = ()>> World<P> for SessionsWorld {
     async fn arrival(&mut self) -> Result<Input<Message>, Halt> {
         match self.inbox.recv().await {
             Some(message) => Ok(Input::Message { from: Endpoint::Store, message }),
-            None => std::future::pending().await, // This world holds a sender itself.
+            None => std::future::pending().await, // This effects holds a sender itself.
         }
     }
 }
 
-impl Asked<Session> for SessionsWorld {
+impl AdminView<Session> for SessionsEffects {
     fn view(&self, machine: &Session) -> View {
         View::Sessions(Box::new(machine.status()))
     }
 
-    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AskError> {
-        Err(AskError::OverAStore)
+    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AdminError> {
+        Err(AdminError::OverAStore)
     }
 }
 
-impl Settles for Session {
+impl Quiescent for Session {
     fn is_settled(&self) -> bool {
         Self::is_settled(self)
     }
@@ -301,35 +301,35 @@ mod tests {
     /// Longer than any test.
     const TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// A world over a store in memory, and what turns its faults on.
-    fn world(name: &str) -> (SessionsWorld, Arc<MemorySessions>, FaultSwitch) {
+    /// A effect handler over a store in memory, and what turns its faults on.
+    fn effects(name: &str) -> (SessionsEffects, Arc<MemorySessions>, FaultSwitch) {
         let memory = Arc::new(MemorySessions::open(name, "e"));
         let (faulty, switch) = FaultySessions::new(Arc::clone(&memory) as Arc<dyn Sessions>);
         (
-            SessionsWorld::new(Arc::new(faulty), Arc::new(Measures::new()), TIMEOUT, Duration::ZERO),
+            SessionsEffects::new(Arc::new(faulty), Arc::new(Measures::new()), TIMEOUT, Duration::ZERO),
             memory,
             switch,
         )
     }
 
-    async fn ask(world: &mut SessionsWorld, message: Message) -> Message {
-        world.request(message);
-        world.inbox.recv().await.expect("this world holds a sender itself")
+    async fn ask(effects: &mut SessionsEffects, message: Message) -> Message {
+        effects.request(message);
+        effects.inbox.recv().await.expect("this effects holds a sender itself")
     }
 
-    async fn begin(world: &mut SessionsWorld) -> SessionId {
-        let told = ask(world, Message::Begin { request: RequestId(1), timeout: TIMEOUT }).await;
+    async fn begin(effects: &mut SessionsEffects) -> SessionId {
+        let told = ask(effects, Message::Begin { request: RequestId(1), timeout: TIMEOUT }).await;
         let Message::BeginReply { result: Ok((session, _)), .. } = told else { panic!("{told:?}") };
         session
     }
 
     /// Begins, and has the first entry.
-    async fn lead(world: &mut SessionsWorld) -> (SessionId, FencingToken) {
-        let session = begin(world).await;
+    async fn lead(effects: &mut SessionsEffects) -> (SessionId, FencingToken) {
+        let session = begin(effects).await;
         let identity = Identity::new("a".parse().expect("a name"), Incarnation { count: 1, nonce: 1 });
         let holder = Holder { identity, address: String::new() };
         let stand = Message::Stand { request: RequestId(2), session: session.clone(), holder };
-        let told = ask(world, stand).await;
+        let told = ask(effects, stand).await;
         let Message::StandReply { result: Ok(Place::First { token, .. }), .. } = told else {
             panic!("{told:?}")
         };
@@ -337,10 +337,10 @@ mod tests {
     }
 
     /// Leaves while the store does not answer, for so long that the machine gives the session up.
-    async fn lead_and_be_cut_off(world: &mut SessionsWorld, switch: &FaultSwitch) -> FencingToken {
-        let (session, token) = lead(world).await;
+    async fn lead_and_be_cut_off(effects: &mut SessionsEffects, switch: &FaultSwitch) -> FencingToken {
+        let (session, token) = lead(effects).await;
         switch.always(Fault::Unavailable);
-        let left = ask(world, Message::Leave { request: RequestId(3), session }).await;
+        let left = ask(effects, Message::Leave { request: RequestId(3), session }).await;
         let unknown = Message::LeaveReply { request: RequestId(3), result: Err(Trouble::NoAnswer) };
         assert_eq!(left, unknown);
         token
@@ -349,13 +349,13 @@ mod tests {
     #[tokio::test]
     async fn whoever_begins_anew_has_left_what_was_given_up() {
         let test = async {
-            let (mut world, memory, switch) = world("begins-anew");
-            let earlier = lead_and_be_cut_off(&mut world, &switch).await;
+            let (mut effects, memory, switch) = effects("begins-anew");
+            let earlier = lead_and_be_cut_off(&mut effects, &switch).await;
             let begin_again = Message::Begin { request: RequestId(4), timeout: TIMEOUT };
             let cut_off = Message::BeginReply { request: RequestId(4), result: Err(Trouble::NoAnswer) };
-            assert_eq!(ask(&mut world, begin_again).await, cut_off);
+            assert_eq!(ask(&mut effects, begin_again).await, cut_off);
             switch.always(Fault::None);
-            let (_, token) = lead(&mut world).await;
+            let (_, token) = lead(&mut effects).await;
             assert!(token > earlier, "{token} after {earlier}");
             assert_eq!((memory.entries().len(), memory.sessions()), (1, 1));
         };
@@ -365,14 +365,14 @@ mod tests {
     #[tokio::test]
     async fn whoever_only_looks_leaves_nothing_of_what_was_given_up() {
         let test = async {
-            let (mut world, memory, switch) = world("only-looks");
-            lead_and_be_cut_off(&mut world, &switch).await;
+            let (mut effects, memory, switch) = effects("only-looks");
+            lead_and_be_cut_off(&mut effects, &switch).await;
             let look = || Message::First { request: RequestId(5) };
             let cut_off = Message::FirstReply { request: RequestId(5), result: Err(Trouble::NoAnswer) };
-            assert_eq!(ask(&mut world, look()).await, cut_off);
+            assert_eq!(ask(&mut effects, look()).await, cut_off);
             assert_eq!(memory.entries().len(), 1);
             switch.always(Fault::None);
-            assert!(matches!(ask(&mut world, look()).await, Message::FirstReply { result: Ok(_), .. }));
+            assert!(matches!(ask(&mut effects, look()).await, Message::FirstReply { result: Ok(_), .. }));
             assert_eq!((memory.entries().len(), memory.sessions()), (0, 0));
         };
         LocalSet::new().run_until(test).await;

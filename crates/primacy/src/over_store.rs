@@ -12,21 +12,21 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::{Config, LEASE};
-use crate::driver::{Asked, Halt, Settles, World};
+use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
+use crate::error::AdminError;
 use crate::handshake::DiskId;
 use crate::measures::Measures;
-use crate::operator::AskError;
 use crate::request_pace::RequestPace;
 use crate::status::View;
 use crate::store_health::{Operation, StoreRequest};
 
 /// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
 #[derive(Debug)]
-pub(crate) struct StoreWorld {
+pub(crate) struct StoreEffects {
     register: Arc<dyn Register>,
     answers: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// The request that is under way; it ends with this world, and with the next request.
+    /// The request that is under way; it ends with this effect handler, and with the next request.
     requests: JoinSet<()>,
     _changes: JoinSet<()>,
     pace: Rc<Pace>,
@@ -59,13 +59,13 @@ impl Drop for UnderWay {
     }
 }
 
-impl StoreWorld {
-    /// Makes the world; to be called inside a `LocalSet`.
+impl StoreEffects {
+    /// Makes the effect handler; to be called inside a `LocalSet`.
     pub(crate) fn new(register: Arc<dyn Register>) -> Self {
         Self::measured(register, Arc::default(), LEASE.into())
     }
 
-    /// Makes the world as [`new`](Self::new) does, with measurements going to `measures`. Requests are paced by the lease.
+    /// Makes the effect handler as [`new`](Self::new) does, with measurements going to `measures`. Requests are paced by the lease.
     pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>, lease: Duration) -> Self {
         // Unbounded, but never long: the machine has one request under way, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();
@@ -100,7 +100,7 @@ impl StoreWorld {
 async fn answer(register: &dyn Register, message: Message, measures: &Arc<Measures>) -> Option<Message> {
     match message {
         Message::Read { request } => {
-            let read = StoreRequest::begin(measures, Operation::Read).run(register.read()).await;
+            let read = StoreRequest::begin(&measures.store, Operation::Read).run(register.read()).await;
             let record = |(record, version)| Found::Record { record, version };
             // The store's health reports errors.
             let found = read.ok().map(|found| found.map_or_else(absent, record));
@@ -108,7 +108,7 @@ async fn answer(register: &dyn Register, message: Message, measures: &Arc<Measur
         }
         Message::CompareAndSet { request, expect, record } => {
             let writing = register.compare_and_set(expect.as_ref(), &record);
-            let result = StoreRequest::begin(measures, Operation::Renewal).run(writing).await;
+            let result = StoreRequest::begin(&measures.store, Operation::Renewal).run(writing).await;
             Some(Message::CompareAndSetReply { request, result: result.map_err(SetError::from) })
         }
         Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => None,
@@ -146,7 +146,7 @@ async fn tell_changes(register: Arc<dyn Register>, answers: mpsc::UnboundedSende
     }
 }
 
-impl<P: Protocol<Message = Message, Durable = ()>> World<P> for StoreWorld {
+impl<P: Protocol<Message = Message, Durable = ()>> EffectHandler<P> for StoreEffects {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Ok(()) // What must not be forgotten is in the store.
     }
@@ -161,22 +161,22 @@ impl<P: Protocol<Message = Message, Durable = ()>> World<P> for StoreWorld {
     async fn arrival(&mut self) -> Result<Input<Message>, Halt> {
         match self.inbox.recv().await {
             Some(message) => Ok(Input::Message { from: Endpoint::Store, message }),
-            None => std::future::pending().await, // This world holds a sender itself.
+            None => std::future::pending().await, // This effects holds a sender itself.
         }
     }
 }
 
-impl Asked<Lease> for StoreWorld {
+impl AdminView<Lease> for StoreEffects {
     fn view(&self, machine: &Lease) -> View {
         View::Store(Box::new(machine.status()))
     }
 
-    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AskError> {
-        Err(AskError::OverAStore)
+    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AdminError> {
+        Err(AdminError::OverAStore)
     }
 }
 
-impl Settles for Lease {
+impl Quiescent for Lease {
     fn is_settled(&self) -> bool {
         Self::is_settled(self)
     }
@@ -267,26 +267,26 @@ mod tests {
         let name = "what_the_store_tells";
         let (early, other) = (Early::open(name), MemoryRegister::open(name, "orders"));
         let test = async {
-            let mut world = StoreWorld::new(Arc::<Early>::clone(&early));
+            let mut effects = StoreEffects::new(Arc::<Early>::clone(&early));
             early.answered.notify_one();
-            world.request(Message::Read { request: RequestId(1) });
-            assert!(matches!(world.inbox.recv().await, Some(Message::ReadReply { .. })));
+            effects.request(Message::Read { request: RequestId(1) });
+            assert!(matches!(effects.inbox.recv().await, Some(Message::ReadReply { .. })));
             let write = Message::CompareAndSet { request: RequestId(2), expect: None, record: record(1) };
-            world.request(write);
+            effects.request(write);
             while other.read().await.unwrap().is_none() {
                 yield_now().await;
             }
             settle().await;
-            assert!(world.inbox.is_empty(), "before the answer: {:?}", world.inbox.try_recv());
+            assert!(effects.inbox.is_empty(), "before the answer: {:?}", effects.inbox.try_recv());
             early.answered.notify_one();
-            let reply = world.inbox.recv().await;
+            let reply = effects.inbox.recv().await;
             assert!(matches!(reply, Some(Message::CompareAndSetReply { result: Ok(_), .. })), "{reply:?}");
             settle().await;
-            assert!(world.inbox.is_empty(), "behind the answer: {:?}", world.inbox.try_recv());
+            assert!(effects.inbox.is_empty(), "behind the answer: {:?}", effects.inbox.try_recv());
             // Another process's write is news.
             let (_, version) = other.read().await.unwrap().unwrap();
             other.compare_and_set(Some(&version), &record(2)).await.unwrap();
-            assert_eq!(world.inbox.recv().await, Some(Message::Changed));
+            assert_eq!(effects.inbox.recv().await, Some(Message::Changed));
         };
         LocalSet::new().run_until(test).await;
     }
@@ -296,21 +296,21 @@ mod tests {
         let name = "what_comes_while";
         let (early, other) = (Early::open(name), MemoryRegister::open(name, "orders"));
         let test = async {
-            let mut world = StoreWorld::new(Arc::<Early>::clone(&early));
+            let mut effects = StoreEffects::new(Arc::<Early>::clone(&early));
             for request in [1, 2] {
-                world.request(Message::Read { request: RequestId(request) });
+                effects.request(Message::Read { request: RequestId(request) });
                 settle().await;
                 let found = other.read().await.unwrap();
                 let version = found.as_ref().map(|(_, version)| version);
                 other.compare_and_set(version, &record(request)).await.unwrap();
                 settle().await;
-                assert!(world.inbox.is_empty(), "before the answer: {:?}", world.inbox.try_recv());
+                assert!(effects.inbox.is_empty(), "before the answer: {:?}", effects.inbox.try_recv());
                 early.answered.notify_one();
-                let reply = world.inbox.recv().await;
+                let reply = effects.inbox.recv().await;
                 assert!(matches!(reply, Some(Message::ReadReply { .. })), "{reply:?}");
-                assert_eq!(world.inbox.recv().await, Some(Message::Changed));
+                assert_eq!(effects.inbox.recv().await, Some(Message::Changed));
                 settle().await;
-                assert!(world.inbox.is_empty(), "once: {:?}", world.inbox.try_recv());
+                assert!(effects.inbox.is_empty(), "once: {:?}", effects.inbox.try_recv());
             }
         };
         LocalSet::new().run_until(test).await;

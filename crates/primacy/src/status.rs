@@ -9,13 +9,11 @@ use primacy_core::membership::TooFewMembers;
 use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Instant, Leader, LeaderSequence, Mandate, NodeId, Reason, Term};
 
-use crate::announce::Announcement;
-use crate::clock;
 use crate::config::Timers;
 use crate::connections::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
-use crate::driver::Desk;
+use crate::error::AdminError;
 use crate::handshake::{DiskId, ElectionKind, Voters};
-use crate::operator::AskError;
+use crate::observer::Announcement;
 use crate::store_health::StoreTrouble;
 
 mod why;
@@ -279,83 +277,42 @@ impl View {
     }
 
     /// Checks that `node` could be removed from the cluster of `me`.
-    pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AskError> {
-        let Self::Peers(view) = self else { return Err(AskError::NoMembers) };
+    pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AdminError> {
+        let Self::Peers(view) = self else { return Err(AdminError::NoMembers) };
         if node == me {
-            return Err(AskError::Itself { node });
+            return Err(AdminError::Itself { node });
         }
-        let seniority = view.election.seniority().ok_or(AskError::NoMembers)?;
+        let seniority = view.election.seniority().ok_or(AdminError::NoMembers)?;
         let Some(cluster) = &seniority.view else {
             // Before it founds another cluster, the founder waits for the nodes that it was with.
             let founder = seniority.founder;
             let is_awaited = founder == Some(me) && view.voters.contains(node);
-            return is_awaited.then_some(()).ok_or(AskError::NotAwaited { node, by: me, founder });
+            return is_awaited.then_some(()).ok_or(AdminError::NotAwaited { node, by: me, founder });
         };
         let members = cluster.members();
         if members.iter().any(|member| member.identity.node == node) {
             return Ok(());
         }
         let names: Vec<String> = members.iter().map(|member| member.identity.node.to_string()).collect();
-        Err(AskError::NotAMember { node, by: me, members: names.join(", ") })
+        Err(AdminError::NotAMember { node, by: me, members: names.join(", ") })
     }
 
     /// Checks that `to` could be given the lead of `me`.
-    pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
-        let Self::Peers(view) = self else { return Err(AskError::OverAStore) };
+    pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AdminError> {
+        let Self::Peers(view) = self else { return Err(AdminError::OverAStore) };
         if !view.kind.can_transfer() {
-            return Err(AskError::ByRule { kind: view.kind });
+            return Err(AdminError::ByRule { kind: view.kind });
         }
         if to == me {
-            return Err(AskError::ToItself { to });
+            return Err(AdminError::ToItself { to });
         }
         if !view.voters.contains(to) {
-            return Err(AskError::NotAVoter { to, voters: view.voters.to_string() });
+            return Err(AdminError::NotAVoter { to, voters: view.voters.to_string() });
         }
         if view.election.quorum().is_some_and(|quorum| quorum.witnesses.contains(&to)) {
-            return Err(AskError::ToWitness { to });
+            return Err(AdminError::ToWitness { to });
         }
         let reached = view.peers.iter().any(|peer| peer.node == to && peer.outbound.is_some());
-        if reached { Ok(()) } else { Err(AskError::NotConnected { to }) }
-    }
-}
-
-impl Desk {
-    pub(crate) fn status(&self, view: View) -> Status {
-        let (leader, since) = self.publisher.leader_since();
-        let (campaigning, lead) = match (&self.cell, &self.candidate) {
-            (Some(cell), _) => (true, Some(cell.lead())),
-            (None, candidate) => (candidate.as_ref().is_some_and(|candidate| !candidate.is_closed()), None),
-        };
-        Status {
-            at: clock::now(),
-            election: self.election.clone(),
-            identity: self.identity,
-            timers: self.timers.clone(),
-            leader,
-            since,
-            lead,
-            kept_by: self.cell.as_ref().and_then(|cell| cell.kept_by()),
-            announced: self.publisher.newest_announced(),
-            campaigning,
-            not_campaigning: self.why_not_campaigning(&view).filter(|_| !campaigning),
-            healthy: self.healthy,
-            cordoned: self.cordon.is_set(),
-            store_troubles: self.measures.store.troubles(),
-            view,
-        }
-    }
-
-    /// Returns why the application does not campaign, if it does not.
-    fn why_not_campaigning(&self, view: &View) -> Option<String> {
-        let unstated = || {
-            let is_releasing = matches!(view, View::Store(view) if view.role == "releasing");
-            let why = if is_releasing {
-                "it has led, and does not campaign again before its lease has run out or it has released the record"
-            } else {
-                "its last campaign has ended, and it has not begun another"
-            };
-            self.has_campaigned.then(|| why.to_owned())
-        };
-        self.not_campaigning.clone().or_else(unstated)
+        if reached { Ok(()) } else { Err(AdminError::NotConnected { to }) }
     }
 }

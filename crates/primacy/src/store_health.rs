@@ -13,7 +13,7 @@ use primacy_stores::{Attempts, ReadError, SessionError, SetError};
 
 use crate::clock;
 use crate::config::{Timers, Venue};
-use crate::measures::{Histogram, Measures};
+use crate::histogram::Histogram;
 
 /// The purpose of a request. A store may answer reads and fail writes, so each has a state of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,7 +353,7 @@ impl State {
 
 /// A request that is under way. If it is dropped without an outcome, it was given up.
 pub(crate) struct StoreRequest {
-    measures: Arc<Measures>,
+    health: Arc<StoreHealth>,
     operation: Operation,
     began: Instant,
     attempts: Attempts,
@@ -361,9 +361,9 @@ pub(crate) struct StoreRequest {
 }
 
 impl StoreRequest {
-    pub(crate) fn begin(measures: &Arc<Measures>, operation: Operation) -> Self {
+    pub(crate) fn begin(health: &Arc<StoreHealth>, operation: Operation) -> Self {
         let (began, attempts) = (clock::now(), Attempts::default());
-        Self { measures: Arc::clone(measures), operation, began, attempts, has_outcome: false }
+        Self { health: Arc::clone(health), operation, began, attempts, has_outcome: false }
     }
 
     /// Waits for the answer, and notes it.
@@ -373,7 +373,7 @@ impl StoreRequest {
     ) -> Result<T, E> {
         let result = self.attempts.clone().observe(request).await;
         self.has_outcome = true;
-        let (health, took) = (&self.measures.store, clock::now().since(self.began));
+        let (health, took) = (&self.health, clock::now().since(self.began));
         health.requests.observe(took);
         match &result {
             Err(error) if !error.is_answer() => {
@@ -388,7 +388,7 @@ impl StoreRequest {
 
 impl Drop for StoreRequest {
     fn drop(&mut self) {
-        let (health, waited) = (&self.measures.store, clock::now().since(self.began));
+        let (health, waited) = (&self.health, clock::now().since(self.began));
         // A request that is given up earlier is not wanted any more.
         let slow_after = health.lock().slow_after;
         if self.has_outcome || waited < slow_after {
@@ -413,25 +413,24 @@ mod tests {
         Err(ReadError::Unavailable { why: REFUSED.to_owned() })
     }
 
-    fn measures(answer_timeout: std::time::Duration) -> Arc<Measures> {
-        let measures = Arc::new(Measures::new());
+    fn health(answer_timeout: std::time::Duration) -> Arc<StoreHealth> {
+        let health = Arc::new(StoreHealth::default());
         let timers = Timers { answer_timeout, ..Timers::new(Venue::Store, None) };
-        measures.store.describe(Some("etcd://h/x"), &timers);
-        measures
+        health.describe(Some("etcd://h/x"), &timers);
+        health
     }
 
-    async fn read(measures: &Arc<Measures>, answer: Result<(), ReadError>) {
-        let _ = StoreRequest::begin(measures, Operation::Read).run(async { answer }).await;
+    async fn read(health: &Arc<StoreHealth>, answer: Result<(), ReadError>) {
+        let _ = StoreRequest::begin(health, Operation::Read).run(async { answer }).await;
     }
 
     #[tokio::test]
     async fn failures_in_a_row_are_counted_with_the_stores_own_words_until_one_succeeds() {
-        let measures = measures(std::time::Duration::from_secs(60));
-        let health = &measures.store;
-        read(&measures, Ok(())).await;
+        let health = health(std::time::Duration::from_secs(60));
+        read(&health, Ok(())).await;
         assert_eq!(health.loss(clock::now()), None);
         for _ in 0..3 {
-            read(&measures, refused()).await;
+            read(&health, refused()).await;
         }
         let since = health.troubles().remove(0).since;
         let lost = health.loss(since.after(Duration::from_secs(4))).unwrap();
@@ -440,56 +439,55 @@ mod tests {
         let later = health.loss(health.troubles().remove(0).last.after(Duration::from_secs(30))).unwrap();
         assert!(later.ends_with("connection refused (3 failures, the last one 30s ago)"), "{later}");
         // The operation that keeps the lead comes first.
-        let write = StoreRequest::begin(&measures, Operation::Renewal);
+        let write = StoreRequest::begin(&health, Operation::Renewal);
         let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
         let _ = write.run(async { unknown }).await;
         assert!(health.loss(clock::now()).unwrap().starts_with("no renewal of etcd://h/x"));
-        let write = StoreRequest::begin(&measures, Operation::Renewal);
+        let write = StoreRequest::begin(&health, Operation::Renewal);
         let rival: Result<(), _> = Err(SetError::Conflict);
         let _ = write.run(async { rival }).await;
-        read(&measures, Ok(())).await;
+        read(&health, Ok(())).await;
         assert_eq!(health.troubles(), Vec::new());
         assert_eq!((health.failed(Operation::Read), health.failed(Operation::Renewal)), (3, 1));
     }
 
     #[tokio::test]
     async fn a_write_that_failed_long_ago_is_no_trouble_of_a_store_that_answers_reads() {
-        let measures = measures(std::time::Duration::from_secs(60));
-        let health = &measures.store;
-        let write = StoreRequest::begin(&measures, Operation::Renewal);
+        let health = health(std::time::Duration::from_secs(60));
+        let write = StoreRequest::begin(&health, Operation::Renewal);
         let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
         let _ = write.run(async { unknown }).await;
-        read(&measures, Ok(())).await;
+        read(&health, Ok(())).await;
         assert_eq!(health.troubles().len(), 1, "it may still fail");
         health.lock().quiet = Duration::ZERO;
-        read(&measures, refused()).await;
+        read(&health, refused()).await;
         assert_eq!(health.troubles().len(), 2, "no success");
-        read(&measures, Ok(())).await;
+        read(&health, Ok(())).await;
         assert_eq!(health.troubles(), Vec::new());
     }
 
     #[tokio::test]
     async fn a_request_that_is_given_up_late_was_not_answered_and_one_that_is_given_up_early_is_nothing() {
         let endless = || std::future::pending::<Result<(), ReadError>>();
-        let soon = measures(std::time::Duration::from_secs(60));
+        let soon = health(std::time::Duration::from_secs(60));
         let request = StoreRequest::begin(&soon, Operation::Read).run(endless());
         assert!(tokio::time::timeout(std::time::Duration::ZERO, request).await.is_err());
-        assert_eq!(soon.store.failed(Operation::Read), 0);
-        let late = measures(std::time::Duration::from_millis(2));
+        assert_eq!(soon.failed(Operation::Read), 0);
+        let late = health(std::time::Duration::from_millis(2));
         let request = StoreRequest::begin(&late, Operation::Read).run(endless());
         assert!(tokio::time::timeout(std::time::Duration::from_millis(5), request).await.is_err());
-        let trouble = late.store.troubles().remove(0);
+        let trouble = late.troubles().remove(0);
         assert!(trouble.error.starts_with("no answer within "), "{trouble:?}");
     }
 
     #[tokio::test]
     async fn a_store_that_fails_and_answers_in_turn_is_logged_as_failing() {
-        let measures = measures(std::time::Duration::from_secs(60));
+        let health = health(std::time::Duration::from_secs(60));
         for _ in 0..5 {
-            read(&measures, refused()).await;
-            read(&measures, Ok(())).await;
+            read(&health, refused()).await;
+            read(&health, Ok(())).await;
         }
-        let state = measures.store.lock();
+        let state = health.lock();
         let channel = &state.channels[Operation::Read as usize];
         // Logged, taken back, and logged once more.
         assert_eq!(channel.logged.as_ref().map(|logged| logged.count), Some(4));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use primacy::disk::DiskError;
 use primacy::status::View;
-use primacy::{AskError, Elector, Kept, NodeId, Peers, Reason, Status};
+use primacy::{AdminError, Elector, Kept, NodeId, Peers, Reason, Status};
 use support::{Dir, PATIENCE};
 use tokio::task::JoinHandle;
 
@@ -94,7 +94,7 @@ async fn the_lead_goes_where_the_operator_wants_it() {
     follower.follows(first.as_str()).await;
     let refused = follower.elector.resign().await.unwrap_err();
     assert!(
-        matches!(refused, AskError::NotLeading { leader: Some(leader), .. } if leader == first),
+        matches!(refused, AdminError::NotLeading { leader: Some(leader), .. } if leader == first),
         "{refused}"
     );
     for member in [&b, &c].into_iter().filter(|member| member.elector.identity().node == first) {
@@ -103,9 +103,9 @@ async fn the_lead_goes_where_the_operator_wants_it() {
     let leading = a.until("the lead of a", |status| status.lead.is_some()).await;
 
     // Refused, and nothing has changed.
-    assert!(matches!(a.elector.transfer(node("a")).await, Err(AskError::ToItself { .. })));
-    assert!(matches!(a.elector.transfer(node("z")).await, Err(AskError::NotAVoter { .. })));
-    assert!(matches!(a.elector.readmit(node("b")).await, Err(AskError::NotRefused { .. })));
+    assert!(matches!(a.elector.transfer(node("a")).await, Err(AdminError::ToItself { .. })));
+    assert!(matches!(a.elector.transfer(node("z")).await, Err(AdminError::NotAVoter { .. })));
+    assert!(matches!(a.elector.readmit(node("b")).await, Err(AdminError::NotRefused { .. })));
 
     assert_eq!(a.elector.transfer(node("b")).await.unwrap(), leading.lead.unwrap().term);
     while a.ends.recv().await.unwrap() != Reason::Transferred(node("b")) {}
@@ -185,12 +185,12 @@ async fn a_lost_disk_is_remembered_and_readmitted_also_where_it_was_taken_at_its
     let c = cluster.start("c").await;
     let waits = c.until("b", |status| connected(status, "b")).await;
     assert_eq!(recovering(&waits), Some(&BTreeSet::new()));
-    assert!(matches!(c.elector.readmit(node("b")).await, Err(AskError::Recovering { .. })));
+    assert!(matches!(c.elector.readmit(node("b")).await, Err(AdminError::Recovering { .. })));
     let a = cluster.start("a").await;
     c.until("a's term", told).await;
     let readmitting = async {
         while let Err(error) = b.elector.readmit(node("c")).await {
-            assert!(matches!(error, AskError::NotRefused { .. }), "{error}");
+            assert!(matches!(error, AdminError::NotRefused { .. }), "{error}");
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
@@ -224,7 +224,7 @@ async fn a_disk_that_was_replaced_votes_never_again() {
     let c = cluster.start("c").await;
     a.until("the refusal of c", |status| refuses(status, "c")).await;
     let refused = a.elector.readmit(node("c")).await.unwrap_err();
-    assert!(matches!(refused, AskError::Disk(DiskError::Replaced { .. })), "{refused}");
+    assert!(matches!(refused, AdminError::Disk(DiskError::Replaced { .. })), "{refused}");
     c.until("the reason", |status| status.why_no_leader().join(";").contains("was replaced by")).await;
     assert_eq!(c.elector.status().await.unwrap().leader, None);
 }

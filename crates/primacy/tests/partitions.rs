@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use primacy::core::metadata::command::Command;
 use primacy::core::metadata::partitions::{Command as About, GroupName, Plan};
-use primacy::metadata::{Durability, End, Partitions, PartitionsError, Primary};
+use primacy::metadata::Durability;
+use primacy::partitions::{End, Partitions, PartitionsError, Primary};
 use primacy::{Elector, NodeId, Peers};
 use support::{Dir, PATIENCE, peers};
 

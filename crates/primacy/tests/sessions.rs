@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::core::Reason;
+use primacy::death_notice::DeathNotifier;
 use primacy::status::View;
 use primacy::stores::faulty::{Fault, FaultSwitch, FaultySessions};
 use primacy::stores::memory::MemorySessions;
 use primacy::stores::{OpenError, Sessions};
-use primacy::witness::Witness;
-use primacy::{Confirm, ConnectError, Elector, ErrandError, Init, ask_to_resign, init};
+use primacy::{Confirm, ConnectError, Elector, Init, ResignRequestError, ask_to_resign, init};
 use support::{Dir, PATIENCE, soon};
 
 /// Long enough for a busy machine, and short enough to wait for its end.
@@ -137,7 +137,7 @@ async fn a_leader_is_asked_to_resign() {
     let url = "memory-sessions:asked";
     let one = over("asked", LONG).await;
     let refused = ask_to_resign(url, "test", "ops", PATIENCE).await.unwrap_err();
-    assert!(matches!(refused, ErrandError::NobodyLeads), "{refused}");
+    assert!(matches!(refused, ResignRequestError::NobodyLeads), "{refused}");
     let first = soon("the election", one.campaign()).await.unwrap();
     let asked = ask_to_resign(url, "test", "ops", PATIENCE).await.unwrap();
     assert_eq!(asked.token, first.token());
@@ -148,7 +148,7 @@ async fn a_leader_is_asked_to_resign() {
 async fn a_witnessed_death_is_not_waited_for() {
     let memory = MemorySessions::open("witness", "test");
     let (one, two) = (over("witness", LONG).await, over("witness", LONG).await);
-    let spec = one.witness_spec().unwrap();
+    let spec = one.death_notice_spec().unwrap();
     let first = soon("the election", one.campaign()).await.unwrap();
     let waiting = tokio::spawn(async move { (two.campaign().await, two) });
     while memory.entries().len() < 2 {
@@ -157,10 +157,10 @@ async fn a_witnessed_death_is_not_waited_for() {
     // As if the process were gone: its outcome is not awaited.
     std::mem::forget(first);
     std::mem::forget(one);
-    let testify =
-        move || Witness::new(&spec, primacy::transport::Limits::default()).unwrap().testify(PATIENCE);
-    let testimony = tokio::task::spawn_blocking(testify).await.unwrap();
-    assert!(testimony.released, "{testimony:?}");
+    let notify =
+        move || DeathNotifier::new(&spec, primacy::transport::Limits::default()).unwrap().notify(PATIENCE);
+    let receipt = tokio::task::spawn_blocking(notify).await.unwrap();
+    assert!(receipt.released, "{receipt:?}");
     let (second, _two) = soon("the next election", waiting).await.unwrap();
     second.unwrap().check().unwrap();
 }

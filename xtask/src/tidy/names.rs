@@ -32,7 +32,7 @@ const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/"];
 const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/primacy/src/"];
 const METADATA: &[&str] = &[
     "crates/primacy-core/src/metadata/",
-    "crates/primacy/src/metadata/",
+    "crates/primacy/src/partitions",
     "crates/primacy-sim/src/invariants/dumb_partitions",
     "crates/primacy-sim/src/primaries",
     "crates/primacy-sim/src/story/primaries",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use primacy::NodeId;
-use primacy::metadata::{LogError, Repair, repair};
+use primacy::log_file::{LogError, Repair, repair};
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};

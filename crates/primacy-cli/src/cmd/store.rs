@@ -12,7 +12,7 @@ use primacy::core::election::lease::{Holder, Record as LeaseRecord};
 use primacy::core::{FencingToken, Identity, Incarnation, Instant, Leader as CoreLeader, Term};
 use primacy::status::NEW_RECORD;
 use primacy::stores::{OpenError, Opened, ReadError, Register, open_existing_any};
-use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
+use primacy::{Change, Elector, ResignRequestError, ask_to_resign, clock};
 use serde::Serialize;
 use tokio::time::{interval, sleep, timeout};
 
@@ -329,16 +329,16 @@ impl From<ReadError> for Failure {
     }
 }
 
-impl From<ErrandError> for Failure {
-    fn from(error: ErrandError) -> Self {
+impl From<ResignRequestError> for Failure {
+    fn from(error: ResignRequestError) -> Self {
         let exit = match error {
-            ErrandError::Open(error) => return error.into(),
-            ErrandError::Read(error) => return error.into(),
-            ErrandError::Session(error) => return error.into(),
-            ErrandError::NobodyLeads | ErrandError::NotYet => Exit::NotElected,
-            ErrandError::NoRecord | ErrandError::CannotBeAsked { .. } => Exit::NotElected,
-            ErrandError::Unknown | ErrandError::Unanswered => Exit::Unavailable,
-            ErrandError::Thread(_) | ErrandError::Entropy(_) => Exit::System,
+            ResignRequestError::Open(error) => return error.into(),
+            ResignRequestError::Read(error) => return error.into(),
+            ResignRequestError::Session(error) => return error.into(),
+            ResignRequestError::NobodyLeads | ResignRequestError::NotYet => Exit::NotElected,
+            ResignRequestError::NoRecord | ResignRequestError::CannotBeAsked { .. } => Exit::NotElected,
+            ResignRequestError::Unknown | ResignRequestError::Unanswered => Exit::Unavailable,
+            ResignRequestError::Thread(_) | ResignRequestError::Entropy(_) => Exit::System,
         };
         Self::new(exit, error.to_string())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use primacy::{AskError, PublishError};
+use primacy::{AdminError, PublishError};
 
 use serde::{Deserialize, Serialize};
 
@@ -197,31 +197,31 @@ pub(crate) enum Kind {
     TooMany,
     /// The node waits for a store that cannot be opened yet.
     Opening,
-    /// See [`AskError::NotLeading`].
+    /// See [`AdminError::NotLeading`].
     NotLeading,
-    /// See [`AskError::NotAVoter`].
+    /// See [`AdminError::NotAVoter`].
     NotAVoter,
-    /// See [`AskError::NotConnected`].
+    /// See [`AdminError::NotConnected`].
     NotConnected,
-    /// See [`AskError::ToWitness`].
+    /// See [`AdminError::ToWitness`].
     ToWitness,
-    /// See [`AskError::ToItself`].
+    /// See [`AdminError::ToItself`].
     ToItself,
-    /// See [`AskError::ByRule`].
+    /// See [`AdminError::ByRule`].
     ByRule,
-    /// See [`AskError::OverAStore`].
+    /// See [`AdminError::OverAStore`].
     OverAStore,
-    /// See [`AskError::Witness`].
+    /// See [`AdminError::Witness`].
     Witness,
-    /// See [`AskError::NoMembers`].
+    /// See [`AdminError::NoMembers`].
     NoMembers,
-    /// See [`AskError::NotAMember`].
+    /// See [`AdminError::NotAMember`].
     NotAMember,
-    /// See [`AskError::NotRefused`].
+    /// See [`AdminError::NotRefused`].
     NotRefused,
-    /// See [`AskError::Recovering`].
+    /// See [`AdminError::Recovering`].
     Recovering,
-    /// See [`AskError::Disk`].
+    /// See [`AdminError::Disk`].
     Disk,
     /// See [`PublishError::TooLong`].
     TooLong,
@@ -233,7 +233,7 @@ pub(crate) enum Kind {
     NoAnswer,
     /// It cannot be done now.
     NotNow,
-    /// See [`AskError::Closed`].
+    /// See [`AdminError::Closed`].
     Closed,
 
     /// A kind that only a later version knows; its text explains it.
@@ -248,25 +248,25 @@ impl Refused {
     }
 }
 
-impl From<AskError> for Refused {
-    fn from(error: AskError) -> Self {
+impl From<AdminError> for Refused {
+    fn from(error: AdminError) -> Self {
         let kind = match &error {
-            AskError::NotLeading { .. } | AskError::GivingUp { .. } => Kind::NotLeading,
-            AskError::NotAVoter { .. } => Kind::NotAVoter,
-            AskError::NotConnected { .. } => Kind::NotConnected,
-            AskError::ToWitness { .. } => Kind::ToWitness,
-            AskError::ToItself { .. } => Kind::ToItself,
-            AskError::ByRule { .. } => Kind::ByRule,
-            AskError::OverAStore => Kind::OverAStore,
-            AskError::Witness { .. } => Kind::Witness,
-            AskError::NoMembers => Kind::NoMembers,
-            AskError::NotAMember { .. } | AskError::NotAwaited { .. } | AskError::Itself { .. } => {
+            AdminError::NotLeading { .. } | AdminError::GivingUp { .. } => Kind::NotLeading,
+            AdminError::NotAVoter { .. } => Kind::NotAVoter,
+            AdminError::NotConnected { .. } => Kind::NotConnected,
+            AdminError::ToWitness { .. } => Kind::ToWitness,
+            AdminError::ToItself { .. } => Kind::ToItself,
+            AdminError::ByRule { .. } => Kind::ByRule,
+            AdminError::OverAStore => Kind::OverAStore,
+            AdminError::Witness { .. } => Kind::Witness,
+            AdminError::NoMembers => Kind::NoMembers,
+            AdminError::NotAMember { .. } | AdminError::NotAwaited { .. } | AdminError::Itself { .. } => {
                 Kind::NotAMember
             }
-            AskError::NotRefused { .. } => Kind::NotRefused,
-            AskError::Recovering { .. } => Kind::Recovering,
-            AskError::NotKept { .. } | AskError::Disk(_) => Kind::Disk,
-            AskError::Closed => Kind::Closed,
+            AdminError::NotRefused { .. } => Kind::NotRefused,
+            AdminError::Recovering { .. } => Kind::Recovering,
+            AdminError::NotKept { .. } | AdminError::Disk(_) => Kind::Disk,
+            AdminError::Closed => Kind::Closed,
         };
         Self::new(kind, error.to_string())
     }

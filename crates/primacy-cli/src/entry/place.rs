@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
-use primacy::metadata::LogError;
+use primacy::log_file::LogError;
 
 use primacy::stores::login::has_login;
 use primacy::stores::ownership::check_state_dir;

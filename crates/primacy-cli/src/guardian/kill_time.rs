@@ -125,7 +125,7 @@ mod tests {
             stop_record: None,
             on_elected: None,
             on_deposed: None,
-            witness: None,
+            death_notice: None,
             watchdog: None,
             json: false,
         };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use primacy::witness::WitnessSpec;
+use primacy::death_notice::DeathNoticeSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::guardian::watchdog::WatchdogSpec;
@@ -34,7 +34,7 @@ pub(crate) struct GuardianConfig {
     /// A shell command to run after the job.
     pub(crate) on_deposed: Option<String>,
     /// The specification by which other nodes are notified of the supervisor's death.
-    pub(crate) witness: Option<WitnessSpec>,
+    pub(crate) death_notice: Option<DeathNoticeSpec>,
     /// The device that resets the machine where the job is not ended.
     pub(crate) watchdog: Option<WatchdogSpec>,
     /// True if warnings are written in JSON.
@@ -91,8 +91,8 @@ pub(crate) enum Order {
     },
     /// Other nodes vote: notify these of the supervisor's death from now on.
     Reach {
-        /// The [`WitnessSpec`] for that, as JSON; the receiver has no time to take it apart.
-        witness: String,
+        /// The [`DeathNoticeSpec`] for that, as JSON; the receiver has no time to take it apart.
+        death_notice: String,
     },
     /// The supervisor is about to end in order; there is nothing left to guard, and no death to report.
     Leave,

@@ -19,9 +19,9 @@ pub(crate) mod handle;
 pub(crate) mod job;
 mod kill_time;
 pub(crate) mod message;
+mod notifier;
 mod precedence;
 mod stop_command;
-mod testifier;
 mod warmup;
 mod warnings;
 pub(crate) mod watchdog;
@@ -47,8 +47,8 @@ use crate::cgroup::Cgroup;
 use crate::guardian::job::Program;
 use crate::guardian::kill_time::KillTime;
 use crate::guardian::message::{GuardianConfig, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::notifier::Notifier;
 use crate::guardian::stop_command::StopAttempts;
-use crate::guardian::testifier::Testifier;
 use crate::guardian::warnings::Warnings;
 use crate::guardian::watchdog::{Watchdog, WatchdogSpec};
 use crate::guardian::wire::Wire;
@@ -109,7 +109,7 @@ struct Guardian {
     config: GuardianConfig,
     /// The program to run; without one the lead is held for its own sake.
     job: Option<Program>,
-    testifier: Testifier,
+    notifier: Notifier,
     /// The niceness of the processes that are started, if this process has given up its own.
     niceness: Option<i32>,
     /// All that is started is in it; or why there is none.
@@ -206,7 +206,7 @@ fn guard_by(
         supervisor: pidfd,
         child_signals,
         timer: BootTimer::new()?,
-        testifier: Testifier::new(config.witness.as_ref(), warnings),
+        notifier: Notifier::new(config.death_notice.as_ref(), warnings),
         warnings: warnings.clone(),
         config,
         job,
@@ -333,8 +333,8 @@ impl Guardian {
                 }
                 Order::Stop { term } => self.stop(term),
                 Order::Kill { term, gives_up } => self.kill(term, gives_up),
-                Order::Reach { witness } => {
-                    self.testifier.reach(witness);
+                Order::Reach { death_notice } => {
+                    self.notifier.reach(death_notice);
                     self.settled_at = Some(clock::now().after(memory::SETTLING_TIME)); // It connects.
                 }
                 Order::Leave => self.leave_taken = true,
@@ -878,7 +878,7 @@ impl Guardian {
             return Ok(());
         }
         // After a lease they know it by silence.
-        self.testifier.testify(std::time::Duration::from_nanos(self.config.lease));
+        self.notifier.notify(std::time::Duration::from_nanos(self.config.lease));
         Ok(())
     }
 }

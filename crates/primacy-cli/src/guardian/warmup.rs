@@ -16,7 +16,7 @@ use primacy::clock;
 use primacy::core::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 
-use super::{Guardian, Program, Testifier, Warnings, Wire};
+use super::{Guardian, Notifier, Program, Warnings, Wire};
 use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::message::{GuardianConfig, Order};
@@ -45,7 +45,7 @@ pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, Strin
     // Without the fields that may be long: nothing reads while this is written.
     let (election, node, mark) = (config.election.clone(), config.node.clone(), config.mark.clone());
     let GuardianConfig { supervisor, drain, kill_margin, lease, json, .. } = *config;
-    let (stop_command, on_elected, on_deposed, witness, watchdog) = (None, None, None, None, None);
+    let (stop_command, on_elected, on_deposed, death_notice, watchdog) = (None, None, None, None, None);
     let stop_record = None;
     let config = GuardianConfig {
         supervisor,
@@ -59,20 +59,20 @@ pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, Strin
         stop_record,
         on_elected,
         on_deposed,
-        witness,
+        death_notice,
         watchdog,
         json,
     };
     writeln!(theirs, "{}", serde_json::to_string(&config)?)?;
     let (wire, config) = Wire::open(ours)?;
     let args = ["primacy", "guardian", JOB].map(OsString::from).into();
-    let (testifier, _ordered) = Testifier::heard_by_nobody();
+    let (notifier, _ordered) = Notifier::without_receivers();
     let mut played = Guardian {
         wire,
         supervisor: Some(pidfd_open(getpid(), PidfdFlags::empty())?),
         child_signals,
         timer: BootTimer::new()?,
-        testifier,
+        notifier,
         niceness: None,
         cgroup: std::mem::replace(cgroup, Err(String::new())),
         warnings: Warnings::new(&config.node, config.json),
@@ -113,7 +113,9 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
             Err(format!("no process can be put into the control group {}", cgroup.dir().display()));
     }
     // These orders are what the waiting ends by.
-    for order in [Order::Reach { witness: String::new() }, Order::Extend { term: 0, valid_until, granted }] {
+    for order in
+        [Order::Reach { death_notice: String::new() }, Order::Extend { term: 0, valid_until, granted }]
+    {
         writeln!(supervisor, "{}", serde_json::to_string(&order)?)?;
     }
     played.wait()?;

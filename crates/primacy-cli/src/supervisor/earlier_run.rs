@@ -16,8 +16,8 @@ impl StopRecord {
     /// The configuration of a guardian that runs this command only.
     pub(super) fn config(&self, config: &GuardianConfig) -> GuardianConfig {
         let stop_command = Some(self.command.clone());
-        let (on_elected, on_deposed, witness, watchdog) = (None, None, None, None);
-        GuardianConfig { stop_command, on_elected, on_deposed, witness, watchdog, ..config.clone() }
+        let (on_elected, on_deposed, death_notice, watchdog) = (None, None, None, None);
+        GuardianConfig { stop_command, on_elected, on_deposed, death_notice, watchdog, ..config.clone() }
     }
 }
 
@@ -66,7 +66,7 @@ impl Supervisor {
         self.elector.explain_not_campaigning(None);
         self.disarm_watchdog();
         self.guardian.take_leave().await;
-        self.settings.config.witness = self.elector.witness_spec();
+        self.settings.config.death_notice = self.elector.death_notice_spec();
         self.guardian = start_guardian(&self.settings, &self.reporter)?;
         self.guarded_since = StdInstant::now();
         Ok(None)

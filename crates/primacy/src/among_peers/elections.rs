@@ -17,17 +17,17 @@ use primacy_core::{
 };
 
 use super::PeersAndStore;
-use crate::announce::Announces;
 use crate::codec::Word;
 use crate::config::{Config, Timers};
-use crate::driver::{Asked, Halt, Settles, World};
+use crate::driver::announce::Announces;
+use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
+use crate::error::AdminError;
 use crate::handshake::DiskId;
-use crate::operator::AskError;
 use crate::over_store;
 use crate::status::{ConfirmationView, ElectionView, View};
 
 /// An election among peers, as a node takes part in it.
-pub(super) trait AmongPeers: Protocol + Settles + Announces + Sized {
+pub(super) trait AmongPeers: Protocol + Quiescent + Announces + Sized {
     /// The machine of this node.
     fn begin(setup: Setup<'_>, now: Instant) -> Self;
     /// Wraps its message as a message of any election.
@@ -132,7 +132,7 @@ impl AmongPeers for Quorum {
     }
 }
 
-impl Settles for Quorum {
+impl Quiescent for Quorum {
     fn is_settled(&self) -> bool {
         true // What it has under way cannot make it the leader once it does not campaign.
     }
@@ -193,7 +193,7 @@ impl AmongPeers for Ranked {
     }
 }
 
-impl Settles for Ranked {
+impl Quiescent for Ranked {
     fn is_settled(&self) -> bool {
         true // As in a quorum: votes for one that does not stand make no leader.
     }
@@ -237,7 +237,7 @@ impl AmongPeers for Bully {
     }
 }
 
-impl Settles for Bully {
+impl Quiescent for Bully {
     fn is_settled(&self) -> bool {
         true // Nobody leads who does not campaign.
     }
@@ -308,7 +308,7 @@ impl<A: Around> AmongPeers for OnARing<A> {
     }
 }
 
-impl<A: Probing> Settles for OnARing<A> {
+impl<A: Probing> Quiescent for OnARing<A> {
     fn is_settled(&self) -> bool {
         true // Nobody leads who does not campaign.
     }
@@ -344,7 +344,7 @@ impl AmongPeers for Seniority {
     }
 }
 
-impl Settles for Seniority {
+impl Quiescent for Seniority {
     fn is_settled(&self) -> bool {
         true // Nobody leads who does not campaign.
     }
@@ -363,7 +363,7 @@ impl Settles for Seniority {
 }
 
 /// A cluster whose splits a store decides.
-impl World<Seniority> for PeersAndStore {
+impl EffectHandler<Seniority> for PeersAndStore {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Ok(()) // What must not be forgotten is in the store.
     }
@@ -371,9 +371,9 @@ impl World<Seniority> for PeersAndStore {
     fn send(&mut self, to: Endpoint, message: seniority::Message) {
         match (to, message) {
             (Endpoint::Store, seniority::Message { body: seniority::Body::Store(message), .. }) => {
-                World::<Lease>::send(&mut self.store, to, message);
+                EffectHandler::<Lease>::send(&mut self.store, to, message);
             }
-            (_, message) => World::<Seniority>::send(&mut self.peers, to, message),
+            (_, message) => EffectHandler::<Seniority>::send(&mut self.peers, to, message),
         }
     }
 
@@ -381,23 +381,23 @@ impl World<Seniority> for PeersAndStore {
         let incarnation = self.peers.me.identity.incarnation;
         let said = |message| seniority::Message { incarnation, body: seniority::Body::Store(message) };
         tokio::select! {
-            input = World::<Seniority>::arrival(&mut self.peers) => input,
-            input = World::<Lease>::arrival(&mut self.store) => Ok(input?.map(said)),
+            input = EffectHandler::<Seniority>::arrival(&mut self.peers) => input,
+            input = EffectHandler::<Lease>::arrival(&mut self.store) => Ok(input?.map(said)),
         }
     }
 }
 
-impl Asked<Seniority> for PeersAndStore {
+impl AdminView<Seniority> for PeersAndStore {
     fn after(&mut self, machine: &Seniority, led: bool) -> Result<(), Halt> {
-        Asked::<Seniority>::after(&mut self.peers, machine, led)
+        AdminView::<Seniority>::after(&mut self.peers, machine, led)
     }
 
     fn view(&self, machine: &Seniority) -> View {
-        Asked::<Seniority>::view(&self.peers, machine)
+        AdminView::<Seniority>::view(&self.peers, machine)
     }
 
-    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
-        Asked::<Seniority>::readmit(&mut self.peers, node)
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AdminError> {
+        AdminView::<Seniority>::readmit(&mut self.peers, node)
     }
 }
 
@@ -464,7 +464,7 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     }
 }
 
-impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Quorum> {
+impl<N: Protocol<Durable = ()> + Quiescent> Quiescent for Confirmed<N, Quorum> {
     fn is_settled(&self) -> bool {
         self.confirmation().is_settled()
     }
@@ -492,33 +492,35 @@ pub(super) fn confirmed_by_store<N: AmongPeers<Durable = ()>>(
 }
 
 /// A nomination that a store confirms. Its part among peers is the nomination's.
-impl<N: AmongPeers<Durable = ()>> World<Confirmed<N, Lease>> for PeersAndStore {
+impl<N: AmongPeers<Durable = ()>> EffectHandler<Confirmed<N, Lease>> for PeersAndStore {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Ok(()) // What must not be forgotten is in the store.
     }
 
     fn send(&mut self, to: Endpoint, message: confirmed::Message<N::Message, lease::Message>) {
         match message {
-            confirmed::Message::Nomination(message) => World::<N>::send(&mut self.peers, to, message),
-            confirmed::Message::Confirmation(message) => World::<Lease>::send(&mut self.store, to, message),
+            confirmed::Message::Nomination(message) => EffectHandler::<N>::send(&mut self.peers, to, message),
+            confirmed::Message::Confirmation(message) => {
+                EffectHandler::<Lease>::send(&mut self.store, to, message)
+            }
         }
     }
 
     async fn arrival(&mut self) -> Result<Input<confirmed::Message<N::Message, lease::Message>>, Halt> {
         tokio::select! {
-            nomination = World::<N>::arrival(&mut self.peers) => {
+            nomination = EffectHandler::<N>::arrival(&mut self.peers) => {
                 Ok(nomination?.map(confirmed::Message::Nomination))
             }
-            confirmation = World::<Lease>::arrival(&mut self.store) => {
+            confirmation = EffectHandler::<Lease>::arrival(&mut self.store) => {
                 Ok(confirmation?.map(confirmed::Message::Confirmation))
             }
         }
     }
 }
 
-impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
+impl<N: AmongPeers<Durable = ()>> AdminView<Confirmed<N, Lease>> for PeersAndStore {
     fn after(&mut self, machine: &Confirmed<N, Lease>, led: bool) -> Result<(), Halt> {
-        Asked::<N>::after(&mut self.peers, machine.nomination(), led)
+        AdminView::<N>::after(&mut self.peers, machine.nomination(), led)
     }
 
     fn view(&self, machine: &Confirmed<N, Lease>) -> View {
@@ -527,12 +529,12 @@ impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
         self.peers.view_with(ElectionView::Confirmed { nominee: machine.nominee(), nomination, by })
     }
 
-    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
-        Asked::<N>::readmit(&mut self.peers, node)
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AdminError> {
+        AdminView::<N>::readmit(&mut self.peers, node)
     }
 }
 
-impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Lease> {
+impl<N: Protocol<Durable = ()> + Quiescent> Quiescent for Confirmed<N, Lease> {
     fn is_settled(&self) -> bool {
         self.confirmation().is_settled()
     }

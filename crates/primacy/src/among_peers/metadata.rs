@@ -16,18 +16,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::elections::{AmongPeers, Setup, quorum_config};
 use super::state_dir::{OpenLog, open_log};
-use super::{Entry, PeersWorld};
-use crate::announce::Announces;
+use super::{Entry, PeersEffects};
 use crate::clock;
 use crate::codec::Word;
 use crate::config::{Config, RESEND_AFTER};
 use crate::disk::{self, DiskError};
-use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
+use crate::driver::announce::Announces;
+use crate::driver::{AdminView, EffectHandler, Frontend, Halt, Quiescent, drive};
+use crate::error::AdminError;
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
-use crate::metadata::log_file::{Limits, LogFile};
-use crate::metadata::{Asked, MapEnd, MapError, REQUESTS_MAX, SharedState};
-use crate::operator::AskError;
+use crate::log_file::{Limits, LogFile};
+use crate::metadata::{MapEnd, MapError, MapRequest, REQUESTS_MAX, SharedState};
 use crate::peers::Peers;
 use crate::status::{MetadataView, PeersView, View};
 use crate::transport::TransportError;
@@ -62,7 +62,7 @@ pub(crate) struct Keeping {
 /// The disk, the log, the mesh and the clients of one node.
 #[derive(Debug)]
 struct MetadataWorld {
-    peers: PeersWorld,
+    peers: PeersEffects,
     log: LogFile,
     durability: Durability,
     map: MapEnd,
@@ -135,7 +135,7 @@ impl Entry {
         self,
         config: &Config,
         keeping: Keeping,
-        mut desk: Desk,
+        mut frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         let Keeping { log, stored, map, voters: configured, durability, log_lost } = keeping;
@@ -149,24 +149,24 @@ impl Entry {
             let past = machine::Past { hard: setup.hard, voters, log: stored, log_lost };
             Metadata::new(config, past, now)
         };
-        let started = self.start(config, Arc::clone(&desk.measures), begin).await;
+        let started = self.start(config, Arc::clone(&frontend.measures), begin).await;
         match started {
             Ok((Ok(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
-                let mut world = MetadataWorld::new(peers, log, durability, map);
+                let mut effects = MetadataWorld::new(peers, log, durability, map);
                 if machine.election().past() == DiskState::Lost {
                     // Its list of voters was given to it since, and it has to hear the nodes that are not on that one, too.
-                    world.reached.nodes = configured.members.clone();
+                    effects.reached.nodes = configured.members.clone();
                 }
                 // Before the first connection is made: the voters in the configuration may be old.
-                if let Err(error) = world.tell_mesh(&machine) {
+                if let Err(error) = effects.tell_mesh(&machine) {
                     let _ = ready.send(Err(error.into()));
-                    return world.peers.close().await;
+                    return effects.peers.close().await;
                 }
                 let _ = ready.send(Ok(()));
-                let _ = drive(&mut machine, &mut world, &mut desk).await;
-                world.peers.close().await;
+                let _ = drive(&mut machine, &mut effects, &mut frontend).await;
+                effects.peers.close().await;
             }
             Ok((Err(unreadable), peers)) => {
                 let _ = ready.send(Err(ConnectError::LaterLog(unreadable)));
@@ -198,7 +198,7 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
 }
 
 impl MetadataWorld {
-    fn new(peers: PeersWorld, log: LogFile, durability: Durability, map: MapEnd) -> Self {
+    fn new(peers: PeersEffects, log: LogFile, durability: Durability, map: MapEnd) -> Self {
         let (waiting, arrived) = (HashMap::new(), VecDeque::new());
         let reached = Reached::default();
         let open_writes = HashMap::new();
@@ -270,11 +270,11 @@ impl MetadataWorld {
     }
 
     /// The input for a request; `None` if it is answered already.
-    fn ask(&mut self, asked: Asked) -> Option<Input<Message>> {
+    fn ask(&mut self, asked: MapRequest) -> Option<Input<Message>> {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
-            Asked::Write(command, answer) => {
+            MapRequest::Write(command, answer) => {
                 if self.open_writes.len() >= REQUESTS_MAX || self.open_bytes >= OPEN_BYTES_MAX {
                     // Their callers may be gone long since, and they still wait for a leader.
                     let _ = answer.send(Err(MapError::Busy));
@@ -285,11 +285,11 @@ impl MetadataWorld {
                 self.open_writes.insert(ticket, bytes);
                 (Waiter::Write(answer), Ask::Write(ticket, command))
             }
-            Asked::Read(answer) => (Waiter::Read(answer), Ask::Read(ticket)),
-            Asked::Session(session, keep, answer) => {
+            MapRequest::Read(answer) => (Waiter::Read(answer), Ask::Read(ticket)),
+            MapRequest::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
-            Asked::Revise(wish, answer) => {
+            MapRequest::Revise(wish, answer) => {
                 if let Wish::Add { node, address } = &wish
                     && let Err(why) = self.may_add(*node, address)
                 {
@@ -298,7 +298,7 @@ impl MetadataWorld {
                 }
                 (Waiter::Revise(answer), Ask::Revise(ticket, wish))
             }
-            Asked::AcceptLoss(answer) => (Waiter::AcceptLoss(answer), Ask::AcceptLoss(ticket)),
+            MapRequest::AcceptLoss(answer) => (Waiter::AcceptLoss(answer), Ask::AcceptLoss(ticket)),
         };
         self.sweep();
         self.waiting.insert(ticket, waiter);
@@ -452,10 +452,10 @@ impl Waiter {
     }
 }
 
-impl World<Metadata> for MetadataWorld {
+impl EffectHandler<Metadata> for MetadataWorld {
     fn persist(&mut self, durable: Durable) -> Result<(), Halt> {
         match durable {
-            Durable::Hard(hard) => World::<Quorum>::persist(&mut self.peers, hard),
+            Durable::Hard(hard) => EffectHandler::<Quorum>::persist(&mut self.peers, hard),
             Durable::Voters(voters) => {
                 let recorded = self.peers.state.persist_voters(&voters);
                 recorded.map_err(|error| Halt::Failed { why: error.to_string() })
@@ -540,7 +540,7 @@ impl World<Metadata> for MetadataWorld {
     }
 }
 
-impl OperatorAsks<Metadata> for MetadataWorld {
+impl AdminView<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
         self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.note_log()?;
@@ -553,7 +553,7 @@ impl OperatorAsks<Metadata> for MetadataWorld {
         }
         self.post(machine);
         self.tell_mesh(machine)?;
-        OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
+        AdminView::<Quorum>::after(&mut self.peers, machine.election(), led)
     }
 
     fn view(&self, machine: &Metadata) -> View {
@@ -576,12 +576,12 @@ impl OperatorAsks<Metadata> for MetadataWorld {
         }
     }
 
-    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
-        OperatorAsks::<Quorum>::readmit(&mut self.peers, node)
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AdminError> {
+        AdminView::<Quorum>::readmit(&mut self.peers, node)
     }
 }
 
-impl Settles for Metadata {
+impl Quiescent for Metadata {
     fn is_settled(&self) -> bool {
         self.election().is_settled()
     }

@@ -9,8 +9,8 @@ use primacy_core::metadata::replica::Durability;
 use crate::config::ConfigError;
 use crate::disk::{DiskError, StateFile, Stored};
 use crate::handshake::Voters;
-use crate::metadata::LogError;
-use crate::metadata::log_file::{self, Bounds, Found, Limits, LogFile};
+use crate::log_file::LogError;
+use crate::log_file::{self, Bounds, Found, Limits, LogFile};
 
 /// A log that is open, and what was found in it.
 #[derive(Debug)]

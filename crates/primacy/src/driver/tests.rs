@@ -49,7 +49,7 @@ impl Protocol for Machine {
 
 impl Announces for Machine {}
 
-impl Settles for Machine {
+impl Quiescent for Machine {
     fn is_settled(&self) -> bool {
         true
     }
@@ -59,14 +59,14 @@ impl Settles for Machine {
     }
 }
 
-/// A world whose disk is full; a problem is noticed on request.
+/// A effect handler whose disk is full; a problem is noticed on request.
 struct FullDisk {
     told: oneshot::Receiver<()>,
     /// The number of sent messages.
     sent: usize,
 }
 
-impl World<Machine> for FullDisk {
+impl EffectHandler<Machine> for FullDisk {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Err(Halt::Failed { why: "the disk is full".to_owned() })
     }
@@ -81,21 +81,21 @@ impl World<Machine> for FullDisk {
     }
 }
 
-impl Asked<Machine> for FullDisk {
+impl AdminView<Machine> for FullDisk {
     fn view(&self, _: &Machine) -> View {
         unreachable!("nobody asks")
     }
 
-    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AskError> {
+    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AdminError> {
         unreachable!("nobody asks")
     }
 }
 
-/// The desk of a node, and what gives it orders.
-fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
-    let (orders, received) = mpsc::unbounded_channel();
+/// The frontend of a node, and the sender of its requests.
+fn frontend(measures: &Arc<Measures>) -> (Frontend, mpsc::UnboundedSender<Request>) {
+    let (requests, received) = mpsc::unbounded_channel();
     let node = NodeId::new("a").expect("a name");
-    let desk = Desk {
+    let frontend = Frontend {
         election: "test".to_owned(),
         identity: Identity::new(node, Incarnation { count: 1, nonce: 1 }),
         witness: false,
@@ -105,8 +105,8 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         has_campaigned: false,
         stopped: None,
         timers: Timers::new(Venue::Peers, None),
-        orders: received,
-        sender: orders.downgrade(),
+        requests: received,
+        sender: requests.downgrade(),
         publisher: Publisher::new(),
         measures: Arc::clone(measures),
         promises: Promises::default(),
@@ -118,25 +118,25 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         closing: None,
         halted: Arc::default(),
     };
-    (desk, orders)
+    (frontend, requests)
 }
 
 #[tokio::test]
 async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() {
     let measures = Arc::new(Measures::new());
-    let (mut desk, orders) = desk(&measures);
+    let (mut frontend, requests) = frontend(&measures);
     let (fail, told) = oneshot::channel();
-    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
+    let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
     let (answer, elected) = oneshot::channel();
-    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    requests.send(Request::Campaign(answer)).expect("the frontend is there");
     let application = async {
         let leadership = elected.await.expect("an answer").expect("a leadership");
         assert_eq!(measures.course().lead.map(|lead| lead.term()), Some(Term(1)));
-        fail.send(()).expect("the world is there");
+        fail.send(()).expect("the effects is there");
         // The connections may be closed after this; the test does not wait for that.
         leadership.lost().await
     };
-    let (ended, reason) = tokio::join!(drive(&mut machine, &mut world, &mut desk), application);
+    let (ended, reason) = tokio::join!(drive(&mut machine, &mut effects, &mut frontend), application);
     assert_eq!(
         (ended.map_err(|halt| halt.why().to_owned()), reason),
         (Err("the disk is full".to_owned()), Reason::Halted)
@@ -149,16 +149,16 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
 /// Found by chaos (arm `metadata-1`, seed 29): a node that was paused was elected while its application stood anew, which was refused.
 #[tokio::test]
 async fn an_application_that_stands_anew_while_its_node_is_elected_is_not_refused() {
-    let (mut desk, orders) = desk(&Arc::new(Measures::new()));
+    let (mut frontend, requests) = frontend(&Arc::new(Measures::new()));
     let (_fail, told) = oneshot::channel();
-    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
+    let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
     let (answer, unwanted) = oneshot::channel();
-    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    requests.send(Request::Campaign(answer)).expect("the frontend is there");
     let (answer, elected) = oneshot::channel();
-    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    requests.send(Request::Campaign(answer)).expect("the frontend is there");
     drop(unwanted);
     tokio::select! {
-        ended = drive(&mut machine, &mut world, &mut desk) => panic!("it goes on: {ended:?}"),
+        ended = drive(&mut machine, &mut effects, &mut frontend) => panic!("it goes on: {ended:?}"),
         answer = elected => {
             answer.expect("an answer").expect("a leadership");
         }
@@ -169,30 +169,30 @@ async fn an_application_that_stands_anew_while_its_node_is_elected_is_not_refuse
 async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
     let failed = |ended: Result<(), Halt>| ended.expect_err("the disk is full").why().to_owned();
 
-    let (mut desk, _orders) = desk(&Arc::new(Measures::new()));
+    let (mut frontend, _orders) = frontend(&Arc::new(Measures::new()));
     let (fail, told) = oneshot::channel();
-    fail.send(()).expect("the world is there");
-    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
-    let ended = drive(&mut machine, &mut world, &mut desk).await;
-    assert_eq!((failed(ended).as_str(), world.sent), ("the disk is full", 0));
+    fail.send(()).expect("the effects is there");
+    let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
+    let ended = drive(&mut machine, &mut effects, &mut frontend).await;
+    assert_eq!((failed(ended).as_str(), effects.sent), ("the disk is full", 0));
 
     let (fail, told) = oneshot::channel();
-    fail.send(()).expect("the world is there");
-    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
-    let ended = drive_alone(&mut machine, &mut world, |_| false).await;
-    assert_eq!((failed(ended).as_str(), world.sent), ("the disk is full", 0));
+    fail.send(()).expect("the effects is there");
+    let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
+    let ended = drive_alone(&mut machine, &mut effects, |_| false).await;
+    assert_eq!((failed(ended).as_str(), effects.sent), ("the disk is full", 0));
 }
 
 #[tokio::test]
 async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
-    let (mut desk, orders) = desk(&Arc::new(Measures::new()));
-    desk.timers.drain = std::time::Duration::from_millis(20);
-    desk.timers.kill_margin = std::time::Duration::from_millis(10);
+    let (mut frontend, requests) = frontend(&Arc::new(Measures::new()));
+    frontend.timers.drain = std::time::Duration::from_millis(20);
+    frontend.timers.kill_margin = std::time::Duration::from_millis(10);
     let (_fail, told) = oneshot::channel();
     let mut machine = Machine { advisory: true, ..Machine::default() };
-    let mut world = FullDisk { told, sent: 0 };
+    let mut effects = FullDisk { told, sent: 0 };
     let (answer, elected) = oneshot::channel();
-    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    requests.send(Request::Campaign(answer)).expect("the frontend is there");
     let application = async {
         let leadership = elected.await.expect("an answer").expect("a leadership");
         let work = leadership.guard().expect("it leads");
@@ -206,7 +206,7 @@ async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
         resigned.await
     };
     tokio::select! {
-        ended = drive(&mut machine, &mut world, &mut desk) => panic!("it goes on: {ended:?}"),
+        ended = drive(&mut machine, &mut effects, &mut frontend) => panic!("it goes on: {ended:?}"),
         reason = application => assert_eq!(reason, Reason::Resigned),
     }
 }

@@ -7,28 +7,28 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Builder, Confirm, Elector, start};
 use crate::among_peers;
+use crate::config::SplitBrain;
 use crate::config::{self, Venue};
 use crate::cordon::Cordon;
+use crate::death_notice::{DeathNoticeSpec, StoreSpec};
 use crate::disk;
 use crate::error::ConnectError;
 use crate::handshake::Confirmation;
-use crate::metadata::{self, Joining, Map};
+use crate::metadata::{self, Map};
 use crate::peers::Peers;
-use crate::seniority::SplitBrain;
-use crate::witness::{StoreSpec, WitnessSpec};
 
 impl Elector {
     /// Waits until other nodes vote, so that a guardian that was given `known` needs another specification, and returns that; never
-    /// resolves if that does not happen. The guardian switches to it by [`Witness::reach`](crate::witness::Witness::reach).
+    /// resolves if that does not happen. The guardian switches to it by [`DeathNotifier::reach`](crate::death_notice::DeathNotifier::reach).
     ///
     /// It may be cancelled, and nothing is lost.
-    pub async fn witness_spec_changed(&self, known: Option<&WitnessSpec>) -> WitnessSpec {
+    pub async fn death_notice_spec_changed(&self, known: Option<&DeathNoticeSpec>) -> DeathNoticeSpec {
         let Some(mut reached) = self.about.map.as_ref().map(Map::reached) else {
             return std::future::pending().await;
         };
         loop {
             reached.borrow_and_update();
-            if let Some(spec) = self.witness_spec().filter(|spec| known != Some(spec)) {
+            if let Some(spec) = self.death_notice_spec().filter(|spec| known != Some(spec)) {
                 return spec;
             }
             if reached.changed().await.is_err() {
@@ -41,28 +41,6 @@ impl Elector {
     #[must_use]
     pub fn map(&self) -> Option<&Map> {
         self.about.map.as_ref()
-    }
-
-    /// Takes part in the partitions that the nodes share out among them: this node may be the primary of some.
-    ///
-    /// ```no_run
-    /// # async fn example(elector: primacy::Elector) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut partitions = elector.partitions().join().await?;
-    /// loop {
-    ///     let primary = partitions.next().await?;
-    ///     tokio::spawn(async move {
-    ///         let token = primary.token(); // For every resource that is written to.
-    ///         // Serve the partition `primary.index()` of the group `primary.group()`, with `primary.check()` right before each
-    ///         // act, until it shall stop:
-    ///         primary.ended().await;
-    ///         // Finish what is under way. When `primary` is dropped, another node becomes the primary.
-    ///         # let _ = token;
-    ///     });
-    /// }
-    /// # }
-    /// ```
-    pub fn partitions(&self) -> Joining {
-        Joining::new(self.clone())
     }
 
     /// The one place in the partitions that this node has; `None` if it is taken.
@@ -100,21 +78,21 @@ impl Builder {
         };
         let cordon = Cordon::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
-        let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
+        let mut death_notice = DeathNoticeSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
         if let Some((url, register)) = &store {
             // A store that cannot be read now could neither confirm a leader nor decide; fail at once.
             register.read().await?;
             if config.kind.confirmation == Some(Confirmation::Store) {
-                witness =
-                    witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
+                death_notice =
+                    death_notice.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
             }
         }
         let (name, register) = store.map(|(url, register)| (url_without_login(url), register)).unzip();
-        start(config, identity, cordon, Some(witness), map, move |config, desk, ready| async move {
-            desk.measures.store.describe(name.as_deref(), &config.timers);
+        start(config, identity, cordon, Some(death_notice), map, move |config, frontend, ready| async move {
+            frontend.measures.store.describe(name.as_deref(), &config.timers);
             match keeping {
-                Some(keeping) => entry.live_keeping(&config, keeping, desk, ready).await,
-                None => entry.live(&config, register, desk, ready).await,
+                Some(keeping) => entry.live_keeping(&config, keeping, frontend, ready).await,
+                None => entry.live(&config, register, frontend, ready).await,
             }
         })
         .await

@@ -40,7 +40,7 @@ pub(crate) const REQUESTS_MAX: usize = 8192;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Map {
-    asks: mpsc::Sender<Asked>,
+    asks: mpsc::Sender<MapRequest>,
     room: Arc<Semaphore>,
     version: watch::Receiver<Version>,
     steps: watch::Receiver<u64>,
@@ -52,7 +52,7 @@ pub struct Map {
 
 /// A request to a driver.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum MapRequest {
     /// Do this.
     Write(Command, oneshot::Sender<Result<Outcome, MapError>>),
     /// Answer when this node knows all that was written before now.
@@ -121,7 +121,7 @@ pub enum MapError {
 /// The driver's end of a map.
 #[derive(Debug)]
 pub(crate) struct MapEnd {
-    pub(crate) asks: mpsc::Receiver<Asked>,
+    pub(crate) asks: mpsc::Receiver<MapRequest>,
     pub(crate) version: watch::Sender<Version>,
     /// The step of the partitions.
     pub(crate) steps: watch::Sender<u64>,
@@ -173,7 +173,7 @@ impl Map {
         if let Err(refusal) = command.check(RequestLimits::default()) {
             return Ok(Outcome { version: self.state().version(), result: Err(refusal) });
         }
-        self.ask(|answer| Asked::Write(command, answer)).await
+        self.ask(|answer| MapRequest::Write(command, answer)).await
     }
 
     /// Reads everything that was written before the call, by any node.
@@ -204,7 +204,7 @@ impl Map {
     /// # Errors
     /// [`MapError`].
     pub async fn catch_up(&self) -> Result<(), MapError> {
-        self.ask(Asked::Read).await
+        self.ask(MapRequest::Read).await
     }
 
     /// Reads this node's copy, which may be of the past.
@@ -229,7 +229,7 @@ impl Map {
     /// # Errors
     /// [`MapError`].
     pub async fn keep_alive(&self, session: SessionId) -> Result<Option<Duration>, MapError> {
-        self.ask(|answer| Asked::Session(session, Keep::Alive, answer)).await
+        self.ask(|answer| MapRequest::Session(session, Keep::Alive, answer)).await
     }
 
     /// The remaining time to live of a session; `None` if there is none.
@@ -237,7 +237,7 @@ impl Map {
     /// # Errors
     /// [`MapError`].
     pub async fn left(&self, session: SessionId) -> Result<Option<Duration>, MapError> {
-        self.ask(|answer| Asked::Session(session, Keep::Look, answer)).await
+        self.ask(|answer| MapRequest::Session(session, Keep::Look, answer)).await
     }
 
     /// Makes a change of the voters, as far as the leader can do it now; to be called again until it is done, several times a second: a
@@ -247,7 +247,7 @@ impl Map {
     /// # Errors
     /// [`MapError`]; it may have been done.
     pub async fn revise(&self, wish: Wish) -> Result<Progress, MapError> {
-        self.ask(|answer| Asked::Revise(wish, answer)).await
+        self.ask(|answer| MapRequest::Revise(wish, answer)).await
     }
 
     /// Accepts this node's log, which it has lost, as complete: no other node has more of it. Returns true if it was lost.
@@ -263,7 +263,7 @@ impl Map {
     /// # Errors
     /// [`MapError`]; it may have been done.
     pub async fn accept_loss(&self) -> Result<bool, MapError> {
-        self.ask(Asked::AcceptLoss).await
+        self.ask(MapRequest::AcceptLoss).await
     }
 
     /// The state of this node's copy.
@@ -299,7 +299,7 @@ impl Map {
 
     async fn ask<T>(
         &self,
-        asked: impl FnOnce(oneshot::Sender<Result<T, MapError>>) -> Asked,
+        asked: impl FnOnce(oneshot::Sender<Result<T, MapError>>) -> MapRequest,
     ) -> Result<T, MapError> {
         let _room = self.room.try_acquire().map_err(|_| MapError::Busy)?;
         let (answer, answered) = oneshot::channel();

@@ -15,7 +15,7 @@ use primacy_core::metadata::voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, Term};
 
 use super::*;
-use crate::metadata::{Repair, repair};
+use crate::log_file::{Repair, repair};
 
 /// Limits so low that a few records fill a segment.
 const LIMITS: Limits = Limits { segment: 4_096 + 600, block: 400, step: 512 };

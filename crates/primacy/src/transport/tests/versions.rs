@@ -9,8 +9,9 @@ use primacy_core::metadata::message;
 use primacy_core::metadata::voters;
 
 use crate::CampaignError;
-use crate::metadata::log_file::{Bounds, Limits, LogFile};
-use crate::metadata::{Durability, LogError};
+use crate::log_file::LogError;
+use crate::log_file::{Bounds, Limits, LogFile};
+use crate::metadata::Durability;
 
 use super::*;
 

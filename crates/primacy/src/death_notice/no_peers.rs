@@ -4,24 +4,24 @@ use std::time::Duration as StdDuration;
 
 use primacy_core::{Identity, NodeId};
 
-use super::{HelloText, SecuritySpec, Testimony, WitnessError};
+use super::{DeathNoticeError, HelloText, Receipt, SecuritySpec};
 use crate::connections::Limits;
 
 /// A guardian's connections to the peers of its node: never made.
 #[derive(Debug)]
-pub(super) enum PeersWitness {}
+pub(super) enum PeersNotifier {}
 
-impl PeersWitness {
+impl PeersNotifier {
     pub(super) fn new(
         _hello: &HelloText,
         _peers: &[(String, String)],
         _security: &SecuritySpec,
         _limits: Limits,
-    ) -> Result<Self, WitnessError> {
-        Err(WitnessError::NoPeers)
+    ) -> Result<Self, DeathNoticeError> {
+        Err(DeathNoticeError::NoPeers)
     }
 
-    pub(super) fn reach(&self, _peers: &[(String, String)]) -> Result<(), WitnessError> {
+    pub(super) fn reach(&self, _peers: &[(String, String)]) -> Result<(), DeathNoticeError> {
         match *self {}
     }
 
@@ -33,7 +33,7 @@ impl PeersWitness {
         match *self {}
     }
 
-    pub(super) fn testify(&self, _bound: StdDuration) -> Testimony {
+    pub(super) fn notify(&self, _bound: StdDuration) -> Receipt {
         match *self {}
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WitnessSpec {
+pub enum DeathNoticeSpec {
     /// A report to the peers of an election among nodes.
     Peers {
         /// The guardian's hello.
@@ -66,7 +66,7 @@ pub struct StoreSpec {
 #[serde(transparent)]
 pub struct HelloText(pub(crate) String);
 
-impl WitnessSpec {
+impl DeathNoticeSpec {
     /// The same, but to these peers.
     #[must_use]
     pub(crate) fn to(self, nodes: impl Iterator<Item = (NodeId, String)>) -> Self {

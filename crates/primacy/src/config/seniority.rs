@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use primacy_core::detector::Detection;
 use primacy_core::election::seniority::{self, SEEDS_MAX};
-use primacy_core::membership::{Age, Attributes, Policy, TooFewMembers};
+use primacy_core::membership::{Age, Attributes, Policy};
 use primacy_core::{self as core, Identity, Incarnation, NodeId, majority};
 
+use super::{Config, STABLE_AFTER_MAX, Timers};
 #[cfg(feature = "peers")]
 use crate::codec::{TooLong, length_of_view};
-use crate::config::{Config, STABLE_AFTER_MAX, Timers};
 use crate::connections::FRAME_LENGTH_MAX;
-use crate::elector::Elector;
-use crate::members::Membership;
 
 /// The likelihoods, in tenths, at which phi-accrual may suspect: below the first it suspects members that are merely late, and above the
 /// last one waits longer than with any sensible timeout.
@@ -309,23 +307,6 @@ impl Config {
             | core::election::Algorithm::Ring
             | core::election::Algorithm::RingBidirectional => Vec::new(),
         }
-    }
-}
-
-impl Elector {
-    /// Checks that the cluster is large enough here to serve a request: call it before each. By seniority, it must have
-    /// [`SeniorityOptions::minimum_members`], and this node must belong to it; in other elections there is no cluster, and the check
-    /// always succeeds. It makes no request: a part that has lost the others learns late that it is one.
-    ///
-    /// # Errors
-    /// [`TooFewMembers`], with the present and the required number.
-    pub fn check_members(&self) -> Result<(), TooFewMembers> {
-        let Some(minimum) = self.minimum_members() else { return Ok(()) };
-        let members = match &*self.publisher.members.borrow() {
-            Membership::Member(view) => view.members().len(),
-            Membership::Outside => 0,
-        };
-        if members == 0 || members < minimum { Err(TooFewMembers { members, minimum }) } else { Ok(()) }
     }
 }
 

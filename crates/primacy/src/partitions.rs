@@ -20,10 +20,10 @@ use primacy_core::metadata::partitions::GroupName;
 use primacy_core::{FencingToken, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::Map;
 use crate::clock;
 use crate::config::{PARTITION_DRAIN, SESSION_MIN};
 use crate::elector::Elector;
+use crate::metadata::Map;
 
 mod keeper;
 
@@ -148,11 +148,31 @@ impl End {
     }
 }
 
-impl Joining {
-    pub(crate) const fn new(elector: Elector) -> Self {
-        Self { elector, time_to_live: None, drain: PARTITION_DRAIN }
+impl Elector {
+    /// Takes part in the partitions that the nodes share out among them: this node may be the primary of some.
+    ///
+    /// ```no_run
+    /// # async fn example(elector: primacy::Elector) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut partitions = elector.partitions().join().await?;
+    /// loop {
+    ///     let primary = partitions.next().await?;
+    ///     tokio::spawn(async move {
+    ///         let token = primary.token(); // For every resource that is written to.
+    ///         // Serve the partition `primary.index()` of the group `primary.group()`, with `primary.check()` right before each
+    ///         // act, until it shall stop:
+    ///         primary.ended().await;
+    ///         // Finish what is under way. When `primary` is dropped, another node becomes the primary.
+    ///         # let _ = token;
+    ///     });
+    /// }
+    /// # }
+    /// ```
+    pub fn partitions(&self) -> Joining {
+        Joining { elector: self.clone(), time_to_live: None, drain: PARTITION_DRAIN }
     }
+}
 
+impl Joining {
     /// The time for which this node stays a primary, and is seen as up, after nothing is heard of it any more. Default: three
     /// leases. It should be longer than the time until another leader is active when one dies: otherwise all lose their partitions
     /// whenever that happens.

@@ -16,7 +16,7 @@ use primacy_core::rng::Rng;
 use primacy_core::{Duration, Identity, NodeId};
 
 use super::wire::Wire;
-use super::{HelloText, SecuritySpec, Testimony, WitnessError};
+use super::{DeathNoticeError, HelloText, Receipt, SecuritySpec};
 use crate::codec::{DecodeError, Deframer, Frame, TooLong, decode, encode};
 use crate::disk::entropy;
 use crate::handshake::{Hello, Known, judge_answer};
@@ -28,7 +28,7 @@ const STACK_LENGTH: usize = 256 * 1024;
 
 /// A guardian's connections to the peers of its node. Dropping it closes them.
 #[derive(Debug)]
-pub(super) struct PeersWitness {
+pub(super) struct PeersNotifier {
     shared: Arc<Shared>,
 }
 
@@ -53,7 +53,7 @@ struct State {
     links: BTreeMap<NodeId, Link>,
     /// The number of links made so far.
     made: u64,
-    testifying: bool,
+    notifying: bool,
     closed: bool,
     random: Rng,
 }
@@ -105,23 +105,23 @@ impl From<io::Error> for LinkError {
     }
 }
 
-impl From<DecodeError> for WitnessError {
+impl From<DecodeError> for DeathNoticeError {
     fn from(error: DecodeError) -> Self {
         Self::Hello(error.to_string())
     }
 }
 
-impl PeersWitness {
+impl PeersNotifier {
     /// Starts to connect to every peer, and to connect again whenever a connection breaks.
     ///
     /// # Errors
-    /// [`WitnessError`]
+    /// [`DeathNoticeError`]
     pub(super) fn new(
         hello: &HelloText,
         peers: &[(String, String)],
         security: &SecuritySpec,
         limits: Limits,
-    ) -> Result<Self, WitnessError> {
+    ) -> Result<Self, DeathNoticeError> {
         let (me, security) = (hello.parse()?, security.parse()?);
         let nodes = parse(peers)?;
         let tls = security.open(me.identity.node, &me.cluster, nodes.into_keys(), Sides::Dialler)?;
@@ -131,24 +131,24 @@ impl PeersWitness {
         let state = State {
             links: BTreeMap::new(),
             made: 0,
-            testifying: false,
+            notifying: false,
             closed: false,
             random: Rng::new(u64::from_be_bytes(entropy()?)),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         // If a thread cannot be started, dropping this ends those before it.
         let shared = Shared { me, security, tls, limits, hello, ready, died, state, changed };
-        let witness = Self { shared: Arc::new(shared) };
-        witness.reach(peers)?;
-        Ok(witness)
+        let notifier = Self { shared: Arc::new(shared) };
+        notifier.reach(peers)?;
+        Ok(notifier)
     }
 
     /// Leaves nodes that are not among these peers at the same address, and starts to connect to new ones.
     ///
     /// # Errors
-    /// [`WitnessError`]. Where no thread can be started for one peer, the others are connected to all the same; where a name is
+    /// [`DeathNoticeError`]. Where no thread can be started for one peer, the others are connected to all the same; where a name is
     /// invalid, nothing has changed.
-    pub(super) fn reach(&self, peers: &[(String, String)]) -> Result<(), WitnessError> {
+    pub(super) fn reach(&self, peers: &[(String, String)]) -> Result<(), DeathNoticeError> {
         let peers = parse(peers)?;
         let mut state = self.shared.lock();
         state.links.retain(|node, link| {
@@ -165,13 +165,14 @@ impl PeersWitness {
             }
             state.made += 1;
             let (number, shared, at) = (state.made, Arc::clone(&self.shared), address.clone());
-            let thread = std::thread::Builder::new().name(format!("witness {node}")).stack_size(STACK_LENGTH);
+            let thread =
+                std::thread::Builder::new().name(format!("notifier {node}")).stack_size(STACK_LENGTH);
             match thread.spawn(move || shared.tend(node, number, &at)) {
                 Ok(_) => {
                     let link = Link { number, address, wire: None, heard: false, trouble: None };
                     state.links.insert(node, link);
                 }
-                Err(error) => outcome = Err(WitnessError::Thread(error)),
+                Err(error) => outcome = Err(DeathNoticeError::Thread(error)),
             }
         }
         self.shared.changed.notify_all();
@@ -188,10 +189,10 @@ impl PeersWitness {
     }
 
     /// Returns when all have confirmed it. Peers that are not connected are dialled again and again until the bound.
-    pub(super) fn testify(&mut self, bound: StdDuration) -> Testimony {
+    pub(super) fn notify(&mut self, bound: StdDuration) -> Receipt {
         let shared = &self.shared;
         let mut state = shared.lock();
-        state.testifying = true;
+        state.notifying = true;
         // In reverse order: the first node to campaign asks nodes that have heard already.
         for link in state.links.values_mut().rev() {
             link.tell(&shared.died);
@@ -200,20 +201,20 @@ impl PeersWitness {
         let waiting = |state: &mut State| state.links.values().any(|link| !link.heard);
         let waited = shared.changed.wait_timeout_while(state, bound, waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let mut testimony = Testimony::default();
+        let mut receipt = Receipt::default();
         for (node, link) in &state.links {
             let trouble = link.trouble.as_deref().unwrap_or("it has not confirmed in time");
             if link.heard {
-                testimony.heard.push(*node);
+                receipt.heard.push(*node);
             } else {
-                testimony.unheard.push((*node, trouble.to_owned()));
+                receipt.unheard.push((*node, trouble.to_owned()));
             }
         }
-        testimony
+        receipt
     }
 }
 
-impl Drop for PeersWitness {
+impl Drop for PeersNotifier {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
@@ -231,7 +232,7 @@ fn parse(peers: &[(String, String)]) -> Result<BTreeMap<NodeId, String>, NodeIdE
 }
 
 impl State {
-    /// The link with this number, unless its node is no peer any more, or elsewhere, or the witness was dropped.
+    /// The link with this number, unless its node is no peer any more, or elsewhere, or the notifier was dropped.
     fn link(&mut self, node: NodeId, number: u64) -> Option<&mut Link> {
         self.links.get_mut(&node).filter(|link| link.number == number && !self.closed)
     }
@@ -300,13 +301,13 @@ impl Shared {
         rest: Duration,
         longest: &mut Duration,
     ) {
-        let before = state.testifying;
+        let before = state.notifying;
         if before {
-            *longest = self.limits.testifying_backoff_max.min(*longest);
+            *longest = self.limits.notifying_backoff_max.min(*longest);
         }
         let wait = rest.plus(state.random.duration_up_to(*longest));
         *longest = longest.times(2).min(self.limits.backoff_max);
-        let waiting = |state: &mut State| state.testifying == before && !gone(state);
+        let waiting = |state: &mut State| state.notifying == before && !gone(state);
         drop(self.changed.wait_timeout_while(state, wait.into(), waiting));
     }
 
@@ -387,11 +388,11 @@ impl Shared {
     /// Registers the connection, and reports the death if it was waited for.
     fn open(&self, node: NodeId, number: u64, wire: &Arc<Wire>) -> Result<(), LinkError> {
         let mut state = self.lock();
-        let testifying = state.testifying;
+        let notifying = state.notifying;
         let Some(link) = state.link(node, number) else { return Err(LinkError::Closed) };
         link.wire = Some(Arc::clone(wire));
         link.trouble = None;
-        if testifying {
+        if notifying {
             link.tell(&self.died);
         }
         self.changed.notify_all();

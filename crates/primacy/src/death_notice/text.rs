@@ -1,21 +1,19 @@
-//! The parts of a [`WitnessSpec`] that name peers, as text.
+//! The parts of a [`DeathNoticeSpec`] that name peers, as text.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use prost::Message as _;
-
 use primacy_core::NodeId;
 
 use crate::connections::{Security, TlsFiles};
 use crate::handshake::Hello;
-use crate::witness::{HelloText, PathText, SecuritySpec, WitnessSpec};
 
-use super::{DecodeError, Frame, decode, wire};
+use super::{DeathNoticeSpec, HelloText, PathText, SecuritySpec};
+use crate::codec::{DecodeError, Frame, decode, encode_bare};
 
-impl WitnessSpec {
+impl DeathNoticeSpec {
     /// Makes the specification for the guardian of the node whose hello is `me`.
     #[must_use]
     pub fn peers(me: &Hello, peers: Vec<(NodeId, String)>, security: &Security) -> Self {
@@ -82,9 +80,7 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 
 impl HelloText {
     fn new(hello: &Hello) -> Self {
-        let frame = Some((&Frame::Hello(hello.clone())).into());
-        let envelope = wire::Envelope { election: hello.election.clone(), frame };
-        Self(hexadecimal(&envelope.encode_to_vec()))
+        Self(hexadecimal(&encode_bare(&hello.election, &Frame::Hello(hello.clone()))))
     }
 
     pub(crate) fn parse(&self) -> Result<Hello, DecodeError> {
@@ -103,11 +99,11 @@ mod tests {
     #[test]
     fn a_spec_survives_its_way_and_a_broken_one_is_noticed() {
         let me = hello("a", &["a", "b"]);
-        let spec = WitnessSpec::peers(&me, vec![(node("b"), "localhost:7".into())], &Security::Loopback);
+        let spec = DeathNoticeSpec::peers(&me, vec![(node("b"), "localhost:7".into())], &Security::Loopback);
         let text = serde_json::to_string(&spec).unwrap();
         assert!(text.starts_with(r#"{"peers":{"hello":"0a046d61696e12"#), "{text}");
-        assert_eq!(serde_json::from_str::<WitnessSpec>(&text).unwrap(), spec);
-        let WitnessSpec::Peers { hello, peers, security, store: None } = spec else {
+        assert_eq!(serde_json::from_str::<DeathNoticeSpec>(&text).unwrap(), spec);
+        let DeathNoticeSpec::Peers { hello, peers, security, store: None } = spec else {
             panic!("it names peers")
         };
         assert_eq!(hello.parse().unwrap(), me.of_guardian());

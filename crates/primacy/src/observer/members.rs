@@ -5,8 +5,6 @@ use std::sync::Arc;
 use primacy_core::membership::View;
 use tokio::sync::watch;
 
-use crate::elector::Elector;
-
 /// The membership of this node in a cluster, as far as it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Membership {
@@ -45,6 +43,10 @@ pub struct Members {
 }
 
 impl Members {
+    pub(crate) const fn new(latest: watch::Receiver<Membership>) -> Self {
+        Self { latest, begun: false }
+    }
+
     /// The latest known membership.
     #[must_use]
     pub fn latest(&self) -> Membership {
@@ -60,14 +62,6 @@ impl Members {
         }
         self.begun = true;
         Some(self.latest.borrow_and_update().clone())
-    }
-}
-
-impl Elector {
-    /// Watches the members of this node's cluster, from now on.
-    #[must_use]
-    pub fn members(&self) -> Members {
-        Members { latest: self.publisher.members.subscribe(), begun: false }
     }
 }
 

@@ -6,18 +6,18 @@ use std::time::Duration as StdDuration;
 use primacy_core::Identity;
 use primacy_core::election::errand::{Ending, Task};
 
-use super::{StoreSpec, Testimony, WitnessError};
-use crate::errand;
+use super::{DeathNoticeError, Receipt, StoreSpec};
+use crate::resign_request;
 
 /// A guardian's part over a store. It keeps nothing open: a store is opened when there is a death to tell.
 #[derive(Debug)]
-pub(super) struct StoreWitness {
+pub(super) struct StoreNotifier {
     spec: StoreSpec,
     identity: Identity,
 }
 
-impl StoreWitness {
-    pub(super) fn new(spec: &StoreSpec) -> Result<Self, WitnessError> {
+impl StoreNotifier {
+    pub(super) fn new(spec: &StoreSpec) -> Result<Self, DeathNoticeError> {
         Ok(Self { spec: spec.clone(), identity: spec.identity()? })
     }
 
@@ -27,9 +27,9 @@ impl StoreWitness {
 
     /// Writes the release. A late write of the dead may still land for as long as a lease, so it looks again until
     /// then, unless the release was its own.
-    pub(super) fn testify(&self, bound: StdDuration) -> Testimony {
+    pub(super) fn notify(&self, bound: StdDuration) -> Receipt {
         match self.release(bound.min(self.spec.lease)) {
-            Ok(Ending::Done | Ending::NothingToDo) => Testimony { released: true, ..Testimony::default() },
+            Ok(Ending::Done | Ending::NothingToDo) => Receipt { released: true, ..Receipt::default() },
             Ok(Ending::Unknown) => not_released("it did not answer in time".to_owned()),
             Err(why) => not_released(why),
         }
@@ -38,10 +38,10 @@ impl StoreWitness {
     fn release(&self, patience: StdDuration) -> Result<Ending, String> {
         let task = Task::ReleaseFor(self.identity);
         let StoreSpec { url, election, lease, .. } = &self.spec;
-        errand::run(task, url, election, *lease, patience).map_err(|error| error.to_string())
+        resign_request::run(task, url, election, *lease, patience).map_err(|error| error.to_string())
     }
 }
 
-fn not_released(why: String) -> Testimony {
-    Testimony { trouble: Some(why), ..Testimony::default() }
+fn not_released(why: String) -> Receipt {
+    Receipt { trouble: Some(why), ..Receipt::default() }
 }

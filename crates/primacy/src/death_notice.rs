@@ -1,15 +1,17 @@
 //! Reports of a node's death by its guardian: to the peers, or in the record of a store.
 //!
 //! This module does not find out whether the node and all its work are gone. The guardian makes sure of it, and reports it by calling
-//! [`Witness::testify`].
+//! [`DeathNotifier::notify`].
 
 #[cfg(feature = "peers")]
 mod peers;
 #[cfg(not(feature = "peers"))]
-#[path = "witness/no_peers.rs"]
+#[path = "death_notice/no_peers.rs"]
 mod peers;
 mod spec;
 mod store;
+#[cfg(feature = "peers")]
+mod text;
 #[cfg(feature = "peers")]
 mod wire;
 
@@ -21,26 +23,26 @@ use primacy_core::{Identity, NodeId};
 
 use crate::connections::{Limits, TlsError};
 use crate::disk::DiskError;
-use peers::PeersWitness;
-pub use spec::{HelloText, PathText, SecuritySpec, StoreSpec, WitnessSpec};
-use store::StoreWitness;
+use peers::PeersNotifier;
+pub use spec::{DeathNoticeSpec, HelloText, PathText, SecuritySpec, StoreSpec};
+use store::StoreNotifier;
 
 /// A guardian's part in the election of its node. Among peers, its connections close when it is dropped.
 #[derive(Debug)]
-pub struct Witness {
+pub struct DeathNotifier {
     part: Part,
 }
 
 #[derive(Debug)]
 enum Part {
     /// The peers, and the record of the store that confirms the leader, if one does.
-    Peers(PeersWitness, Option<StoreWitness>),
-    Store(StoreWitness),
+    Peers(PeersNotifier, Option<StoreNotifier>),
+    Store(StoreNotifier),
 }
 
 /// The receivers of a report of a death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Testimony {
+pub struct Receipt {
     /// The peers that have confirmed it.
     pub heard: Vec<NodeId>,
     /// The peers that have not, and why. They will find out by silence.
@@ -53,7 +55,7 @@ pub struct Testimony {
 
 /// The reason why a guardian cannot report a death.
 #[derive(Debug, thiserror::Error)]
-pub enum WitnessError {
+pub enum DeathNoticeError {
     /// The node's hello was not made by this version.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Hello(String),
@@ -76,18 +78,18 @@ pub enum WitnessError {
     Entropy(#[from] DiskError),
 }
 
-impl Witness {
+impl DeathNotifier {
     /// Gets ready. Among peers it starts to connect to every one, and to connect again whenever a connection breaks.
     ///
     /// # Errors
-    /// [`WitnessError`]
-    pub fn new(spec: &WitnessSpec, limits: Limits) -> Result<Self, WitnessError> {
+    /// [`DeathNoticeError`]
+    pub fn new(spec: &DeathNoticeSpec, limits: Limits) -> Result<Self, DeathNoticeError> {
         let part = match spec {
-            WitnessSpec::Peers { hello, peers, security, store } => {
-                let store = store.as_ref().map(StoreWitness::new).transpose()?;
-                Part::Peers(PeersWitness::new(hello, peers, security, limits)?, store)
+            DeathNoticeSpec::Peers { hello, peers, security, store } => {
+                let store = store.as_ref().map(StoreNotifier::new).transpose()?;
+                Part::Peers(PeersNotifier::new(hello, peers, security, limits)?, store)
             }
-            WitnessSpec::Store(spec) => Part::Store(StoreWitness::new(spec)?),
+            DeathNoticeSpec::Store(spec) => Part::Store(StoreNotifier::new(spec)?),
         };
         Ok(Self { part })
     }
@@ -96,11 +98,11 @@ impl Witness {
     /// peers. Peers that stay notice nothing.
     ///
     /// # Errors
-    /// [`WitnessError`]. Where no thread can be started, some peers that are new or elsewhere would not be told until it is called again,
+    /// [`DeathNoticeError`]. Where no thread can be started, some peers that are new or elsewhere would not be told until it is called again,
     /// and all others are; where a name is invalid, nothing has changed.
-    pub fn reach(&mut self, spec: &WitnessSpec) -> Result<(), WitnessError> {
+    pub fn reach(&mut self, spec: &DeathNoticeSpec) -> Result<(), DeathNoticeError> {
         match (&self.part, spec) {
-            (Part::Peers(witness, _), WitnessSpec::Peers { peers, .. }) => witness.reach(peers),
+            (Part::Peers(notifier, _), DeathNoticeSpec::Peers { peers, .. }) => notifier.reach(peers),
             (Part::Peers(..) | Part::Store(_), _) => Ok(()), // A store stays where it is.
         }
     }
@@ -126,17 +128,17 @@ impl Witness {
     /// Reports to every peer, or to the store, that the node's process is gone and, with it, all its work; to be called only when both
     /// are. Returns when the report is known to have been heard, and at the latest after `bound`; afterwards the guardian may exit. It
     /// may be called again.
-    pub fn testify(&mut self, bound: Duration) -> Testimony {
+    pub fn notify(&mut self, bound: Duration) -> Receipt {
         match &mut self.part {
-            Part::Peers(peers, None) => peers.testify(bound),
+            Part::Peers(peers, None) => peers.notify(bound),
             // Both at once: neither need wait for the other, which may not answer.
             Part::Peers(peers, Some(store)) => std::thread::scope(|scope| {
-                let cleared = scope.spawn(|| store.testify(bound));
-                let Testimony { heard, unheard, .. } = peers.testify(bound);
-                let Testimony { released, trouble, .. } = cleared.join().unwrap_or_default();
-                Testimony { heard, unheard, released, trouble }
+                let cleared = scope.spawn(|| store.notify(bound));
+                let Receipt { heard, unheard, .. } = peers.notify(bound);
+                let Receipt { released, trouble, .. } = cleared.join().unwrap_or_default();
+                Receipt { heard, unheard, released, trouble }
             }),
-            Part::Store(store) => store.testify(bound),
+            Part::Store(store) => store.notify(bound),
         }
     }
 }

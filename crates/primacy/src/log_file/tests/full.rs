@@ -18,7 +18,7 @@ fn mounted(test: &str) -> Option<Dir> {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
     command.arg(std::env::current_exe().unwrap()).args(["--exact", "--nocapture"]);
-    command.arg(format!("metadata::log_file::tests::full::{test}")).env(MOUNTED, &dir.0);
+    command.arg(format!("log_file::tests::full::{test}")).env(MOUNTED, &dir.0);
     let output = command.output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);

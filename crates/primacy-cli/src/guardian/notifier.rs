@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use primacy::death_notice::{DeathNoticeSpec, DeathNotifier};
 use primacy::transport::Limits;
-use primacy::witness::{Witness, WitnessSpec};
 
 use super::warnings::Warnings;
 
@@ -17,19 +17,19 @@ const AGAIN: Duration = Duration::from_secs(1);
 const STACK_LENGTH: usize = 256 * 1024;
 
 /// Tells others of the supervisor's death.
-pub(super) struct Testifier {
-    witness: Arc<Mutex<Option<Witness>>>,
+pub(super) struct Notifier {
+    inner: Arc<Mutex<Option<DeathNotifier>>>,
     orders: Sender<String>,
 }
 
-impl Testifier {
+impl Notifier {
     /// Gets ready to notify. Without a specification there is no node to notify, and others find out by
     /// silence.
-    pub(super) fn new(spec: Option<&WitnessSpec>, warnings: &Warnings) -> Self {
-        let (testifier, received) = Self::heard_by_nobody();
+    pub(super) fn new(spec: Option<&DeathNoticeSpec>, warnings: &Warnings) -> Self {
+        let (notifier, received) = Self::without_receivers();
         let mut undone = None;
-        match spec.map(|spec| (spec, Witness::new(spec, Limits::default()))) {
-            Some((_, Ok(witness))) => *lock(&testifier.witness) = Some(witness),
+        match spec.map(|spec| (spec, DeathNotifier::new(spec, Limits::default()))) {
+            Some((_, Ok(inner))) => *lock(&notifier.inner) = Some(inner),
             Some((spec, Err(error))) => {
                 warnings.warn(&format!(
                     "a crash of this node would be noticed by silence only, until it is mended: {error}"
@@ -38,21 +38,21 @@ impl Testifier {
             }
             None => {}
         }
-        let witness = Arc::clone(&testifier.witness);
-        let thread = std::thread::Builder::new().name("whom to tell".to_owned()).stack_size(STACK_LENGTH);
+        let inner = Arc::clone(&notifier.inner);
+        let thread = std::thread::Builder::new().name("death notice".to_owned()).stack_size(STACK_LENGTH);
         let heard = warnings.clone();
-        if let Err(error) = thread.spawn(move || obey(&received, &witness, undone, &heard)) {
+        if let Err(error) = thread.spawn(move || obey(&received, &inner, undone, &heard)) {
             warnings.warn(&format!(
                 "nodes that vote later will notice a crash of this one by silence only: {error}"
             ));
         }
-        testifier
+        notifier
     }
 
-    /// Returns a testifier that does nothing, and the orders that it gets.
-    pub(super) fn heard_by_nobody() -> (Self, Receiver<String>) {
+    /// Returns a notifier that does nothing, and the orders that it gets.
+    pub(super) fn without_receivers() -> (Self, Receiver<String>) {
         let (orders, received) = mpsc::channel();
-        (Self { witness: Arc::default(), orders }, received)
+        (Self { inner: Arc::default(), orders }, received)
     }
 
     /// Replaces the nodes to be notified by those of this specification. Waits for nothing.
@@ -62,9 +62,9 @@ impl Testifier {
     }
 
     /// Tells of the death, for so long at the most.
-    pub(super) fn testify(&self, bound: Duration) {
-        if let Some(witness) = lock(&self.witness).as_mut() {
-            witness.testify(bound);
+    pub(super) fn notify(&self, bound: Duration) {
+        if let Some(notifier) = lock(&self.inner).as_mut() {
+            notifier.notify(bound);
         }
     }
 }
@@ -72,7 +72,7 @@ impl Testifier {
 /// Does what is still undone, and what is ordered, until the sender of orders is gone.
 fn obey(
     orders: &Receiver<String>,
-    witness: &Mutex<Option<Witness>>,
+    notifier: &Mutex<Option<DeathNotifier>>,
     mut undone: Option<String>,
     warnings: &Warnings,
 ) {
@@ -90,7 +90,7 @@ fn obey(
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let Some(spec) = &undone else { continue };
-        let reached = reach(spec, &mut lock(witness));
+        let reached = reach(spec, &mut lock(notifier));
         match reached {
             Ok(()) => undone = None,
             Err(error) if is_new => {
@@ -103,21 +103,22 @@ fn obey(
     }
 }
 
-fn reach(spec: &str, witness: &mut Option<Witness>) -> Result<(), String> {
-    let spec: WitnessSpec = serde_json::from_str(spec).map_err(|error| error.to_string())?;
-    match witness {
-        Some(witness) => witness.reach(&spec).map_err(|error| error.to_string()),
+fn reach(spec: &str, notifier: &mut Option<DeathNotifier>) -> Result<(), String> {
+    let spec: DeathNoticeSpec = serde_json::from_str(spec).map_err(|error| error.to_string())?;
+    match notifier {
+        Some(notifier) => notifier.reach(&spec).map_err(|error| error.to_string()),
         // It could not be had before.
         None => {
-            *witness = Some(Witness::new(&spec, Limits::default()).map_err(|error| error.to_string())?);
+            *notifier =
+                Some(DeathNotifier::new(&spec, Limits::default()).map_err(|error| error.to_string())?);
             Ok(())
         }
     }
 }
 
-/// Locks the witness. Also after a panic: it then notifies the nodes that it knows.
-fn lock(witness: &Mutex<Option<Witness>>) -> MutexGuard<'_, Option<Witness>> {
-    witness.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the notifier. Also after a panic: it then notifies the nodes that it knows.
+fn lock(notifier: &Mutex<Option<DeathNotifier>>) -> MutexGuard<'_, Option<DeathNotifier>> {
+    notifier.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn files_that_are_not_there_at_first_are_read_when_they_are() {
-        let dir = std::env::temp_dir().join(format!("primacy-testifier-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("primacy-notifier-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = |name: &str| dir.join(name);
         let (mut ca, ca_key) = (CertificateParams::default(), KeyPair::generate().unwrap());
@@ -154,12 +155,12 @@ mod tests {
         let peers = format!("a=127.0.0.1:{},b={b}", free_port()).parse().unwrap();
         let node = Elector::builder().election("e").cluster("c").node(NodeId::new("a").unwrap());
         let node = node.state_dir(path("a")).tls(files).peers(peers).await.unwrap();
-        let spec = node.witness_spec().unwrap();
+        let spec = node.death_notice_spec().unwrap();
         node.close().await;
 
         fs::rename(path("a.key"), path("away")).unwrap();
-        let testifier = Testifier::new(Some(&spec), &Warnings::new("a", false));
-        assert!(lock(&testifier.witness).is_none(), "it cannot speak as the node");
+        let notifier = Notifier::new(Some(&spec), &Warnings::new("a", false));
+        assert!(lock(&notifier.inner).is_none(), "it cannot speak as the node");
         fs::rename(path("away"), path("a.key")).unwrap();
         let b = TcpListener::bind(b).await.unwrap();
         let dialled = tokio::time::timeout(PATIENCE, b.accept()).await;

@@ -1,4 +1,4 @@
-//! A witness against real meshes, each on a thread of its own, as in a node's process.
+//! A notifier against real meshes, each on a thread of its own, as in a node's process.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use primacy_core::{Evidence, Term};
 
 use super::*;
+use crate::death_notice::DeathNoticeSpec;
 use crate::handshake::tests::{hello, node};
 use crate::transport::tls::tests::{Authority, NOW, PAST, replace};
 use crate::transport::{Arrival, Mesh, MeshConfig, TlsFiles};
-use crate::witness::WitnessSpec;
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
 const VOTERS: [&str; 3] = ["a", "b", "c"];
@@ -73,20 +73,20 @@ fn anywhere() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn witness(me: &Hello, peers: &[(&str, SocketAddr)]) -> PeersWitness {
-    witness_with(me, peers, &Security::Loopback)
+fn notifier(me: &Hello, peers: &[(&str, SocketAddr)]) -> PeersNotifier {
+    notifier_with(me, peers, &Security::Loopback)
 }
 
-fn witness_with(me: &Hello, peers: &[(&str, SocketAddr)], security: &Security) -> PeersWitness {
+fn notifier_with(me: &Hello, peers: &[(&str, SocketAddr)], security: &Security) -> PeersNotifier {
     let peers = peers.iter().map(|(name, address)| (node(name), address.to_string())).collect();
-    let spec = WitnessSpec::peers(me, peers, security);
+    let spec = DeathNoticeSpec::peers(me, peers, security);
     // It crosses a process boundary on its way.
     let spec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
-    let WitnessSpec::Peers { hello, peers, security, .. } = spec else { panic!("it names peers") };
-    PeersWitness::new(&hello, &peers, &security, Limits::default()).unwrap()
+    let DeathNoticeSpec::Peers { hello, peers, security, .. } = spec else { panic!("it names peers") };
+    PeersNotifier::new(&hello, &peers, &security, Limits::default()).unwrap()
 }
 
-impl PeersWitness {
+impl PeersNotifier {
     /// Waits until there are that many connections.
     fn ready(&self, count: usize) {
         let state = self.shared.lock();
@@ -97,7 +97,7 @@ impl PeersWitness {
     }
 }
 
-impl PeersWitness {
+impl PeersNotifier {
     /// Waits until a connection to the one peer has failed, and returns the reason.
     fn trouble(&self) -> String {
         let state = self.shared.lock();
@@ -112,28 +112,28 @@ impl PeersWitness {
 fn a_death_is_told_to_every_peer_and_confirmed() {
     let (b, c) = (Node::start(hello("b", &VOTERS), anywhere()), Node::start(hello("c", &VOTERS), anywhere()));
     let a = hello("a", &VOTERS);
-    let mut witness = witness(&a, &[("b", b.address), ("c", c.address)]);
-    witness.ready(2);
-    assert_eq!(witness.connected(), [node("b"), node("c")]);
-    let testimony = witness.testify(BOUND);
-    assert_eq!(testimony, Testimony { heard: vec![node("b"), node("c")], ..Testimony::default() });
+    let mut notifier = notifier(&a, &[("b", b.address), ("c", c.address)]);
+    notifier.ready(2);
+    assert_eq!(notifier.connected(), [node("b"), node("c")]);
+    let receipt = notifier.notify(BOUND);
+    assert_eq!(receipt, Receipt { heard: vec![node("b"), node("c")], ..Receipt::default() });
     b.hears_of(a.identity);
     c.hears_of(a.identity);
     // Again: they have confirmed it, and are not told twice.
-    assert_eq!(witness.testify(BOUND), testimony);
+    assert_eq!(notifier.notify(BOUND), receipt);
 }
 
 #[test]
 fn a_peer_that_cannot_be_reached_is_reported_after_the_bound() {
     let b = Node::start(hello("b", &VOTERS), anywhere());
     let gone = std::net::TcpListener::bind(anywhere()).unwrap().local_addr().unwrap();
-    let mut witness = witness(&hello("a", &VOTERS), &[("b", b.address), ("c", gone)]);
-    witness.ready(1);
+    let mut notifier = notifier(&hello("a", &VOTERS), &[("b", b.address), ("c", gone)]);
+    notifier.ready(1);
     let started = StdInstant::now();
-    let testimony = witness.testify(StdDuration::from_millis(200));
+    let receipt = notifier.notify(StdDuration::from_millis(200));
     assert!(started.elapsed() >= StdDuration::from_millis(200));
-    assert_eq!(testimony.heard, [node("b")]);
-    let [(unheard, why)] = &testimony.unheard[..] else { panic!("{testimony:?}") };
+    assert_eq!(receipt.heard, [node("b")]);
+    let [(unheard, why)] = &receipt.unheard[..] else { panic!("{receipt:?}") };
     assert_eq!(*unheard, node("c"));
     assert!(why.contains("not reachable"), "{why}");
 }
@@ -142,11 +142,11 @@ fn a_peer_that_cannot_be_reached_is_reported_after_the_bound() {
 fn a_peer_that_comes_back_while_the_death_is_told_still_hears_of_it() {
     let b = Node::start(hello("b", &VOTERS), anywhere());
     let (a, address) = (hello("a", &VOTERS), b.address);
-    let mut witness = witness(&a, &[("b", address)]);
-    witness.ready(1);
+    let mut notifier = notifier(&a, &[("b", address)]);
+    notifier.ready(1);
     drop(b);
-    witness.ready(0);
-    let teller = std::thread::spawn(move || witness.testify(BOUND));
+    notifier.ready(0);
+    let teller = std::thread::spawn(move || notifier.notify(BOUND));
     let b = Node::start(hello("b", &VOTERS), address);
     b.hears_of(a.identity);
     assert_eq!(teller.join().unwrap().heard, [node("b")]);
@@ -156,12 +156,12 @@ fn a_peer_that_comes_back_while_the_death_is_told_still_hears_of_it() {
 fn a_connection_that_breaks_is_made_again() {
     let b = Node::start(hello("b", &VOTERS), anywhere());
     let address = b.address;
-    let witness = witness(&hello("a", &VOTERS), &[("b", address)]);
-    witness.ready(1);
+    let notifier = notifier(&hello("a", &VOTERS), &[("b", address)]);
+    notifier.ready(1);
     drop(b);
-    witness.ready(0);
+    notifier.ready(0);
     let _b = Node::start(hello("b", &VOTERS), address);
-    witness.ready(1);
+    notifier.ready(1);
 }
 
 /// A peer at another address is treated as a new peer, and as one that left.
@@ -170,43 +170,43 @@ fn peers_come_and_go_and_who_stays_notices_nothing() {
     let start = |name| Node::start(hello(name, &VOTERS), anywhere());
     let (b, c, elsewhere) = (start("b"), start("c"), start("c"));
     let a = hello("a", &VOTERS);
-    let mut witness = witness(&a, &[("b", b.address), ("c", c.address)]);
-    witness.ready(2);
-    let of_b = |witness: &PeersWitness| witness.shared.lock().links[&node("b")].wire.clone().unwrap();
-    let before = of_b(&witness);
-    let reach = |witness: &PeersWitness, peers: &[(&str, &Node)]| {
+    let mut notifier = notifier(&a, &[("b", b.address), ("c", c.address)]);
+    notifier.ready(2);
+    let of_b = |notifier: &PeersNotifier| notifier.shared.lock().links[&node("b")].wire.clone().unwrap();
+    let before = of_b(&notifier);
+    let reach = |notifier: &PeersNotifier, peers: &[(&str, &Node)]| {
         let peers: Vec<_> =
             peers.iter().map(|(name, at)| (name.to_string(), at.address.to_string())).collect();
-        witness.reach(&peers).unwrap();
+        notifier.reach(&peers).unwrap();
     };
     for peers in [&[("b", &b), ("c", &elsewhere)][..], &[("b", &b)], &[("b", &b), ("c", &elsewhere)]] {
-        reach(&witness, peers);
-        witness.ready(peers.len());
+        reach(&notifier, peers);
+        notifier.ready(peers.len());
     }
-    assert!(Arc::ptr_eq(&of_b(&witness), &before));
-    assert_eq!(witness.testify(BOUND).heard, [node("b"), node("c")]);
+    assert!(Arc::ptr_eq(&of_b(&notifier), &before));
+    assert_eq!(notifier.notify(BOUND).heard, [node("b"), node("c")]);
     b.hears_of(a.identity);
     elsewhere.hears_of(a.identity);
     assert!(c.arrivals.try_recv().is_err(), "it was left");
     // Also a peer that comes after the death was reported.
-    reach(&witness, &[("b", &b), ("c", &c)]);
+    reach(&notifier, &[("b", &b), ("c", &c)]);
     c.hears_of(a.identity);
 }
 
 #[test]
 fn a_peer_that_refuses_says_why() {
     let b = Node::start(hello("b", &["a", "b"]), anywhere());
-    let mut witness = witness(&hello("a", &VOTERS), &[("b", b.address)]);
-    let testimony = witness.testify(StdDuration::from_millis(500));
-    assert!(testimony.unheard[0].1.contains("their voters differ"), "{testimony:?}");
+    let mut notifier = notifier(&hello("a", &VOTERS), &[("b", b.address)]);
+    let receipt = notifier.notify(StdDuration::from_millis(500));
+    assert!(receipt.unheard[0].1.contains("their voters differ"), "{receipt:?}");
 }
 
 #[test]
 fn a_spec_that_was_not_made_by_a_node_is_refused() {
-    let spec = WitnessSpec::peers(&hello("a", &VOTERS), Vec::new(), &Security::Loopback);
-    let WitnessSpec::Peers { hello, security, .. } = spec else { panic!("it names peers") };
+    let spec = DeathNoticeSpec::peers(&hello("a", &VOTERS), Vec::new(), &Security::Loopback);
+    let DeathNoticeSpec::Peers { hello, security, .. } = spec else { panic!("it names peers") };
     let nameless = [(String::new(), "x:1".into())];
-    let error = PeersWitness::new(&hello, &nameless, &security, Limits::default()).unwrap_err();
+    let error = PeersNotifier::new(&hello, &nameless, &security, Limits::default()).unwrap_err();
     assert!(error.to_string().contains("same version"), "{error}");
 }
 
@@ -218,22 +218,22 @@ fn a_death_is_told_under_tls_with_the_certificate_of_the_moment() {
     let (b, c) = (start("b", anywhere()), start("c", anywhere()));
     let a = hello("a", &VOTERS);
     let peers = [("b", b.address), ("c", c.address)];
-    let mut witness = witness_with(&a, &peers, &of("a"));
-    witness.ready(2);
+    let mut notifier = notifier_with(&a, &peers, &of("a"));
+    notifier.ready(2);
     // Its certificate is replaced, and the authority, too; so the certificate from its start would not do any
     // more.
     let address = c.address;
     drop(c);
-    witness.ready(1);
+    notifier.ready(1);
     let other = Authority::named("other");
     let Security::Tls(files) = of("a") else { unreachable!("it has files") };
     replace(&files.ca, &format!("{}{}", authority.pem, other.pem));
     other.issue_into(&files, "a", NOW);
     let files = TlsFiles { ca: files.ca.clone(), ..other.issue("c", NOW) };
     let c = Node::start_with(hello("c", &VOTERS), address, Security::Tls(files));
-    witness.ready(2);
-    let testimony = witness.testify(BOUND);
-    assert_eq!(testimony, Testimony { heard: vec![node("b"), node("c")], ..Testimony::default() });
+    notifier.ready(2);
+    let receipt = notifier.notify(BOUND);
+    assert_eq!(receipt, Receipt { heard: vec![node("b"), node("c")], ..Receipt::default() });
     b.hears_of(a.identity);
     c.hears_of(a.identity);
 }
@@ -248,15 +248,15 @@ fn a_guardian_without_a_good_certificate_is_told_so() {
         (Security::Loopback, "b refuses a: it speaks cleartext where TLS is expected"),
         (Security::Tls(authority.issue("a", PAST)), "b refuses a: a's certificate"),
     ] {
-        let trouble = witness_with(&a, &[("b", b.address)], &security).trouble();
+        let trouble = notifier_with(&a, &[("b", b.address)], &security).trouble();
         assert!(trouble.contains(why), "{trouble}");
     }
     // Where another node answers, nothing is sent.
-    let trouble = witness_with(&a, &[("c", b.address)], &Security::Tls(authority.issue("a", NOW))).trouble();
+    let trouble = notifier_with(&a, &[("c", b.address)], &Security::Tls(authority.issue("a", NOW))).trouble();
     assert!(trouble.contains("a refuses c: its certificate is for b"), "{trouble}");
     // A client that speaks TLS to a node that does not.
     let clear = Node::start(hello("c", &VOTERS), anywhere());
     let trouble =
-        witness_with(&a, &[("c", clear.address)], &Security::Tls(authority.issue("a", NOW))).trouble();
+        notifier_with(&a, &[("c", clear.address)], &Security::Tls(authority.issue("a", NOW))).trouble();
     assert!(trouble.contains("speaks cleartext where TLS is expected"), "{trouble}");
 }

@@ -1,6 +1,7 @@
 //! Refused options for seniority, and the texts of their errors.
 
 use super::*;
+use crate::Elector;
 use crate::config::{ConfigError, Venue};
 use crate::{Algorithm, Confirm, ConnectError, Peers, Safety};
 

@@ -17,13 +17,13 @@ use crate::clock;
 use crate::config::{LEASE, REOPEN_PAUSE, Timers, Venue};
 use crate::disk::{DiskError, entropy};
 use crate::driver::drive_alone;
-use crate::over_sessions::SessionsWorld;
-use crate::over_store::StoreWorld;
+use crate::over_sessions::SessionsEffects;
+use crate::over_store::StoreEffects;
 use crate::status::NEW_RECORD;
 
 /// The reason why a request was not written, or may not be.
 #[derive(Debug, thiserror::Error)]
-pub enum ErrandError {
+pub enum ResignRequestError {
     /// The store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -71,7 +71,7 @@ pub enum ErrandError {
 
 /// The leadership that was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ResignRequested {
     /// The holder of the record.
     pub holder: NodeId,
     /// The leadership.
@@ -85,33 +85,33 @@ pub struct Asked {
 /// Dropping the future does not take the request back.
 ///
 /// # Errors
-/// [`ErrandError`]
+/// [`ResignRequestError`]
 pub async fn ask_to_resign(
     url: &str,
     election: &str,
     by: &str,
     patience: Duration,
-) -> Result<Asked, ErrandError> {
+) -> Result<ResignRequested, ResignRequestError> {
     let began = clock::now();
     let look = async {
         match open_existing_any(url, election).await? {
             Opened::Register(register) => {
-                let (record, _) = register.read().await?.ok_or(ErrandError::NoRecord)?;
+                let (record, _) = register.read().await?.ok_or(ResignRequestError::NoRecord)?;
                 Ok(Look::Record(Box::new(record)))
             }
-            Opened::Sessions(store) => ask_the_first(store.as_ref(), by, patience).await.map(Look::Asked),
+            Opened::Sessions(store) => ask_the_first(store.as_ref(), by, patience).await.map(Look::Requested),
         }
     };
-    let look = timeout(patience, look).await.unwrap_or(Err(ErrandError::Unanswered))?;
+    let look = timeout(patience, look).await.unwrap_or(Err(ResignRequestError::Unanswered))?;
     let record = match look {
         Look::Record(record) => record,
-        Look::Asked(asked) => return Ok(asked),
+        Look::Requested(asked) => return Ok(asked),
     };
-    let holder = record.holder.as_ref().ok_or(ErrandError::NobodyLeads)?;
+    let holder = record.holder.as_ref().ok_or(ResignRequestError::NobodyLeads)?;
     if record.young {
-        return Err(ErrandError::NotYet);
+        return Err(ResignRequestError::NotYet);
     }
-    let asked = Asked { holder: holder.identity.node, token: record.token };
+    let asked = ResignRequested { holder: holder.identity.node, token: record.token };
     if record.is_asked_to_resign() {
         return Ok(asked);
     }
@@ -125,11 +125,11 @@ pub async fn ask_to_resign(
             // The caller may have gone away.
             let _ = done.send(run(task, &url, &election, lease, patience.saturating_sub(looked)));
         })
-        .map_err(ErrandError::Thread)?;
-    match ended.await.unwrap_or(Err(ErrandError::Unknown))? {
+        .map_err(ResignRequestError::Thread)?;
+    match ended.await.unwrap_or(Err(ResignRequestError::Unknown))? {
         Ending::Done => Ok(asked),
-        Ending::NothingToDo => Err(ErrandError::NobodyLeads),
-        Ending::Unknown => Err(ErrandError::Unknown),
+        Ending::NothingToDo => Err(ResignRequestError::NobodyLeads),
+        Ending::Unknown => Err(ResignRequestError::Unknown),
     }
 }
 
@@ -138,25 +138,31 @@ enum Look {
     /// A record, into which the request is to be written.
     Record(Box<Record>),
     /// A queue, whose first has been asked.
-    Asked(Asked),
+    Requested(ResignRequested),
 }
 
 /// Asks the first in a queue. It may be repeated at will, so the request is sent again if its answer does not come.
-async fn ask_the_first(store: &dyn Sessions, by: &str, patience: Duration) -> Result<Asked, ErrandError> {
+async fn ask_the_first(
+    store: &dyn Sessions,
+    by: &str,
+    patience: Duration,
+) -> Result<ResignRequested, ResignRequestError> {
     let until = clock::now().after(patience.into());
     let pause = Timers::new(Venue::Store, None).poll_interval;
     loop {
         let asked = match store.first().await {
-            Ok(None) => return Err(ErrandError::NobodyLeads),
+            Ok(None) => return Err(ResignRequestError::NobodyLeads),
             Ok(Some(first)) => {
-                let asked = Asked { holder: first.holder.identity.node, token: first.token };
+                let asked = ResignRequested { holder: first.holder.identity.node, token: first.token };
                 store.ask_to_resign(first.token, by).await.map(|done| (asked, done))
             }
             Err(error) => Err(error),
         };
         match asked {
             Ok((asked, true)) => return Ok(asked),
-            Ok((Asked { holder, token }, false)) => return Err(ErrandError::CannotBeAsked { holder, token }),
+            Ok((ResignRequested { holder, token }, false)) => {
+                return Err(ResignRequestError::CannotBeAsked { holder, token });
+            }
             Err(SessionError::NoAnswer { .. }) if clock::now().after(pause.into()) < until => {
                 sleep(pause).await
             }
@@ -184,14 +190,14 @@ pub(crate) fn run(
     election: &str,
     lease: Duration,
     patience: Duration,
-) -> Result<Ending, ErrandError> {
+) -> Result<Ending, ResignRequestError> {
     let poll_interval = Timers::new(Venue::Store, Some(lease)).poll_interval;
     let seed = u64::from_be_bytes(entropy()?);
     let began = clock::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    LocalSet::new().block_on(&runtime.map_err(ErrandError::Thread)?, async {
+    LocalSet::new().block_on(&runtime.map_err(ResignRequestError::Thread)?, async {
         let opened = timeout(patience, open(url, election, began.after(patience.into()))).await;
-        match (opened.map_err(|_| ErrandError::Unanswered)??, task) {
+        match (opened.map_err(|_| ResignRequestError::Unanswered)??, task) {
             (Opened::Register(register), task) => {
                 let errand = Errand::new(task, patience.into(), poll_interval.into(), seed, began);
                 on_a_record(errand, register).await
@@ -207,17 +213,17 @@ pub(crate) fn run(
     })
 }
 
-async fn on_a_record(mut errand: Errand, register: Arc<dyn Register>) -> Result<Ending, ErrandError> {
-    let mut world = StoreWorld::new(register);
-    let driven = drive_alone(&mut errand, &mut world, |errand| errand.ending().is_some()).await;
-    driven.map_err(|_| ErrandError::Unknown)?;
+async fn on_a_record(mut errand: Errand, register: Arc<dyn Register>) -> Result<Ending, ResignRequestError> {
+    let mut effects = StoreEffects::new(register);
+    let driven = drive_alone(&mut errand, &mut effects, |errand| errand.ending().is_some()).await;
+    driven.map_err(|_| ResignRequestError::Unknown)?;
     Ok(errand.ending().unwrap_or(Ending::Unknown))
 }
 
-async fn on_a_queue(mut eviction: Eviction, store: Arc<dyn Sessions>) -> Result<Ending, ErrandError> {
-    let mut world = SessionsWorld::new(store, Arc::default(), LEASE.into(), primacy_core::Duration::ZERO);
-    let driven = drive_alone(&mut eviction, &mut world, |eviction| eviction.ending().is_some()).await;
-    driven.map_err(|_| ErrandError::Unknown)?;
+async fn on_a_queue(mut eviction: Eviction, store: Arc<dyn Sessions>) -> Result<Ending, ResignRequestError> {
+    let mut effects = SessionsEffects::new(store, Arc::default(), LEASE.into(), primacy_core::Duration::ZERO);
+    let driven = drive_alone(&mut eviction, &mut effects, |eviction| eviction.ending().is_some()).await;
+    driven.map_err(|_| ResignRequestError::Unknown)?;
     Ok(match eviction.ending() {
         Some(session::Ending::Done) => Ending::Done,
         Some(session::Ending::NothingToDo) => Ending::NothingToDo,
@@ -246,7 +252,7 @@ mod tests {
             tokio::task::spawn_blocking(move || run(Task::ReleaseFor(dead), &on, "test", lease, patience))
         };
         let ended = run(REOPEN_PAUSE * 3).await.unwrap();
-        assert!(matches!(ended, Err(ErrandError::Open(OpenError::Unavailable { .. }))), "{ended:?}");
+        assert!(matches!(ended, Err(ResignRequestError::Open(OpenError::Unavailable { .. }))), "{ended:?}");
         let running = run(PATIENCE);
         std::fs::create_dir(&directory).unwrap();
         init(&url, "test", Duration::from_secs(10)).await.unwrap();
@@ -273,7 +279,7 @@ mod tests {
         let young = Record { holder, young: true, ..record };
         register.compare_and_set(Some(&version), &young).await.unwrap();
         let error = ask_to_resign(&url, "test", "ops", PATIENCE).await.unwrap_err();
-        assert!(matches!(error, ErrandError::NotYet), "{error}");
+        assert!(matches!(error, ResignRequestError::NotYet), "{error}");
         let (record, _) = register.read().await.unwrap().unwrap();
         assert_eq!(record, young);
         std::fs::remove_dir_all(&directory).unwrap();
@@ -288,17 +294,17 @@ mod tests {
         init(&url, "test", Duration::from_secs(10)).await.unwrap();
         let patience = Duration::from_millis(200);
         let ask = || ask_to_resign(&url, "test", "ops", patience);
-        assert!(matches!(ask().await, Err(ErrandError::NobodyLeads)));
+        assert!(matches!(ask().await, Err(ResignRequestError::NobodyLeads)));
         // Another process has the database for itself, and has stopped.
         let held = rusqlite::Connection::open(&path).unwrap();
         held.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
         let error = ask().await.unwrap_err();
-        assert!(matches!(error, ErrandError::Unanswered), "{error}");
+        assert!(matches!(error, ResignRequestError::Unanswered), "{error}");
         let task = Task::AskToResign { by: "ops".to_owned() };
         let on = url.clone();
         let run = move || run(task, &on, "test", Duration::from_secs(10), patience);
         let ended = tokio::task::spawn_blocking(run).await.unwrap();
-        assert!(matches!(ended, Err(ErrandError::Unanswered)), "{ended:?}");
+        assert!(matches!(ended, Err(ResignRequestError::Unanswered)), "{ended:?}");
         drop(held);
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -1,0 +1,80 @@
+//! Publishing a leader's announcement: the request of the application, and the elections that carry it.
+
+use std::sync::Arc;
+
+use primacy_core::election::bully::Bully;
+use primacy_core::election::confirmed::Confirmed;
+use primacy_core::election::lease::Lease;
+use primacy_core::election::on_a_ring::{OnARing, Probing};
+use primacy_core::election::quorum::Quorum;
+use primacy_core::election::ranked::Ranked;
+use primacy_core::election::seniority::Seniority;
+use primacy_core::{Instant, LeaderSequence, Protocol};
+
+use super::Frontend;
+use crate::error::PublishError;
+use crate::leadership::request::PublishRequest;
+
+/// A machine, as far as its leader can tell the others something of the application's.
+pub(crate) trait Announces {
+    /// True if messages of the leader carry an announcement.
+    const CARRIES: bool = false;
+
+    /// Announces the state, and returns its number; `None` if this node does not lead, or messages carry nothing.
+    fn announce(&mut self, _: Instant, _: Arc<[u8]>) -> Option<LeaderSequence> {
+        None
+    }
+
+    /// The last announcement of the leader, as far as this node knows.
+    fn announced(&self) -> Option<(LeaderSequence, &Arc<[u8]>)> {
+        None
+    }
+}
+
+impl Announces for Ranked {
+    const CARRIES: bool = true;
+
+    fn announce(&mut self, now: Instant, state: Arc<[u8]>) -> Option<LeaderSequence> {
+        let told = Self::announce(self, now, state);
+        self.state().filter(|_| told).map(|(number, _)| number)
+    }
+
+    fn announced(&self) -> Option<(LeaderSequence, &Arc<[u8]>)> {
+        self.state()
+    }
+}
+
+impl Announces for Quorum {}
+impl Announces for Bully {}
+impl<A: Probing> Announces for OnARing<A> {}
+impl Announces for Seniority {}
+impl Announces for Lease {}
+impl<N: Protocol, C: Protocol> Announces for Confirmed<N, C> {}
+
+impl Frontend {
+    /// Announces, and answers the request. The outputs of the machine must be drained afterwards.
+    pub(crate) fn on_publish<P: Announces>(&self, now: Instant, order: PublishRequest, machine: &mut P) {
+        let PublishRequest { term, state, answer } = order;
+        let current = self.cell.as_ref().filter(|cell| !cell.is_ending());
+        let leads = current.is_some_and(|cell| term.is_none_or(|term| term == cell.term()));
+        let number = if leads { machine.announce(now, state) } else { None };
+        let node = self.identity.node;
+        let announced = number.ok_or_else(|| {
+            let leader = self.publisher.leader().map(|leader| leader.identity.node);
+            if P::CARRIES && leader == Some(node) {
+                return PublishError::GivingUp { node };
+            }
+            let leader = leader.filter(|&leader| leader != node);
+            if P::CARRIES { PublishError::NotLeading { node, leader } } else { PublishError::NotCarried }
+        });
+        // The caller may have gone away.
+        let _ = answer.send(announced);
+    }
+
+    /// Shows the observers the machine's last announcement, if it is newer than theirs.
+    pub(crate) fn tell_announced(&self, machine: &impl Announces) {
+        if let Some((number, state)) = machine.announced() {
+            self.publisher.announced(number, state);
+        }
+    }
+}
