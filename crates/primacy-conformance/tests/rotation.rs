@@ -80,7 +80,7 @@ async fn an_object_store_shows_the_credentials_that_are_in_its_file() {
     };
     write("FIRST");
     let url = format!("s3://bucket/prefix?endpoint=http://{}&credentials={}", server.address, file.display());
-    let (store, prefix) = object::store(&url).unwrap();
+    let (store, prefix) = primacy_stores::object_store_at(&url).unwrap();
     let path = object::object_store::path::Path::from(prefix);
     for key in ["FIRST", "SECOND"] {
         write(key);

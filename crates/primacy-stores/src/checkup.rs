@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 use crate::register::Pending;
 
 /// The name of the first check of every store.

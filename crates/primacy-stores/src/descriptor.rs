@@ -4,7 +4,8 @@
 //! an error can name the feature that is missing.
 
 use crate::checkup::Examination;
-use crate::open::{Address, OpenError, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opening};
 
 /// A store: how its URL is written, what builds it in, what it promises, and where more is said of it.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::ownership::Sharing;
 #[cfg(target_os = "linux")]
 use crate::passing;

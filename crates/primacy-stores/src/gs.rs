@@ -7,7 +7,8 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use crate::checkup::Examination;
 use crate::object::connect::{self, Settings, send_once};
-use crate::open::{Address, OpenError, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opening};
 
 pub(crate) const FORM: &str = "gs://BUCKET/PREFIX";
 

@@ -42,7 +42,8 @@ pub use self::transport::{Body, Bytes, Transport, TransportError};
 use self::watch::News;
 use crate::background::{self, Aborted};
 use crate::location::Location;
-use crate::open::{self, Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::shared::{Share, Shared};
 
@@ -152,7 +153,7 @@ impl KubernetesRegister {
         namespace: &str,
         election: &str,
     ) -> Result<Self, OpenError> {
-        open::check_election(election)?;
+        crate::election_name::check_election(election)?;
         Self::open(Clients::Given(transport), namespace, election, None).await
     }
 

@@ -21,6 +21,7 @@ mod clock;
 pub mod consul;
 pub mod descriptor;
 pub mod document;
+pub mod election_name;
 pub mod error_text;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -47,6 +48,8 @@ pub mod nats;
 #[cfg(feature = "object")]
 pub mod object;
 pub mod open;
+pub mod open_error;
+pub mod opening;
 #[cfg(feature = "ownership")]
 pub mod ownership;
 mod passing;
@@ -131,10 +134,11 @@ pub use checkup::{Check, Verdict};
 pub use descriptor::StoreDescriptor;
 pub use document::Document;
 pub use mark::{MarkError, StoreMark};
-pub use open::{
-    OpenError, Opened, check_scheme, examine, open, open_any, open_existing, open_existing_any,
-    url_without_login,
-};
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+pub use open::object_store_at;
+pub use open::{check_scheme, examine, open, open_any, open_existing, open_existing_any, url_without_login};
+pub use open_error::OpenError;
+pub use opening::Opened;
 pub use passing::is_passing;
 pub use record::RecordError;
 pub use register::{Pending, ReadError, Register, SetError};

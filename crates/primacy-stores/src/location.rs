@@ -7,7 +7,7 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The part of a URL after `SCHEME:`, parsed.
 #[derive(Clone, PartialEq, Eq)]

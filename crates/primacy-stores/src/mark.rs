@@ -13,11 +13,10 @@ use std::fmt;
 use primacy_core::election::lease::Record;
 use primacy_core::{Duration, FencingToken};
 
-use crate::open::{OpenError, open};
+use crate::election_name::OF_STORE;
+use crate::open::open;
+use crate::open_error::OpenError;
 use crate::register::{ReadError, SetError};
-
-/// The name of the record that keeps the number. The names of elections have no slash; see `docs/stores/README.md`.
-pub const NAME: &str = "primacy/store";
 
 /// The number of attempts after a lost race or an unknown outcome. One is enough in a store that is linearizable.
 const ATTEMPTS: usize = 3;
@@ -49,7 +48,7 @@ impl StoreMark {
     /// # Errors
     /// [`MarkError`]
     pub async fn of(url: &str, drawn: u64) -> Result<Self, MarkError> {
-        let register = open(url, NAME).await?;
+        let register = open(url, OF_STORE).await?;
         let drawn = drawn.max(1);
         let mut last = SetError::Conflict;
         for _ in 0..ATTEMPTS {

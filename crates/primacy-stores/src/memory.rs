@@ -17,7 +17,8 @@ use tokio::sync::watch;
 
 pub use self::sessions::MemorySessions;
 pub(crate) use self::sessions::open_url as open_sessions_url;
-use crate::open::{Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 

@@ -34,12 +34,11 @@ use tokio::sync::watch as channel;
 use tokio::time::Instant;
 
 use self::bucket::Bucket;
-#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
-pub use self::connect::store;
 pub use self::document::{ObjectDocument, StaleWrite};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::document::Document;
-use crate::open::OpenError;
+use crate::election_name::check_election;
+use crate::open_error::OpenError;
 use crate::record::{self, LENGTH_MAX, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
@@ -97,7 +96,7 @@ impl ObjectRegister {
     /// [`OpenError::Refused`] of a store that ignores conditions, compares and writes in two steps, or refuses the
     /// credentials; [`OpenError::Unavailable`] of one that was not reached.
     pub async fn open(store: Arc<dyn ObjectStore>, prefix: &str, election: &str) -> Result<Self, OpenError> {
-        crate::open::check_election(election)?;
+        check_election(election)?;
         let document = ObjectDocument::of_election(Arc::new(Bucket::new(store, prefix)?), election);
         document.probe().await?;
         Ok(Self::new(document, election))

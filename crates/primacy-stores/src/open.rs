@@ -1,107 +1,16 @@
 //! Opening a store by its URL, which names one of [`STORES`].
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::STORES;
 use crate::checkup::Check;
 use crate::descriptor::StoreDescriptor;
-use crate::error_text::shortened;
-use crate::mark;
-use crate::register::{Pending, Register};
-use crate::sessions::Sessions;
-
-/// The longest name of an election, in bytes.
-pub const ELECTION_LENGTH_MAX: usize = 200;
-
-/// A store being opened.
-pub(crate) type Opening = Pending<'static, Result<Opened, OpenError>>;
-
-/// A store that is open for one election.
-#[derive(Clone, Debug)]
-pub enum Opened {
-    /// It keeps a record, for the election [`lease`](primacy_core::election::lease).
-    Register(Arc<dyn Register>),
-    /// It keeps sessions and what belongs to them, for the election [`session`](primacy_core::election::session).
-    Sessions(Arc<dyn Sessions>),
-}
-
-/// The arguments with which a store is opened.
-#[derive(Clone, Debug)]
-pub(crate) struct Address {
-    /// The rest of the URL after `scheme:`.
-    pub(crate) rest: String,
-    /// The election, whose name has been checked.
-    pub(crate) election: String,
-    /// True if a database or a directory that does not exist may be made.
-    pub(crate) create: bool,
-}
-
-/// The reason that a store was not opened. No text of it shows a part of the URL that could hold a password. The path of a
-/// file on this machine is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpenError {
-    /// This is not how a URL of this store is written.
-    Malformed {
-        /// The form of such a URL.
-        form: &'static str,
-        /// The mistake in the URL.
-        why: String,
-    },
-    /// There is no store with this scheme.
-    UnknownScheme {
-        /// The scheme, of letters, digits, `+`, `-` and `.`; empty if there was none.
-        scheme: String,
-    },
-    /// The store exists, and this program was built without it.
-    NotBuiltIn {
-        /// The scheme.
-        scheme: &'static str,
-        /// The cargo feature that builds it in.
-        feature: &'static str,
-    },
-    /// The store keeps sessions, and the operation needs a record.
-    KeepsSessions {
-        /// The scheme.
-        scheme: &'static str,
-    },
-    /// The name of the election cannot be used.
-    Election {
-        /// The mistake in the name.
-        why: String,
-    },
-    /// The existing content must not be used for an election. Trying again does not help.
-    Refused {
-        /// The reason.
-        why: String,
-    },
-    /// The store was not reached. Trying again may help.
-    Unavailable {
-        /// The error.
-        why: String,
-    },
-    /// This machine is short of what opening takes: descriptors, memory, threads. Trying again will help.
-    Shortage {
-        /// The resource that was short.
-        why: String,
-    },
-}
-
-impl OpenError {
-    /// Returns whether the same may succeed a little later without any repair.
-    #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        match self {
-            Self::Unavailable { .. } | Self::Shortage { .. } => true,
-            Self::Malformed { .. }
-            | Self::UnknownScheme { .. }
-            | Self::NotBuiltIn { .. }
-            | Self::KeepsSessions { .. }
-            | Self::Election { .. }
-            | Self::Refused { .. } => false,
-        }
-    }
-}
+use crate::election_name::{self, check_election};
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+use crate::object::{ObjectStore, connect::build_store};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened};
+use crate::register::Register;
 
 /// Opens the store of `url` for the election `election`, and makes its database if there is none.
 ///
@@ -125,7 +34,7 @@ pub async fn open_existing_any(url: &str, election: &str) -> Result<Opened, Open
 /// # Errors
 /// [`OpenError`]; [`OpenError::KeepsSessions`] of a store that has none.
 pub async fn open(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
-    open_with(url, election, true).await?.register(url)
+    register_of(open_with(url, election, true).await?, url)
 }
 
 /// Like [`open_existing_any`], where only a record will do.
@@ -133,15 +42,13 @@ pub async fn open(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenEr
 /// # Errors
 /// As of [`open`]; nothing was changed then.
 pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
-    open_with(url, election, false).await?.register(url)
+    register_of(open_with(url, election, false).await?, url)
 }
 
-impl Opened {
-    fn register(self, url: &str) -> Result<Arc<dyn Register>, OpenError> {
-        match self {
-            Self::Register(register) => Ok(register),
-            Self::Sessions(_) => Err(OpenError::KeepsSessions { scheme: find(url)?.0.scheme }),
-        }
+fn register_of(opened: Opened, url: &str) -> Result<Arc<dyn Register>, OpenError> {
+    match opened {
+        Opened::Register(register) => Ok(register),
+        Opened::Sessions(_) => Err(OpenError::KeepsSessions { scheme: find(url)?.0.scheme }),
     }
 }
 
@@ -153,7 +60,8 @@ impl Opened {
 pub async fn examine(url: &str) -> Result<Vec<Check>, OpenError> {
     let (store, rest) = find(url)?;
     let (_, examine) = store.code()?;
-    examine(Address { rest: rest.to_owned(), election: mark::NAME.to_owned(), create: false }).await
+    examine(Address { rest: rest.to_owned(), election: election_name::OF_STORE.to_owned(), create: false })
+        .await
 }
 
 async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, OpenError> {
@@ -161,6 +69,28 @@ async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, Op
     let (store, rest) = find(url)?;
     let (open, _) = store.code()?;
     open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
+}
+
+/// Returns the object store of a URL `s3:`, `gs:` or `az:`, and the part of the URL after the bucket: for a
+/// [document](crate::object::ObjectDocument) or a fenced object in the same place as an election. No request is sent to the
+/// store.
+///
+/// # Errors
+/// As of [`open_any`].
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+pub fn object_store_at(url: &str) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
+    check_scheme(url)?;
+    match url.split_once(':') {
+        #[cfg(feature = "s3")]
+        Some(("s3", rest)) => build_store(rest, crate::s3::FORM, crate::s3::build),
+        #[cfg(feature = "gs")]
+        Some(("gs", rest)) => build_store(rest, crate::gs::FORM, crate::gs::build),
+        #[cfg(feature = "az")]
+        Some(("az", rest)) => build_store(rest, crate::az::FORM, crate::az::build),
+        Some(_) | None => {
+            Err(OpenError::Refused { why: "this is no object store; name one of s3:, gs: or az:".to_owned() })
+        }
+    }
 }
 
 /// Checks that [`open`] has a store for the scheme of this URL. The rest of the URL is not looked at.
@@ -201,26 +131,9 @@ fn find(url: &str) -> Result<(&'static StoreDescriptor, &str), OpenError> {
             } else {
                 String::new()
             };
-            Err(OpenError::UnknownScheme { scheme })
+            Err(OpenError::UnknownScheme { scheme, forms: forms().collect() })
         }
     }
-}
-
-/// Checks what every store can keep as a key.
-pub(crate) fn check_election(election: &str) -> Result<(), OpenError> {
-    let why = if election.is_empty() {
-        "an election needs a name; this one is empty".to_owned()
-    } else if election.len() > ELECTION_LENGTH_MAX {
-        format!(
-            "the name of an election has at most {ELECTION_LENGTH_MAX} bytes; this one has {}",
-            election.len()
-        )
-    } else if let Some(character) = election.chars().find(|character| character.is_control()) {
-        format!("the name of an election has no control characters; this one has {character:?}")
-    } else {
-        return Ok(());
-    };
-    Err(OpenError::Election { why })
 }
 
 /// The URLs that this program can open, for help texts: each form, in the order of the table.
@@ -228,44 +141,12 @@ pub fn forms() -> impl Iterator<Item = &'static str> {
     STORES.iter().filter(|store| store.is_built_in()).map(|store| store.form)
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed { form, why } => write!(f, "{why}; write {form}"),
-            Self::UnknownScheme { scheme } => {
-                match scheme.as_str() {
-                    "" => f.write_str("a store is named by a URL, and this one has no scheme of a store")?,
-                    scheme => write!(f, "there is no store `{scheme}:`")?,
-                }
-                f.write_str("; the stores are ")?;
-                for (position, form) in forms().enumerate() {
-                    write!(f, "{}{form}", if position == 0 { "" } else { ", " })?;
-                }
-                Ok(())
-            }
-            Self::NotBuiltIn { scheme, feature } => write!(
-                f,
-                "the store `{scheme}:` is not built into this program; build it with `--features {feature}`"
-            ),
-            Self::KeepsSessions { scheme } => write!(
-                f,
-                "the store `{scheme}:` keeps sessions, and this needs one that keeps a record: name another store here"
-            ),
-            Self::Election { why }
-            | Self::Refused { why }
-            | Self::Unavailable { why }
-            | Self::Shortage { why } => f.write_str(&shortened(why)),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
 #[cfg(test)]
 mod tests {
     mod fuzz;
 
     use super::*;
+    use crate::election_name::ELECTION_LENGTH_MAX;
 
     async fn refusal(url: &str) -> OpenError {
         open(url, "e").await.expect_err("nothing to open there")

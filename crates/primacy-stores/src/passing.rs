@@ -5,7 +5,7 @@
 
 use std::io::{self, ErrorKind};
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// Returns whether the same may succeed a little later: a shortage of this machine, an interruption, or a peer that is not there yet.
 #[must_use]

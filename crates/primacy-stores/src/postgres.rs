@@ -49,11 +49,12 @@ use self::hearing::Hearing;
 use self::link::Link;
 pub use self::locks::{holders, others_in};
 use self::refusal::Failure;
-use self::settings::{Recipe, Settings};
+use self::settings::{FORM, Recipe, Settings};
 use self::table::Table;
 pub use self::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, is_trusted, reached};
 use crate::background;
-use crate::open::{Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::sessions::Sessions;
@@ -104,7 +105,7 @@ impl Postgres {
     /// [`OpenError::Refused`] for a login or a right that is missing, [`OpenError::Unavailable`] if no server that takes
     /// writes was reached in time.
     pub async fn open(&self, election: &str) -> Result<Arc<dyn Register>, OpenError> {
-        crate::open::check_election(election)?;
+        crate::election_name::check_election(election)?;
         let register = start(&self.key, &self.settings, election, true).await?;
         Ok(Arc::new(register))
     }
@@ -115,7 +116,7 @@ impl Postgres {
     /// # Errors
     /// As of [`open`](Self::open); also [`OpenError::Refused`] where a pooler is in between, or the server is older than PostgreSQL 14.
     pub async fn open_sessions(&self, election: &str) -> Result<Arc<dyn Sessions>, OpenError> {
-        crate::open::check_election(election)?;
+        crate::election_name::check_election(election)?;
         let sessions = advisory::start(&self.key, &self.settings, election, true).await?;
         Ok(Arc::new(sessions))
     }
@@ -150,7 +151,9 @@ pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
 /// # Errors
 /// As of [`run`].
 pub async fn ask(url: &str, statements: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
-    let rest = url.strip_prefix("postgres:").ok_or(OpenError::UnknownScheme { scheme: String::new() })?;
+    let rest = url
+        .strip_prefix("postgres:")
+        .ok_or(OpenError::UnknownScheme { scheme: String::new(), forms: vec![FORM] })?;
     Ok(Link::new(&Settings::of_url(rest)?, Table::Record).ask(statements).await?.rows)
 }
 

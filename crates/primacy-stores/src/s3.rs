@@ -8,7 +8,8 @@ use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 
 use crate::checkup::Examination;
 use crate::object::connect::{self, Settings, send_once};
-use crate::open::{Address, OpenError, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opening};
 
 pub(crate) const FORM: &str = "s3://BUCKET/PREFIX";
 

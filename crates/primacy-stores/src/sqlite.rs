@@ -29,7 +29,8 @@ use tokio::sync::{oneshot, watch as channel};
 
 use self::place::Place;
 use crate::file_system;
-use crate::open::{Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::ownership::Sharing;
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};

@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::location::Location;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};

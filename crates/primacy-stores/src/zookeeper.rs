@@ -37,7 +37,8 @@ use self::link::{Link, SHARED, told};
 use self::place::Place;
 use self::queue::{Queue, SharedQueue};
 use crate::background;
-use crate::open::{Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
 

@@ -105,7 +105,7 @@ const DUTIES: &[Duty] = &[
             "crates/primacy-stores/src/lib.rs",
             "crates/primacy-stores/src/register.rs",
             "crates/primacy-stores/src/sessions.rs",
-            "crates/primacy-stores/src/open.rs",
+            "crates/primacy-stores/src/open",
             "crates/primacy-stores/src/faulty.rs",
             "crates/primacy-stores/src/memory.rs",
             "crates/primacy-stores/src/file",

@@ -210,7 +210,7 @@ fn a_bucket_that_ignores_conditions_fails() {
     let found = Found::on(&mut place, &store, &["--resource", &object(&moto.url())]);
     found.expect(RESOURCE, "unknown", "there is no object state/orders.json");
     found.ends(0);
-    let (bucket, key) = primacy::stores::object::store(&object(&moto.url())).unwrap();
+    let (bucket, key) = primacy::stores::object_store_at(&object(&moto.url())).unwrap();
     let fenced = primacy::fence::object::FencedObject::new(bucket, &key, "orders").unwrap();
     runtime.block_on(fenced.write(primacy::FencingToken(7), b"kept")).unwrap();
     let found = Found::on(&mut place, &store, &["--resource", &object(&moto.url()), "--election", "orders"]);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use primacy_conformance::{Capabilities, Harness, Outcome, check, rival};
 use primacy_stores::object::object_store::{ObjectStoreExt, PutPayload, path::Path};
-use primacy_stores::object::{self, ObjectStore};
-use primacy_stores::{Pending, Register, open};
+use primacy_stores::object::{CHANGE_BOUND, ObjectStore};
+use primacy_stores::{Pending, Register, object_store_at, open};
 
 /// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_OBJECT_RIVAL";
@@ -33,7 +33,7 @@ impl ObjectHarness {
 
     /// The object of an election's record, without the help of the store.
     fn object(&self, election: &str) -> (Arc<dyn ObjectStore>, Path) {
-        let (store, prefix) = object::store(self.url()).expect("the URL is right");
+        let (store, prefix) = object_store_at(self.url()).expect("the URL is right");
         let letters = election.bytes().map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
             byte => format!("={byte:02x}"),
@@ -53,7 +53,7 @@ impl Harness for ObjectHarness {
     }
 
     fn change_bound(&self) -> Duration {
-        object::CHANGE_BOUND
+        CHANGE_BOUND
     }
 
     fn patience(&self) -> Duration {

@@ -11,8 +11,8 @@ use primacy_conformance::live::http_faults::{Fault, HttpFaults};
 use primacy_conformance::live::moto::{BUCKET, Moto};
 use primacy_core::FencingToken;
 use primacy_core::election::lease::Record;
-use primacy_stores::object::{ObjectDocument, store};
-use primacy_stores::{OpenError, ReadError, SetError, open, open_existing};
+use primacy_stores::object::ObjectDocument;
+use primacy_stores::{OpenError, ReadError, SetError, object_store_at, open, open_existing};
 use rustix::process::Signal;
 
 use crate::Column;
@@ -231,7 +231,7 @@ async fn a_stale_leaders_late_write_to_a_fenced_object_is_refused() {
     let Some(moto) = server().await else { return };
     let proxy = HttpFaults::start(moto.port());
     let open = |port| {
-        let (store, _) = store(&moto.url_through(BUCKET, port)).expect("a URL of this store");
+        let (store, _) = object_store_at(&moto.url_through(BUCKET, port)).expect("a URL of this store");
         FencedObject::new(store, "orders/state.json", "orders").unwrap()
     };
     let (zombie, successor) = (open(proxy.port()), open(moto.port()));
@@ -254,7 +254,7 @@ type Counts = BTreeMap<String, u64>;
 const LED_TIMEOUT: Duration = Duration::from_secs(6);
 
 fn broker(moto: &Moto, port: u16, address: &str) -> LedDocument<Counts> {
-    let (store, _) = store(&moto.url_through(BUCKET, port)).expect("a URL of this store");
+    let (store, _) = object_store_at(&moto.url_through(BUCKET, port)).expect("a URL of this store");
     let options = LedOptions { timeout: LED_TIMEOUT, ..LedOptions::new(address) };
     let document = ObjectDocument::new(store, "led/counts.json").expect("a name of an object");
     LedDocument::new(document, options).expect("options that fit together")

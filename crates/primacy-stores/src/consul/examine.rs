@@ -3,7 +3,8 @@
 use super::url;
 use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 use crate::sessions::SessionError;
 
 /// Asks an agent of the URL.

@@ -10,7 +10,7 @@ use super::client::{Client, RequestError, Tries};
 use super::queue::Queue;
 use super::url;
 use crate::background;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);

@@ -11,7 +11,8 @@ use super::watch::Watches;
 use super::{Connected, EtcdSessions};
 use crate::background;
 use crate::location::Location;
-use crate::open::{Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::shared::{Share, Shared};
 use crate::tls::Files;
 

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::place::{Folder, LOCK_PATIENCE, LockedFolder, Place, fnv};
-use crate::open::ELECTION_LENGTH_MAX;
+use crate::election_name::ELECTION_LENGTH_MAX;
 use crate::record::RecordError;
 use crate::register::SetError;
 

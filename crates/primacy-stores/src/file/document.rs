@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use super::cell::{self, Content};
 use super::place::Place;
 use crate::document::{self, Document, LENGTH_MAX, check_length};
-use crate::open::{OpenError, check_election};
+use crate::election_name::check_election;
+use crate::open_error::OpenError;
 use crate::ownership::Sharing;
 use crate::register::{Pending, ReadError, SetError};
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::attempts;
 use crate::file_system;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::ownership::{Sharing, lock_holder, shown_process};
 use crate::passing;
 use crate::record::LENGTH_MAX;

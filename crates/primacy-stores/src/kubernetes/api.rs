@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::clients::{Access, Clients};
 use super::lease::Lease;
 use super::transport::{Body, TransportError};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::register::{Pending, ReadError, SetError};
 
 /// The time limit of a request: many times what the API server needs, and short compared with a lease. A later answer is

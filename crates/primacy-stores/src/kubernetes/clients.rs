@@ -19,7 +19,7 @@ use super::exec::Program;
 use super::kubeconfig::{self, AuthProvider, Cluster, Kubeconfig, Selected, User};
 use super::transport::{Http, Transport};
 use super::trust::Trust;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::tls;

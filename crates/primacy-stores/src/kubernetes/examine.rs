@@ -4,7 +4,8 @@ use super::api::{Api, Failure, RULE, VERBS};
 use super::{Connected, Source, connect};
 use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 
 /// The answers of a server.
 struct Seen {

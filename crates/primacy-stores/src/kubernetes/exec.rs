@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use super::kubeconfig::{Exec, User};
 use crate::attempts;
 use crate::background::{self, Aborted};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
 use crate::replaced_files::Sources;

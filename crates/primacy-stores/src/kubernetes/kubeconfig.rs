@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::yaml;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::Sources;
 

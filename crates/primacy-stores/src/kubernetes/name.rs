@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The longest name of an object.
 const LENGTH_MAX: usize = 253;

@@ -15,7 +15,8 @@ use primacy_core::{FencingToken, Identity};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::open::{Address, OpenError, Opened, Opening};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened, Opening};
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
 

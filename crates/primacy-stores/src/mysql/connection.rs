@@ -14,7 +14,7 @@ use super::refusal;
 use super::settings::{Settings, authority};
 use super::sha;
 use crate::location::Host;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The most that is read for one request, in bytes: above the longest record with all that comes around it.
 const ANSWER_MAX: usize = 2 * packet::LENGTH_MAX;

@@ -6,7 +6,8 @@ use super::pool::ConnectionPool;
 use super::settings::Settings;
 use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 
 /// Asks the server.
 pub(crate) fn examine(address: Address) -> Examination {

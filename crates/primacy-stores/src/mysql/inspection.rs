@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::connection::{Connection, QueryError};
 use super::refusal;
 use super::table::text;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The settings that are asked for. A server leaves out those that it does not have.
 const NAMES: [&str; 14] = [

@@ -18,7 +18,7 @@ use super::settings::{Settings, authority};
 use super::table;
 use crate::attempts;
 use crate::background;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The connections of a process to a server, at most.
 const CONNECTIONS_MAX: usize = 4;

@@ -1,7 +1,7 @@
 //! The meaning of the server's errors: whether nothing was written, or it is not known; and the remedies.
 
 use super::packet::ServerError;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The reason that a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 
 use crate::location::{Host, Location};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
 use crate::tls::Files;

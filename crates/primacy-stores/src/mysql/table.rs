@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::connection::{Answer, Connection, QueryError};
 use super::packet::Row;
 use super::refusal;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::record;
 
 /// The table in the database of the URL.

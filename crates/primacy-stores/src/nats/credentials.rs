@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_nats::{Auth, AuthError, ConnectOptions};
 use nkeys::KeyPair;
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 

@@ -6,7 +6,7 @@ use super::link::Link;
 use super::link::bucket::{REPLICAS, SYNCS, is_before};
 use super::settings::Settings;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
-use crate::open::Address;
+use crate::opening::Address;
 
 /// Asks for the bucket's stream.
 pub(crate) fn examine(address: Address) -> Examination {

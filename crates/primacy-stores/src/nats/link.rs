@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use super::credentials;
 use super::settings::{Login, Settings};
 use crate::background::{self, Aborted};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The time for a server to become usable, before the next one is tried: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustls::ClientConfig;
 
 use crate::location::Location;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::tls::Files;
 
 /// The form of a URL of this store.

@@ -10,7 +10,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Upda
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The time limit of an operation, with all its requests. A store takes some tens of milliseconds, and now and then a second; a
 /// longer one is of no use to a lease.

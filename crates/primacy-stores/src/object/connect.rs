@@ -21,7 +21,8 @@ use super::reread::Reread;
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::document::LENGTH_MAX;
 use crate::location::Location;
-use crate::open::{Address, OpenError, Opened};
+use crate::open_error::OpenError;
+use crate::opening::{Address, Opened};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::shared::Shared;
@@ -112,26 +113,6 @@ pub(crate) fn build_store(
     let built = FromFiles::open("the credentials of an object store", load)?;
     let (_, prefix) = built.current();
     Ok((Arc::new(Reread(built)), prefix))
-}
-
-/// Returns the object store of a URL `s3:`, `gs:` or `az:`, and the part of the URL after the bucket: for a
-/// [document](super::ObjectDocument) or a fenced object in the same place as an election. No request is sent to the store.
-///
-/// # Errors
-/// As of [`open_any`](crate::open_any).
-pub fn store(url: &str) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
-    crate::open::check_scheme(url)?;
-    match url.split_once(':') {
-        #[cfg(feature = "s3")]
-        Some(("s3", rest)) => build_store(rest, crate::s3::FORM, crate::s3::build),
-        #[cfg(feature = "gs")]
-        Some(("gs", rest)) => build_store(rest, crate::gs::FORM, crate::gs::build),
-        #[cfg(feature = "az")]
-        Some(("az", rest)) => build_store(rest, crate::az::FORM, crate::az::build),
-        Some(_) | None => {
-            Err(OpenError::Refused { why: "this is no object store; name one of s3:, gs: or az:".to_owned() })
-        }
-    }
 }
 
 impl Settings {

@@ -15,7 +15,7 @@ use primacy_core::election::lease::Version;
 use super::bucket::{Bucket, Meaning, REQUEST_PATIENCE, meaning, no_version, shown};
 use crate::background;
 use crate::document::{Content, Document, LENGTH_MAX, check_length};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::register::{Pending, ReadError, SetError};
 
 /// The number of times a write is sent that the store puts off because another one is under way (409 of S3).

@@ -43,7 +43,7 @@ use super::settings::Settings;
 use super::table::Table;
 use crate::background;
 use crate::clock;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::record;
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};

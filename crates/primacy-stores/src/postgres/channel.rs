@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 use super::link::{Inner, LOOK_INTERVAL, Live, connect};
 use super::{pooler, refusal};
 use crate::background;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The time for which a `NOTIFY` waits for the lock of the whole server under which notifications are committed. Requests wait behind
 /// it.

@@ -8,7 +8,8 @@ use super::refusal::Failure;
 use super::settings::{Recipe, Settings};
 use super::table::{LOCKS, NUMBER, Table};
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 
 /// Every role may ask this. A role that may not see the standbys of others sees only their number.
 const QUESTION: &str = "SELECT pg_catalog.current_setting('fsync'), pg_catalog.current_setting('full_page_writes'), \

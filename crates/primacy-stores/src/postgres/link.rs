@@ -27,7 +27,7 @@ use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
 use super::table::{self, Statements, Table};
 use crate::background::{self, Aborted};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::register::SetError;
 
 /// The time for a server to become usable, before the next one is tried: a dozen round trips.

@@ -6,7 +6,7 @@ use std::io;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The reason that a request has no answer.
 #[derive(Clone, Debug)]

@@ -10,11 +10,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::password::{self, Login};
 use crate::location::Location;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::tls::Files;
 
 /// The form of a URL.
-const FORM: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
+pub(super) const FORM: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
 
 const DEFAULT_PORT: u16 = 5432;
 

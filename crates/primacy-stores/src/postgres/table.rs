@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::advisory::LockStatements;
 use super::refusal;
 use super::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, is_trusted, reached};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::record;
 
 /// The table that elections are kept in.

@@ -9,7 +9,8 @@ use super::refusal::Failure;
 use super::script::Request;
 use super::settings::Settings;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 
 /// The settings that are read.
 const SETTINGS: [&str; 4] = ["appendonly", "appendfsync", "save", "min-replicas-to-write"];

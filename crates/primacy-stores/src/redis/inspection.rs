@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The answers of a server about itself.
 #[derive(Debug, Default)]

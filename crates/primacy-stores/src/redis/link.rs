@@ -25,7 +25,7 @@ use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
 use crate::background::{self, Aborted};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
 
 /// The time for a connection, the login and the questions at the beginning included: half a dozen round trips.

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::link::{CONNECT_PATIENCE, Inner, Live, REQUEST_PATIENCE, lock};
 use super::refusal;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The interval at which elections are notified.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);

@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use super::script;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The reason that a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 
 use crate::location::{Host, Location};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::tls::Files;
 
 /// The form of a URL of this store.

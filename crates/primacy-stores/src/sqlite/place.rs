@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::file_system;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::ownership::{Sharing, is_in_open_directory};
 use crate::passing;
 

@@ -7,7 +7,8 @@ use super::place::Place;
 use super::rights;
 use crate::background;
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
-use crate::open::{Address, OpenError};
+use crate::open_error::OpenError;
+use crate::opening::Address;
 
 /// Asks a server of the URL for its configuration.
 pub(crate) fn examine(address: Address) -> Examination {

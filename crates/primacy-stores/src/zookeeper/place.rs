@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use crate::location::Location;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The form of the URL.
 pub(crate) const FORM: &str = "zookeeper://HOST/PATH";

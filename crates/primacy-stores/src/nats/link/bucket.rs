@@ -8,7 +8,7 @@ use async_nats::jetstream::{Context, ErrorCode};
 
 use super::super::settings::Settings;
 use super::told;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The number of servers that keep a bucket made by this store: one may be lost.
 pub(in super::super) const REPLICAS: usize = 3;

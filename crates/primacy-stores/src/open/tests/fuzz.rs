@@ -28,7 +28,7 @@ fn any_url(url: &str, election: &str) {
         Err(refused) => {
             let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
             assert!(STORES.iter().all(|store| store.scheme != scheme));
-            let OpenError::UnknownScheme { scheme: told } = &refused else { panic!("{refused:?}") };
+            let OpenError::UnknownScheme { scheme: told, .. } = &refused else { panic!("{refused:?}") };
             assert!(told.is_empty() || told == scheme && !scheme.contains(['@', '/']));
             return harmless(&refused, url, |other| find(other).err().unwrap());
         }

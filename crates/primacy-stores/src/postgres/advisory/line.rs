@@ -19,7 +19,7 @@ use super::super::table::{self, LOCK_PATIENCE};
 use crate::background::{self, Aborted};
 use crate::clock;
 use crate::joint::Joint;
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::sessions::{Begun, SessionError};
 use crate::users::Users;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use primacy::fence::object::{FencedObject, FencedObjectError};
-use primacy::stores::object::{ObjectDocument, ObjectStore, StaleWrite, store};
-use primacy::stores::{Check, OpenError, Verdict};
+use primacy::stores::object::{ObjectDocument, ObjectStore, StaleWrite};
+use primacy::stores::{Check, OpenError, Verdict, object_store_at};
 
 use super::{REFUSES, WHY};
 use crate::exit::{Exit, Failure};
@@ -31,7 +31,7 @@ impl Object {
     /// Parses the object that the URL names; sends no request.
     pub(super) fn parse(url: &str) -> Result<Self, Failure> {
         let usage = |error: OpenError| Failure::new(Exit::Usage, format!("--resource: {error}"));
-        let (store, key) = store(url).map_err(usage)?;
+        let (store, key) = object_store_at(url).map_err(usage)?;
         ObjectDocument::new(Arc::clone(&store), &key).map_err(usage)?;
         Ok(Self { store, key })
     }

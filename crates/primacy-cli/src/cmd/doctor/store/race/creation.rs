@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use primacy::stores::object::ObjectStore;
 use primacy::stores::object::object_store::path::Path;
 use primacy::stores::object::object_store::{Error, ObjectStoreExt as _, PutMode, PutPayload};
-use primacy::stores::object::{ObjectStore, store};
-use primacy::stores::{Check, Verdict};
+use primacy::stores::{Check, Verdict, object_store_at};
 use tokio::task::JoinSet;
 
 use super::{Answer, RACES, RIVALS, Races, WHY, draw};
@@ -16,7 +16,7 @@ const ONE_WINS: &str = "of writes at once that make the same object, one is done
 /// Makes objects `primacy.race.NUMBER` and removes them.
 pub(in super::super) async fn run(url: &str) -> Check {
     let not = |found: String, fix: &str| Check::not(Verdict::Unknown, ONE_WINS, found, WHY, fix);
-    let (store, prefix) = match store(url) {
+    let (store, prefix) = match object_store_at(url) {
         Ok(found) => found,
         Err(error) => return not(error.to_string(), "mend that, and ask again"),
     };

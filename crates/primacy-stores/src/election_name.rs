@@ -1,0 +1,26 @@
+//! Names of elections: those that every store can keep as a key.
+
+use crate::open_error::OpenError;
+
+/// The longest name of an election, in bytes.
+pub const ELECTION_LENGTH_MAX: usize = 200;
+
+/// The name of the record that keeps the number of a store. No election can be called so; see `docs/stores/README.md`.
+pub(crate) const OF_STORE: &str = "primacy/store";
+
+/// Checks what every store can keep as a key.
+pub(crate) fn check_election(election: &str) -> Result<(), OpenError> {
+    let why = if election.is_empty() {
+        "an election needs a name; this one is empty".to_owned()
+    } else if election.len() > ELECTION_LENGTH_MAX {
+        format!(
+            "the name of an election has at most {ELECTION_LENGTH_MAX} bytes; this one has {}",
+            election.len()
+        )
+    } else if let Some(character) = election.chars().find(|character| character.is_control()) {
+        format!("the name of an election has no control characters; this one has {character:?}")
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Election { why })
+}
