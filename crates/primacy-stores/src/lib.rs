@@ -32,8 +32,6 @@ pub mod file;
 mod file_system;
 #[cfg(feature = "gs")]
 pub mod gs;
-#[cfg(any(feature = "consul", feature = "postgres"))]
-mod joint;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 #[cfg(feature = "network")]
@@ -67,6 +65,8 @@ pub mod s3;
 pub mod sessions;
 #[cfg(feature = "network")]
 mod shared;
+#[cfg(any(feature = "consul", feature = "postgres"))]
+mod singleflight;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "network")]

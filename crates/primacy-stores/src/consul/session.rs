@@ -12,8 +12,8 @@ use primacy_core::election::session::SessionId;
 
 use super::api::Api;
 use crate::clock;
-use crate::joint::Joint;
 use crate::sessions::{Begun, SessionError};
+use crate::singleflight::SingleFlight;
 use crate::users::Users;
 
 /// The shortest and the longest time that Consul gives a session, where its `session_ttl_min` says nothing else.
@@ -35,7 +35,7 @@ struct Session {
     /// The requested time to live.
     asked: Duration,
     users: Users,
-    keep_alives: Joint<Result<Duration, SessionError>>,
+    keep_alives: SingleFlight<Result<Duration, SessionError>>,
     /// The time at which the last answered keep-alive was requested, or the session itself.
     kept_at: Mutex<Instant>,
 }
@@ -141,7 +141,13 @@ impl Pool {
 
 impl Session {
     fn new(id: String, asked: Duration, began: Instant) -> Self {
-        Self { id, asked, users: Users::default(), keep_alives: Joint::default(), kept_at: Mutex::new(began) }
+        Self {
+            id,
+            asked,
+            users: Users::default(),
+            keep_alives: SingleFlight::default(),
+            kept_at: Mutex::new(began),
+        }
     }
 
     /// Joins this election to the session; returns whether it may use it.

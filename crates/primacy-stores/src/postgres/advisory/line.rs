@@ -18,9 +18,9 @@ use super::super::settings::Settings;
 use super::super::table::{self, LOCK_PATIENCE};
 use crate::background::{self, Aborted};
 use crate::clock;
-use crate::joint::Joint;
 use crate::open_error::OpenError;
 use crate::sessions::{Begun, SessionError};
+use crate::singleflight::SingleFlight;
 use crate::users::Users;
 
 /// The time limit of a request. A request that is on its way then is not taken back, and the next one waits behind it.
@@ -51,7 +51,7 @@ pub(super) struct Line {
     pub(super) timeout: Duration,
     live: Arc<Live>,
     users: Users,
-    keep_alives: Joint<Result<Duration, SessionError>>,
+    keep_alives: SingleFlight<Result<Duration, SessionError>>,
     /// The time at which the last answered request was sent.
     kept_at: Mutex<Instant>,
 }
@@ -161,7 +161,7 @@ impl Line {
             timeout,
             live,
             users: Users::default(),
-            keep_alives: Joint::default(),
+            keep_alives: SingleFlight::default(),
             kept_at: Mutex::new(clock::now()),
         };
         // One election's request must not hold up the keep-alives of all while it waits for a lock.

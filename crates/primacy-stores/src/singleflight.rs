@@ -4,20 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A request whose result is the same for all callers that arrive before it starts.
 #[derive(Debug)]
-pub(crate) struct Joint<T> {
+pub(crate) struct SingleFlight<T> {
     /// The number of calls so far.
     asked: AtomicU64,
     /// The last result, with the number of calls that it was for.
     answered: tokio::sync::Mutex<Option<(u64, T)>>,
 }
 
-impl<T> Default for Joint<T> {
+impl<T> Default for SingleFlight<T> {
     fn default() -> Self {
         Self { asked: AtomicU64::new(0), answered: tokio::sync::Mutex::default() }
     }
 }
 
-impl<T: Clone> Joint<T> {
+impl<T: Clone> SingleFlight<T> {
     /// Returns the result of `seek`, or that of another caller's `seek` if it started after this call. Dropping the future
     /// gives up its request; the next caller starts a new one.
     pub(crate) async fn ask<F: Future<Output = T>>(&self, seek: impl FnOnce() -> F) -> T {
@@ -42,16 +42,16 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_ask_meanwhile_share_the_next_answer() {
-        let (joint, sought) = (Joint::default(), AtomicU64::new(0));
+        let (flight, sought) = (SingleFlight::default(), AtomicU64::new(0));
         let seek = || async {
             tokio::task::yield_now().await;
             sought.fetch_add(1, Ordering::SeqCst) + 1
         };
-        let answers = tokio::join!(joint.ask(seek), joint.ask(seek), joint.ask(seek), joint.ask(seek));
+        let answers = tokio::join!(flight.ask(seek), flight.ask(seek), flight.ask(seek), flight.ask(seek));
         assert_eq!(answers, (1, 2, 2, 2), "the first one sought before the others asked");
-        assert_eq!(joint.ask(seek).await, 3, "nobody asks with it");
-        let given_up = joint.ask(std::future::pending);
+        assert_eq!(flight.ask(seek).await, 3, "nobody asks with it");
+        let given_up = flight.ask(std::future::pending);
         assert!(tokio::time::timeout(std::time::Duration::ZERO, given_up).await.is_err());
-        assert_eq!(joint.ask(seek).await, 4);
+        assert_eq!(flight.ask(seek).await, 4);
     }
 }
