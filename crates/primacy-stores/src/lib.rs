@@ -62,6 +62,8 @@ pub mod register;
 pub mod replaced_files;
 #[cfg(feature = "s3")]
 pub mod s3;
+#[cfg(any(feature = "consul", feature = "etcd", feature = "postgres"))]
+mod session_users;
 pub mod sessions;
 #[cfg(feature = "network")]
 mod shared;
@@ -72,8 +74,6 @@ pub mod sqlite;
 #[cfg(feature = "network")]
 #[allow(dead_code, reason = "a program may have only stores without TLS")]
 mod tls;
-#[cfg(any(feature = "consul", feature = "etcd", feature = "postgres"))]
-mod users;
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod watch;
 #[cfg(feature = "zookeeper")]

@@ -12,9 +12,9 @@ use primacy_core::election::session::SessionId;
 
 use super::api::Api;
 use crate::clock;
+use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
-use crate::users::Users;
 
 /// The shortest and the longest time that Consul gives a session, where its `session_ttl_min` says nothing else.
 const TTL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(24 * 60 * 60));
@@ -34,7 +34,7 @@ struct Session {
     id: String,
     /// The requested time to live.
     asked: Duration,
-    users: Users,
+    users: SessionUsers,
     keep_alives: SingleFlight<Result<Duration, SessionError>>,
     /// The time at which the last answered keep-alive was requested, or the session itself.
     kept_at: Mutex<Instant>,
@@ -144,7 +144,7 @@ impl Session {
         Self {
             id,
             asked,
-            users: Users::default(),
+            users: SessionUsers::default(),
             keep_alives: SingleFlight::default(),
             kept_at: Mutex::new(began),
         }

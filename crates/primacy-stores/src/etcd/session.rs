@@ -15,8 +15,8 @@ use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use crate::attempts;
 use crate::background::Aborted;
+use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
-use crate::users::Users;
 
 /// The time for which the first election that asks for a keep-alive waits for others to join it, where a session has several:
 /// so there are at most twenty a second, however many elections there are. It is short compared with the shortest session, a
@@ -46,7 +46,7 @@ pub(super) struct Session {
     asked: i64,
     /// The time that was granted.
     pub(super) granted: Duration,
-    users: Users,
+    users: SessionUsers,
     /// The elections that wait for the next keep-alive.
     waiting: Mutex<Vec<Waiting>>,
     ended: AtomicBool,
@@ -288,7 +288,7 @@ async fn grant(client: &Client, asked: i64) -> Result<Session, RequestError> {
         lease: Lease(answer.id),
         asked,
         granted: granted(answer.ttl).ok_or_else(|| refused("it grants leases of no time".to_owned()))?,
-        users: Users::default(),
+        users: SessionUsers::default(),
         waiting: Mutex::default(),
         ended: AtomicBool::new(false),
         chores: Mutex::default(),

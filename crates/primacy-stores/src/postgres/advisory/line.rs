@@ -19,9 +19,9 @@ use super::super::table::{self, LOCK_PATIENCE};
 use crate::background::{self, Aborted};
 use crate::clock;
 use crate::open_error::OpenError;
+use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
-use crate::users::Users;
 
 /// The time limit of a request. A request that is on its way then is not taken back, and the next one waits behind it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub(super) struct Line {
     /// The time for which the server keeps it without a request.
     pub(super) timeout: Duration,
     live: Arc<Live>,
-    users: Users,
+    users: SessionUsers,
     keep_alives: SingleFlight<Result<Duration, SessionError>>,
     /// The time at which the last answered request was sent.
     kept_at: Mutex<Instant>,
@@ -160,7 +160,7 @@ impl Line {
             number,
             timeout,
             live,
-            users: Users::default(),
+            users: SessionUsers::default(),
             keep_alives: SingleFlight::default(),
             kept_at: Mutex::new(clock::now()),
         };

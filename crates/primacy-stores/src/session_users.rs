@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The handle that uses the session, of each election; none where one has used it before.
 #[derive(Debug, Default)]
-pub(crate) struct Users(Mutex<HashMap<String, Option<u64>>>);
+pub(crate) struct SessionUsers(Mutex<HashMap<String, Option<u64>>>);
 
-impl Users {
+impl SessionUsers {
     /// Joins this handle on this election to the session; returns whether it may use it. Once one has joined, no other
     /// handle on that election may: requests of the first one that are not done have the same name in the store.
     pub(crate) fn join(&self, election: &str, handle: u64) -> bool {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_second_handle_on_an_election_uses_no_session_of_the_first() {
-        let users = Users::default();
+        let users = SessionUsers::default();
         assert!(users.join("a", 1) && users.join("a", 1) && users.join("b", 2));
         assert!(!users.join("a", 3));
         assert!(users.has("a", 1) && !users.has("a", 3));
