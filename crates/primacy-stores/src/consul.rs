@@ -38,7 +38,7 @@ use crate::background;
 use crate::clock;
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
-use crate::shared::Share;
+use crate::shared_connections::Share;
 
 /// The longest time until [`changed`](Sessions::changed) resolves, while an agent answers.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);

@@ -45,7 +45,7 @@ use self::watch::{Only, Target, Watch, Watches};
 use crate::background;
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
-use crate::shared::Share;
+use crate::shared_connections::Share;
 
 /// The longest time until [`changed`](crate::Register::changed) resolves, of the record with `?recipe=lease`, where the cluster
 /// has a leader and the member that is watched answers. It is as a rule a few milliseconds.

@@ -45,7 +45,7 @@ use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest time until [`changed`](Register::changed) resolves, on a machine and a network that are not held up. A watch takes
 /// milliseconds; without one, the Lease is read twice a second.
@@ -61,7 +61,7 @@ const NAMESPACE_LENGTH_MAX: usize = 63;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The clients of this process, one for each configuration.
-static CLIENTS: Shared<OnceCell<Connected>> = Shared::new();
+static CLIENTS: SharedConnections<OnceCell<Connected>> = SharedConnections::new();
 
 /// A handle on one election, in one Lease.
 pub struct KubernetesRegister {

@@ -66,7 +66,7 @@ pub mod s3;
 mod session_users;
 pub mod sessions;
 #[cfg(feature = "network")]
-mod shared;
+mod shared_connections;
 #[cfg(any(feature = "consul", feature = "postgres"))]
 mod singleflight;
 #[cfg(feature = "sqlite")]

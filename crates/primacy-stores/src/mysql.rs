@@ -46,7 +46,7 @@ use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest delay of [`changed`](Register::changed), while the server answers and the machine lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The connections of this process.
-static POOLS: Shared<ConnectionPool> = Shared::new();
+static POOLS: SharedConnections<ConnectionPool> = SharedConnections::new();
 
 /// Opens `mysql:…`.
 pub(crate) fn open_url(address: Address) -> Opening {

@@ -35,7 +35,7 @@ use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest time until [`changed`](Register::changed) resolves, while the stream has a leader that answers and the machine
 /// lets its threads run.
@@ -45,7 +45,7 @@ pub const CHANGE_BOUND: Duration = Duration::from_secs(3);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
-static LINKS: Shared<Link> = Shared::new();
+static LINKS: SharedConnections<Link> = SharedConnections::new();
 
 /// Opens `nats:…`.
 pub(crate) fn open_url(address: Address) -> Opening {

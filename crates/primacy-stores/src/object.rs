@@ -42,7 +42,7 @@ use crate::open_error::OpenError;
 use crate::record::{self, LENGTH_MAX, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
-use crate::shared::Share;
+use crate::shared_connections::Share;
 
 /// The interval at which a waiter reads the version. It is a request that costs money: at one a second, about one US dollar a
 /// month.

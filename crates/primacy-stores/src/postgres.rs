@@ -58,7 +58,7 @@ use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::sessions::Sessions;
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 use crate::tls;
 
 /// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads run. A new
@@ -70,7 +70,7 @@ const RUN_TRIES: u32 = 4;
 const RUN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
-static LINKS: Shared<Link> = Shared::new();
+static LINKS: SharedConnections<Link> = SharedConnections::new();
 
 /// A PostgreSQL server that the application has a configuration for. All elections that are opened through it share one
 /// connection, which is made when the first one is opened.

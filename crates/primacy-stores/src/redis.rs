@@ -44,7 +44,7 @@ use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads
 /// run. A new holder, a release and a request to resign are notified at once.
@@ -54,7 +54,7 @@ pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
-static LINKS: Shared<Link> = Shared::new();
+static LINKS: SharedConnections<Link> = SharedConnections::new();
 
 /// The key under which elections of the prefix `prefix` keep the highest token of `election`, as decimal digits. Where the
 /// guarded data is on the same server, a guard that looks there refuses a predecessor from the moment on at which its

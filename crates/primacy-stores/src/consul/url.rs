@@ -19,7 +19,7 @@ use crate::opening::{Address, Opened, Opening};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::sessions::SessionError;
-use crate::shared::Shared;
+use crate::shared_connections::SharedConnections;
 use crate::tls::Files;
 
 /// The form of the URL.
@@ -41,7 +41,7 @@ const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 /// The end of the name of every key that is a lock, as with `consul lock`.
 const LOCK: &str = ".lock";
 
-static CONNECTIONS: Shared<Connected> = Shared::new();
+static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
 
 /// The parsed URL.
 #[derive(Debug)]

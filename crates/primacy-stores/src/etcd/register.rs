@@ -16,7 +16,7 @@ use super::watch::{Only, Target, Watch};
 use crate::background;
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::shared::Share;
+use crate::shared_connections::Share;
 
 /// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);

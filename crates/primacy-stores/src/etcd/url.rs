@@ -13,7 +13,7 @@ use crate::background;
 use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 use crate::tls::Files;
 
 /// The form of the URL.
@@ -22,7 +22,7 @@ pub(super) const FORM: &str = "etcd://HOST[:PORT][,HOST...][/PREFIX]";
 /// The time limit of an open, whatever the members do.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
-static CONNECTIONS: Shared<Connected> = Shared::new();
+static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
 
 /// The parsed URL.
 struct Place {

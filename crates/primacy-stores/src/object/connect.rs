@@ -25,7 +25,7 @@ use crate::open_error::OpenError;
 use crate::opening::{Address, Opened};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
-use crate::shared::Shared;
+use crate::shared_connections::SharedConnections;
 use crate::tls::Files;
 
 /// The time for a connection.
@@ -49,7 +49,7 @@ const PATH_VARIABLES: [&str; 4] = [
 type Build = fn(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>;
 
 /// The connections that the elections of this process share.
-static BUCKETS: Shared<Arc<Bucket>> = Shared::new();
+static BUCKETS: SharedConnections<Arc<Bucket>> = SharedConnections::new();
 
 /// The settings of a URL that all kinds of stores understand.
 pub(crate) struct Settings {

@@ -47,7 +47,7 @@ use crate::open_error::OpenError;
 use crate::record;
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
-use crate::shared::{Share, Shared};
+use crate::shared_connections::{Share, SharedConnections};
 
 /// The number of attempts of an operation that other clients' writes to the row have foiled. Each time, another one has won.
 const ROUNDS_MAX: usize = 8;
@@ -67,7 +67,7 @@ const POOLED: &str = "a pooler stands in between, which may lend the connection 
 const TOO_OLD: &str = "the server is older than PostgreSQL 14, and keeps a session of which nothing is heard any more. Leave \
                        `recipe=advisory` out: a lease needs nothing of this";
 
-static CONNECTIONS: Shared<Connected> = Shared::new();
+static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
 
 /// The state that elections of one process share.
 #[derive(Clone, Debug)]

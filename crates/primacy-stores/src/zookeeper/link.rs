@@ -33,7 +33,7 @@ use crate::attempts;
 use crate::background::{self, Aborted};
 use crate::clock;
 use crate::sessions::{Begun, SessionError};
-use crate::shared::Shared;
+use crate::shared_connections::SharedConnections;
 
 /// The time to reach a server and to begin a session.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ const HEARD_WITHIN: u32 = 4;
 const HEARD_MAX: u32 = 50;
 
 /// The links to all ZooKeepers of this process.
-pub(crate) static SHARED: Shared<Link> = Shared::new();
+pub(crate) static SHARED: SharedConnections<Link> = SharedConnections::new();
 
 /// The sessions of this process with one ZooKeeper.
 pub(crate) struct Link {

@@ -16,7 +16,7 @@ use super::link::{Held, Link, guid, told};
 use super::rights;
 use crate::background::{self, Aborted};
 use crate::sessions::SessionError;
-use crate::shared::Share;
+use crate::shared_connections::Share;
 
 /// The number of looks at a queue that changes meanwhile, before the caller has to look again.
 const LOOKS_MAX: usize = 20;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The connections of one kind of store, each under what it was opened with.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct SharedConnections<T> {
     slots: Mutex<Vec<(String, Weak<Slot<T>>)>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Share<T> {
     election: String,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedConnections<T> {
     pub(crate) const fn new() -> Self {
         Self { slots: Mutex::new(Vec::new()) }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn elections_share_a_connection_and_two_handles_on_one_do_not() {
-        let shared = Shared::new();
+        let shared = SharedConnections::new();
         let mut count = 0;
         let mut join = |key: &str, election: &str| {
             let open = || {
