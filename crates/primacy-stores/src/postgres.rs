@@ -23,10 +23,10 @@ mod advisory;
 mod batch;
 mod channel;
 mod examine;
-mod hearing;
 mod limited;
 mod link;
 mod locks;
+mod notifications;
 mod password;
 mod pooler;
 mod refusal;
@@ -45,9 +45,9 @@ use primacy_core::election::lease::{Record, Version};
 
 use self::batch::Write;
 pub(crate) use self::examine::examine;
-use self::hearing::Hearing;
 use self::link::Link;
 pub use self::locks::{holders, others_in};
+use self::notifications::Notifications;
 use self::refusal::Failure;
 use self::settings::{FORM, Recipe, Settings};
 use self::table::Table;
@@ -180,9 +180,9 @@ async fn start(
     create: bool,
 ) -> Result<PostgresRegister, OpenError> {
     let link = LINKS.join(key, election, || Ok::<_, OpenError>(Link::new(settings, Table::Record)))?;
-    let hearing = Hearing::new(&link, election);
+    let notifications = Notifications::new(&link, election);
     let last = Mutex::new(None);
-    let register = PostgresRegister { link, election: election.to_owned(), create, hearing, last };
+    let register = PostgresRegister { link, election: election.to_owned(), create, notifications, last };
     register.link.open(create).await?;
     Ok(register)
 }
@@ -194,7 +194,7 @@ struct PostgresRegister {
     election: String,
     /// The table may be made.
     create: bool,
-    hearing: Hearing,
+    notifications: Notifications,
     /// The record that was last read or written through this handle, and its version; none if it was no record.
     last: Mutex<Option<(i64, Record)>>,
 }
@@ -208,7 +208,7 @@ impl Drop for PostgresRegister {
 impl PostgresRegister {
     /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: i64, record: Option<&Record>) {
-        self.hearing.look(count, version);
+        self.notifications.look(count, version);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             record.map(|record| (version, record.clone()));
     }
@@ -263,7 +263,7 @@ impl PostgresRegister {
 impl Register for PostgresRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let count = self.hearing.count();
+            let count = self.notifications.count();
             let Some((version, bytes)) = self.find().await? else {
                 self.look(count, 0, None);
                 return Ok(None);
@@ -291,7 +291,7 @@ impl Register for PostgresRegister {
                 // A version that is no number of ours is of another store, and so it is not the present one.
                 Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
             };
-            let count = self.hearing.count();
+            let count = self.notifications.count();
             if expect.is_none() && self.create {
                 // The table may have been dropped since it was opened.
                 self.link.make_table().await?;
@@ -303,7 +303,7 @@ impl Register for PostgresRegister {
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        Box::pin(self.hearing.news(&self.link))
+        Box::pin(self.notifications.news(&self.link))
     }
 }
 

@@ -36,8 +36,8 @@ use tokio_postgres::types::Type;
 use self::line::{Line, Pool, User};
 use self::statements::IDLE_TIMEOUT;
 pub(super) use self::statements::LockStatements;
-use super::hearing::Hearing;
 use super::link::{Link, Parameter};
+use super::notifications::Notifications;
 use super::refusal::Failure;
 use super::settings::Settings;
 use super::table::Table;
@@ -91,7 +91,7 @@ struct Task {
     user: User,
     /// The table may be made.
     create: bool,
-    hearing: Arc<Hearing>,
+    notifications: Arc<Notifications>,
     own: Arc<Mutex<Own>>,
     /// Notified when [`Sessions::changed`] may have to wait for something else.
     moved: Arc<watch::Sender<()>>,
@@ -152,9 +152,9 @@ pub(super) async fn start(
     })?;
     let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
     let user = User { election: election.to_owned(), handle };
-    let hearing = Arc::new(Hearing::new(&share.link, election));
+    let notifications = Arc::new(Notifications::new(&share.link, election));
     let (own, moved) = (Arc::default(), Arc::new(watch::Sender::new(())));
-    let task = Task { connected: Connected::clone(&share), user, create, hearing, own, moved };
+    let task = Task { connected: Connected::clone(&share), user, create, notifications, own, moved };
     let sessions = AdvisorySessions { share, task };
     let answer = sessions.share.link.ask(IDLE_TIMEOUT).await?;
     let refused = |why: &str| OpenError::Refused { why: why.to_owned() };
@@ -303,7 +303,7 @@ impl Task {
         }
         let mut process = None;
         for _ in 0..ROUNDS_MAX {
-            let count = self.hearing.count();
+            let count = self.notifications.count();
             let taken = self.take(line, count).await?;
             let Taken { is_own, row, .. } = taken;
             process = taken.process.filter(|_| !is_own);
@@ -320,7 +320,7 @@ impl Task {
                     (Some(first), _) => return Ok(Place::Behind { first }),
                     // The holder of the lock is about to write its row.
                     (None, _) => {
-                        let news = self.hearing.news(&self.connected.link);
+                        let news = self.notifications.news(&self.connected.link);
                         drop(tokio::time::timeout(BETWEEN, news).await);
                     }
                 }
@@ -381,7 +381,7 @@ impl Task {
         };
         let (version, token) =
             taken.row.as_ref().map_or((0, FencingToken(0)), |(version, record)| (*version, record.token));
-        self.hearing.look(count, version);
+        self.notifications.look(count, version);
         let mut own = self.own();
         own.spent = own.spent.max(token);
         own.wait_until = None;
@@ -456,7 +456,7 @@ impl Task {
         if line.ask(&write.statement, &write.parameters).await?.is_empty() {
             return Ok(None);
         }
-        self.hearing.look(count, write.version);
+        self.notifications.look(count, write.version);
         {
             let mut own = self.own();
             own.wrote_by = vec![record.nonce];
@@ -482,7 +482,7 @@ impl Task {
         let mut known = self.own().first.take();
         let election = || (Box::new(self.user.election.clone()) as _, Type::TEXT);
         for _ in 0..ROUNDS_MAX {
-            let count = self.hearing.count();
+            let count = self.notifications.count();
             let (version, record) = match known.take() {
                 Some(known) => known,
                 // By the session itself: its earlier requests are done by then.
@@ -499,7 +499,7 @@ impl Task {
                 (Box::new(version), Type::INT8),
             ];
             if !line.ask(&statements.lock.give_back, &parameters).await?.is_empty() {
-                self.hearing.look(count, -next);
+                self.notifications.look(count, -next);
                 self.tell(next).await;
                 return Ok(());
             }
@@ -508,10 +508,10 @@ impl Task {
     }
 
     async fn first(&self) -> Result<Option<Entry>, SessionError> {
-        let count = self.hearing.count();
+        let count = self.notifications.count();
         let (is_held, row) = self.find().await?;
         let version = row.as_ref().map_or(0, |(version, _)| *version);
-        self.hearing.look(count, if is_held { version } else { -version });
+        self.notifications.look(count, if is_held { version } else { -version });
         {
             let mut own = self.own();
             if own.line.as_ref().is_some_and(|line| line.has_ended()) {
@@ -603,7 +603,7 @@ impl Task {
                 }
             };
             tokio::select! {
-                () = self.hearing.news(&self.connected.link) => return,
+                () = self.notifications.news(&self.connected.link) => return,
                 () = closed => return,
                 () = waited => return,
                 // Something else is to be waited for; the sender exists as long as this does.

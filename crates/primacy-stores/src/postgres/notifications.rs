@@ -8,7 +8,7 @@ use super::link::{Heard, Link};
 
 /// One handle's view of the notifications of its election.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(super) struct Notifications {
     heard: watch::Receiver<Heard>,
     /// The count of heard changes when the last answered request began.
     looked_at: AtomicU64,
@@ -16,7 +16,7 @@ pub(super) struct Hearing {
     seen: AtomicI64,
 }
 
-impl Hearing {
+impl Notifications {
     pub(super) fn new(link: &Link, election: &str) -> Self {
         Self { heard: link.listen_for(election), looked_at: AtomicU64::new(0), seen: AtomicI64::new(0) }
     }
