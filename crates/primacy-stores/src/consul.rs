@@ -34,9 +34,9 @@ use self::queue::Queue;
 use self::session::Pool;
 pub(crate) use self::url::open_url;
 use self::watch::{Seen, Watches};
-use crate::background;
 use crate::clock;
 use crate::register::Pending;
+use crate::runtime;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared_connections::Share;
 
@@ -152,7 +152,7 @@ impl Sessions for ConsulSessions {
     fn changed(&self) -> Pending<'_, ()> {
         let (queue, watches) = (Arc::clone(&self.queue), Arc::clone(&self.share.watches));
         Box::pin(async move {
-            let waiting = background::run(async move {
+            let waiting = runtime::run(async move {
                 queue.watch.start(&queue.api, &watches, &queue.user.key);
                 let mut latest = queue.watch.subscribe();
                 // The last answer may be renewed while this waits. Before the first answer, any state is news.
@@ -197,7 +197,7 @@ impl Drop for ConsulSessions {
             return;
         }
         // Without the thread no request can be sent, and all sessions end by themselves.
-        drop(background::detach(async move {
+        drop(runtime::detach(async move {
             for (session, ttl) in used {
                 // Consul ends a session that is not kept alive within twice its time, whether it can be reached or not.
                 let gone_by = clock::now().after((2 * ttl).into());

@@ -42,8 +42,8 @@ use self::queue::{Found, Queue, Standing};
 use self::session::{Lease, Pool, User, lock};
 pub(crate) use self::url::open_url;
 use self::watch::{Only, Target, Watch, Watches};
-use crate::background;
 use crate::register::Pending;
+use crate::runtime;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared_connections::Share;
 
@@ -108,7 +108,7 @@ impl EtcdSessions {
             user: self.user.clone(),
             state: Arc::clone(&self.state),
         };
-        background::run(request(task)).await.unwrap_or_else(|why| Err(SessionError::NoAnswer { why }))
+        runtime::run(request(task)).await.unwrap_or_else(|why| Err(SessionError::NoAnswer { why }))
     }
 }
 
@@ -343,7 +343,7 @@ fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue,
             let _ = tokio::time::timeout(TIDY_INTERVAL, watch.fired()).await;
         }
     };
-    if let Ok(chore) = background::spawn(work) {
+    if let Ok(chore) = runtime::spawn(work) {
         lock(&session.chores).push(chore);
     }
 }

@@ -40,11 +40,11 @@ pub(crate) use self::examine::examine;
 use self::lease::Lease;
 pub use self::transport::{Body, Bytes, Transport, TransportError};
 use self::watch::News;
-use crate::background::{self, Aborted};
 use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::runtime::{self, Aborted};
 use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest time until [`changed`](Register::changed) resolves, on a machine and a network that are not held up. A watch takes
@@ -105,7 +105,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
 /// Makes clients whose connections are on the stores' thread.
 async fn connect(source: Source) -> Result<Connected, OpenError> {
     let refused = |why: String| OpenError::Refused { why };
-    let made = background::run(async move {
+    let made = runtime::run(async move {
         let clients = source.clients()?;
         let namespace = clients.current().namespace;
         Ok(Connected { clients, namespace })
@@ -179,7 +179,7 @@ impl KubernetesRegister {
         };
         let api = register.api.clone();
         // It fails where the credentials or the role are wrong, before an election relies on them.
-        let looked = background::run(async move { api.read().await.map(drop) }).await;
+        let looked = runtime::run(async move { api.read().await.map(drop) }).await;
         looked.map_err(|why| OpenError::Unavailable { why })?.map_err(api::Failure::of_open)?;
         Ok(register)
     }
@@ -196,7 +196,7 @@ impl KubernetesRegister {
             return Ok(lease);
         }
         let api = self.api.clone();
-        let found = background::run(async move { api.read().await }).await;
+        let found = runtime::run(async move { api.read().await }).await;
         let unavailable = |why: String| SetError::Unavailable { why };
         let found = found.map_err(unavailable)?.map_err(|failure| unavailable(failure.to_string()))?;
         found.filter(|lease| lease.version() == *version).ok_or(SetError::Conflict)
@@ -207,7 +207,7 @@ impl Register for KubernetesRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async move {
             let (api, asked) = (self.api.clone(), self.news.count());
-            let found = background::run(async move { api.read().await }).await;
+            let found = runtime::run(async move { api.read().await }).await;
             let found =
                 found.map_err(|why| ReadError::Unavailable { why })?.map_err(api::Failure::of_read)?;
             // Also a Lease without a valid record, because that is not a change either.
@@ -228,11 +228,11 @@ impl Register for KubernetesRegister {
             let written = match expect {
                 None => {
                     let body = Lease::first(api.name(), record, now)?;
-                    background::run(async move { api.create(body).await }).await
+                    runtime::run(async move { api.create(body).await }).await
                 }
                 Some(version) => {
                     let body = self.whole(version).await?.replaced(record, now)?;
-                    background::run(async move { api.update(body).await }).await
+                    runtime::run(async move { api.update(body).await }).await
                 }
             };
             let lease = written.unwrap_or_else(|why| Err(SetError::Unknown { why }))?;
@@ -244,7 +244,7 @@ impl Register for KubernetesRegister {
 
     fn changed(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let follow = || background::spawn(watch::follow(self.api.clone(), Arc::clone(&self.news))).ok();
+            let follow = || runtime::spawn(watch::follow(self.api.clone(), Arc::clone(&self.news))).ok();
             if self.watcher.get_or_init(follow).is_none() {
                 // Nothing will ever be noticed; the caller's own reading now and then has to do.
                 std::future::pending::<()>().await;

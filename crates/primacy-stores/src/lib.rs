@@ -12,8 +12,6 @@
 mod attempts;
 #[cfg(feature = "az")]
 pub mod az;
-#[cfg(feature = "network")]
-mod background;
 pub mod checkup;
 #[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
 mod clock;
@@ -60,6 +58,8 @@ pub mod record;
 pub mod redis;
 pub mod register;
 pub mod replaced_files;
+#[cfg(feature = "network")]
+mod runtime;
 #[cfg(feature = "s3")]
 pub mod s3;
 #[cfg(any(feature = "consul", feature = "etcd", feature = "postgres"))]

@@ -41,11 +41,11 @@ pub(crate) use self::examine::examine;
 use self::pool::ConnectionPool;
 use self::refusal::Failure;
 use self::settings::Settings;
-use crate::background;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest delay of [`changed`](Register::changed), while the server answers and the machine lets its threads run.
@@ -228,7 +228,7 @@ impl Register for MysqlRegister {
         let (pool, look) = (ConnectionPool::clone(&self.pool), table::look(&self.election));
         let (seen, look_at) = (Arc::clone(&self.seen), Arc::clone(&self.look_at));
         Box::pin(async move {
-            let looking = background::run(async move {
+            let looking = runtime::run(async move {
                 loop {
                     let due = || Instant::now() + LOOK_INTERVAL;
                     let at = *lock(&look_at).get_or_insert_with(due);

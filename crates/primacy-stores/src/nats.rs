@@ -30,11 +30,11 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) use self::examine::examine;
 use self::link::{Entry, Failure, Heard, Link};
 use self::settings::Settings;
-use crate::background;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest time until [`changed`](Register::changed) resolves, while the stream has a leader that answers and the machine
@@ -103,7 +103,7 @@ impl NatsRegister {
 
     async fn find(&self) -> Result<Entry, Failure> {
         let (handle, key) = (self.link.handle(), self.key.clone());
-        background::run(async move { handle.find(&key).await }).await.map_err(Failure::Unknown)?
+        runtime::run(async move { handle.find(&key).await }).await.map_err(Failure::Unknown)?
     }
 
     /// The sequence number that a write must name which expects no record: of the marker in its place, or 0.
@@ -149,7 +149,7 @@ impl Register for NatsRegister {
                 Some(version) => version.as_u64().filter(|number| *number > 0).ok_or(SetError::Conflict)?,
             };
             let (handle, key) = (self.link.handle(), self.key.clone());
-            let writing = background::run(async move { handle.write(&key, sequence, bytes).await });
+            let writing = runtime::run(async move { handle.write(&key, sequence, bytes).await });
             // It may have been sent.
             let version = match writing.await.map_err(Failure::Unknown).and_then(|written| written) {
                 Ok(version) => version,
@@ -169,7 +169,7 @@ impl Register for NatsRegister {
         let look_at = Arc::clone(&self.look_at);
         Box::pin(async move {
             self.link.watch();
-            let looking = background::run(async move {
+            let looking = runtime::run(async move {
                 loop {
                     let due = || Instant::now() + LOOK_INTERVAL;
                     let at = *lock(&look_at).get_or_insert_with(due);

@@ -52,11 +52,11 @@ use self::refusal::Failure;
 use self::settings::{FORM, Recipe, Settings};
 use self::table::Table;
 pub use self::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, is_trusted, reached};
-use crate::background;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::runtime;
 use crate::sessions::Sessions;
 use crate::shared_connections::{Share, SharedConnections};
 use crate::tls;
@@ -137,7 +137,7 @@ pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
     for _ in 1..RUN_TRIES {
         match ask(url, statements).await {
             Err(OpenError::Unavailable { why }) if is_passing(&why) => {
-                let pause = background::run(tokio::time::sleep(RUN_PAUSE)).await;
+                let pause = runtime::run(tokio::time::sleep(RUN_PAUSE)).await;
                 pause.map_err(|why| OpenError::Unavailable { why })?;
             }
             done => return done.map(drop),

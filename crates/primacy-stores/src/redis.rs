@@ -39,11 +39,11 @@ use self::notices::Heard;
 use self::refusal::Failure;
 use self::script::Keys;
 use self::settings::Settings;
-use crate::background;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
 
 /// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads
@@ -202,7 +202,7 @@ impl Register for RedisRegister {
         let (keys, seen) = (self.keys.clone(), Arc::clone(&self.seen));
         let look_at = Arc::clone(&self.look_at);
         Box::pin(async move {
-            let looking = background::run(async move {
+            let looking = runtime::run(async move {
                 loop {
                     let due = || Instant::now() + LOOK_INTERVAL;
                     let at = *lock(&look_at).get_or_insert_with(due);

@@ -36,10 +36,10 @@ pub(crate) use self::examine::examine;
 use self::link::{Link, SHARED, told};
 use self::place::Place;
 use self::queue::{Queue, SharedQueue};
-use crate::background;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::register::Pending;
+use crate::runtime;
 use crate::sessions::{Begun, SessionError, Sessions};
 
 /// A handle on the queue of one election in ZooKeeper.
@@ -58,7 +58,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let Ok(link) = SHARED.join(&key, &directory, open);
         let queue = Arc::new(Queue::new(link, directory, layout, owner));
         let probed = Arc::clone(&queue);
-        let answer = background::run(async move {
+        let answer = runtime::run(async move {
             let answer = probed.probe().await;
             // The session that was at hand had ended unnoticed, which is no fault of the servers: another one is begun.
             if matches!(answer, Err(Error::SessionExpired)) { probed.probe().await } else { answer }
@@ -84,7 +84,7 @@ impl Drop for ZooKeeperSessions {
         let queue = Arc::clone(&self.queue);
         let used = queue.link().forget(queue.directory());
         // Without the thread no request can be sent, and all sessions end by themselves.
-        drop(background::detach(async move { queue.tidy_up(used).await }));
+        drop(runtime::detach(async move { queue.tidy_up(used).await }));
     }
 }
 
@@ -95,7 +95,7 @@ impl ZooKeeperSessions {
         T: Send + 'static,
         F: Future<Output = Result<T, SessionError>> + Send + 'static,
     {
-        let work = background::run(work(Arc::clone(&self.queue)));
+        let work = runtime::run(work(Arc::clone(&self.queue)));
         Box::pin(async move { work.await.unwrap_or_else(|why| Err(SessionError::NoAnswer { why })) })
     }
 }

@@ -23,9 +23,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::attempts;
-use crate::background::{self, Aborted};
 use crate::location::Host;
 use crate::replaced_files::FromFiles;
+use crate::runtime::{self, Aborted};
 
 /// The time for a connection, TLS included. An agent runs on the same machine, or near.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -192,7 +192,7 @@ impl Agents {
         };
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         // A request on the connection learns how it ends.
-        let serving = background::spawn(async move { drop(connection.await) }).map_err(io::Error::other)?;
+        let serving = runtime::spawn(async move { drop(connection.await) }).map_err(io::Error::other)?;
         Ok(Connection { sender, _serving: serving })
     }
 
@@ -245,5 +245,5 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    background::run(work).await.unwrap_or_else(|why| Err(lost(why)))
+    runtime::run(work).await.unwrap_or_else(|why| Err(lost(why)))
 }

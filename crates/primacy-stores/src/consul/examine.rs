@@ -1,10 +1,10 @@
 //! Checks of Consul's servers.
 
 use super::url;
-use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
+use crate::runtime;
 use crate::sessions::SessionError;
 
 /// Asks an agent of the URL.
@@ -12,7 +12,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
         let api = url::api(&address.rest)?;
         let asked =
-            background::run(async move { Ok::<_, SessionError>((api.peers().await?, api.leader().await?)) });
+            runtime::run(async move { Ok::<_, SessionError>((api.peers().await?, api.leader().await?)) });
         let told = asked.await.map_err(|why| OpenError::Unavailable { why })?;
         let (peers, leader) = told.map_err(url::of_opening)?;
         Ok(judge(peers.len(), &leader))

@@ -12,12 +12,12 @@ use super::queue::Queue;
 use super::session::{Pool, User};
 use super::watch::Watches;
 use super::{Connected, ConsulSessions, duration};
-use crate::background;
 use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
+use crate::runtime;
 use crate::sessions::SessionError;
 use crate::shared_connections::SharedConnections;
 use crate::tls::Files;
@@ -174,7 +174,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
 
 async fn look(connected: &Connected, key: &str) -> Result<(), OpenError> {
     let (api, key) = (Arc::clone(&connected.api), key.to_owned());
-    let looking = background::run(async move {
+    let looking = runtime::run(async move {
         let found = tokio::time::timeout(OPEN_MAX, api.read(&key)).await;
         let given_up = |_| super::api::no_answer(format!("no answer within {OPEN_MAX:?}"));
         let entry = found.map_err(given_up)??.entry;

@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::api::{Api, Entry, LOCK_FLAG};
 use super::session::lock;
-use crate::background::{self, Aborted};
+use crate::runtime::{self, Aborted};
 
 /// The number of elections of a process that may have such a query open: each takes a connection, and an agent allows 200
 /// from one address (`http_max_conns_per_client`), of which other clients need some. The elections above it look now and
@@ -84,7 +84,7 @@ impl Watch {
             let (api, permits, key) = (Arc::clone(api), Arc::clone(&watches.0), key.to_owned());
             let latest = self.latest.clone();
             // Where the thread cannot be started, the requests say so.
-            *asking = background::spawn(async move { ask(&api, &permits, &key, &latest).await }).ok();
+            *asking = runtime::spawn(async move { ask(&api, &permits, &key, &latest).await }).ok();
         }
     }
 }

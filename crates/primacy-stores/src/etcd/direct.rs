@@ -9,8 +9,8 @@ use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use super::queue::Queue;
 use super::url;
-use crate::background;
 use crate::open_error::OpenError;
+use crate::runtime;
 
 /// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl EtcdClient {
     pub async fn transact(&self, transaction: api::TxnRequest) -> Result<api::TxnResponse, RequestError> {
         let client = Arc::clone(&self.client);
         let call = async move { client.call(method::TXN, transaction, Tries::Once, REQUEST_MAX).await };
-        background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
+        runtime::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
     }
 
     /// Reads keys; all writes that were done before the request are seen, unless `range` says
@@ -62,7 +62,7 @@ impl EtcdClient {
     pub async fn read(&self, range: api::RangeRequest) -> Result<api::RangeResponse, RequestError> {
         let client = Arc::clone(&self.client);
         let call = async move { client.call(method::RANGE, range, Tries::Many, REQUEST_MAX).await };
-        background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
+        runtime::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
     }
 
     /// Returns the members of the cluster, also those that the URL does not name.
@@ -73,7 +73,7 @@ impl EtcdClient {
         let client = Arc::clone(&self.client);
         let question = api::MemberListRequest { linearizable: true };
         let call = async move { client.call(method::MEMBER_LIST, question, Tries::Many, REQUEST_MAX).await };
-        let told = background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?;
+        let told = runtime::run(call).await.map_err(|why| RequestError::NoAnswer { why })?;
         told.result.map(|list: api::MemberListResponse| list.members)
     }
 
@@ -105,7 +105,7 @@ impl EtcdClient {
         for (address, client) in &self.members {
             let (client, question) = (Arc::clone(client), question.clone());
             let call = async move { client.call(method, question, Tries::Many, EACH_MAX).await };
-            let told = background::run(call).await.map_err(|why| RequestError::NoAnswer { why });
+            let told = runtime::run(call).await.map_err(|why| RequestError::NoAnswer { why });
             answers.push((address.clone(), told.and_then(|told| told.result)));
         }
         answers

@@ -13,9 +13,9 @@ use super::client::{Client, RequestError, Tries};
 use super::queue::{ops, revision_of, written};
 use super::session::lock;
 use super::watch::{Only, Target, Watch};
-use crate::background;
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::runtime;
 use crate::shared_connections::Share;
 
 /// The time limit of a request.
@@ -46,7 +46,7 @@ impl Register for EtcdRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
             let (client, key) = (Arc::clone(&self.share.client), self.key.clone());
-            let read = background::run(async move { read(&client, key).await }).await;
+            let read = runtime::run(async move { read(&client, key).await }).await;
             let unavailable = |why: String| ReadError::Unavailable { why };
             let (found, revision) =
                 read.map_err(unavailable)?.map_err(|error| unavailable(error.to_string()))?;
@@ -73,7 +73,7 @@ impl Register for EtcdRegister {
             };
             let (client, key) = (Arc::clone(&self.share.client), self.key.clone());
             // On its own, because a caller that gives up does not take the write back.
-            let set = background::run(async move { set(&client, key, expect, value).await }).await;
+            let set = runtime::run(async move { set(&client, key, expect, value).await }).await;
             let revision = set.map_err(|why| SetError::Unknown { why })??;
             self.see(revision);
             Ok(Version::from(revision.unsigned_abs()))

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use crate::attempts;
-use crate::background::Aborted;
+use crate::runtime::Aborted;
 use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 

@@ -9,10 +9,10 @@ use super::queue::Queue;
 use super::register::EtcdRegister;
 use super::watch::Watches;
 use super::{Connected, EtcdSessions};
-use crate::background;
 use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
+use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
 use crate::tls::Files;
 
@@ -109,7 +109,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
         // wins.
         let (client, asked) = (Arc::clone(&share.client), queue.clone());
         let look = async move { tokio::time::timeout(OPEN_MAX, asked.first(&client)).await };
-        let looked = background::run(look).await.map_err(|why| OpenError::Unavailable { why })?;
+        let looked = runtime::run(look).await.map_err(|why| OpenError::Unavailable { why })?;
         let in_time =
             looked.unwrap_or_else(|_| Err(RequestError::NoAnswer { why: "not in time".to_owned() }));
         in_time.map_err(refusal)?;

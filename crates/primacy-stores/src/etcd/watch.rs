@@ -10,7 +10,7 @@ use tonic::Streaming;
 
 use super::api::{self, WatchFilter, WatchUnion};
 use super::client::{Client, Connection};
-use crate::background::{self, Aborted};
+use crate::runtime::{self, Aborted};
 
 /// The pause before a stream that broke is renewed, and before a watcher learns that etcd refuses its watch: else a
 /// client without the right would ask as fast as etcd answers.
@@ -91,7 +91,7 @@ impl Watches {
         let start = || {
             let received = self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
             let received = received.ok_or("it was started before")?;
-            background::spawn(serve(Arc::downgrade(&self.client), received))
+            runtime::spawn(serve(Arc::downgrade(&self.client), received))
         };
         // Without a thread, nothing else works either, and every request reports it.
         let _ = self.task.get_or_init(start);

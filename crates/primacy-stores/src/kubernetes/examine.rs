@@ -2,10 +2,10 @@
 
 use super::api::{Api, Failure, RULE, VERBS};
 use super::{Connected, Source, connect};
-use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
+use crate::runtime;
 
 /// The answers of a server.
 struct Seen {
@@ -22,7 +22,7 @@ pub(crate) fn examine(address: Address) -> Examination {
         let namespace = namespace.unwrap_or(default);
         // No Lease has an empty name, and no Lease is read.
         let api = Api::new(clients, &namespace, String::new(), false);
-        let asking = background::run(async move {
+        let asking = runtime::run(async move {
             let version = api.version().await;
             let mut rights = Vec::new();
             for verb in VERBS {

@@ -34,11 +34,11 @@ use tokio::time::timeout;
 
 use super::kubeconfig::{Exec, User};
 use crate::attempts;
-use crate::background::{self, Aborted};
 use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
 use crate::replaced_files::Sources;
+use crate::runtime::{self, Aborted};
 
 /// The time that the program may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -252,7 +252,7 @@ impl Run {
     fn start(call: &Arc<Call>) -> Result<Self, String> {
         let (sender, outcome) = watch::channel(None);
         let call = Arc::clone(call);
-        let task = background::spawn(async move {
+        let task = runtime::spawn(async move {
             let fetched = timeout(PATIENCE, call.fetch()).await;
             let token = fetched.unwrap_or_else(|_| Err(format!("it was killed after {PATIENCE:?}")));
             sender.send_replace(Some(Outcome { at: Instant::now(), token }));

@@ -4,10 +4,10 @@ use super::connection::Connection;
 use super::inspection::{self, Variables, is_off};
 use super::pool::ConnectionPool;
 use super::settings::Settings;
-use crate::background;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
+use crate::runtime;
 
 /// Asks the server.
 pub(crate) fn examine(address: Address) -> Examination {
@@ -15,7 +15,7 @@ pub(crate) fn examine(address: Address) -> Examination {
         let settings = Settings::parse(&address.rest)?;
         // A server that takes no writes, and a table of another shape, are refused.
         ConnectionPool::new(settings.clone()).open(false).await?;
-        let asking = background::run(async move {
+        let asking = runtime::run(async move {
             let mut last = OpenError::Unavailable { why: "no server answers".to_owned() };
             for host in &settings.hosts {
                 match Connection::open(&settings, host).await {

@@ -17,8 +17,8 @@ use super::refusal::{self, Failure};
 use super::settings::{Settings, authority};
 use super::table;
 use crate::attempts;
-use crate::background;
 use crate::open_error::OpenError;
+use crate::runtime;
 
 /// The connections of a process to a server, at most.
 const CONNECTIONS_MAX: usize = 4;
@@ -66,7 +66,7 @@ impl ConnectionPool {
     /// Connects, and looks for the table, which is made if `create` says so.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
-        let opening = background::run(async move {
+        let opening = runtime::run(async move {
             let until = Instant::now() + inner.open_patience();
             let opening = async {
                 let _turn = inner.turns.acquire().await;
@@ -91,7 +91,7 @@ impl ConnectionPool {
         commit: Option<usize>,
     ) -> Result<Vec<Answer>, Failure> {
         let pool = self.clone();
-        let answers = background::run(async move { pool.request_here(&statements, commit).await });
+        let answers = runtime::run(async move { pool.request_here(&statements, commit).await });
         // It may have been sent.
         answers.await.map_err(Failure::Unknown)?
     }

@@ -22,8 +22,8 @@ use tokio::time::{sleep, timeout};
 
 use super::credentials;
 use super::settings::{Login, Settings};
-use crate::background::{self, Aborted};
 use crate::open_error::OpenError;
+use crate::runtime::{self, Aborted};
 
 /// The time for a server to become usable, before the next one is tried: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
@@ -159,7 +159,7 @@ impl Link {
     /// Connects, and looks for the bucket, which is made if `create` is set.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
-        let opening = background::run(async move {
+        let opening = runtime::run(async move {
             let ready = inner.ready.get_or_try_init(|| inner.open()).await?;
             // For each election anew: it may have been deleted since the one before was opened.
             inner.find_bucket(&ready.context, create).await
@@ -174,7 +174,7 @@ impl Link {
     /// Returns the present state of the bucket's stream, and the version of the server that answers.
     pub(super) async fn look(&self) -> Result<(Info, String), OpenError> {
         let handle = self.handle();
-        let looking = background::run(async move {
+        let looking = runtime::run(async move {
             let inner = &handle.0;
             let ready = handle.ready().map_err(|failure| OpenError::Unavailable { why: failure.why() })?;
             let asking = timeout(REQUEST_PATIENCE, ready.context.get_stream(inner.settings.stream()));
@@ -188,7 +188,7 @@ impl Link {
 
     /// Starts the watch of the bucket, if it has not been started.
     pub(super) fn watch(&self) {
-        self.watcher.get_or_init(|| background::spawn(Arc::clone(&self.inner).watch()).ok());
+        self.watcher.get_or_init(|| runtime::spawn(Arc::clone(&self.inner).watch()).ok());
     }
 }
 

@@ -13,10 +13,10 @@ use object_store::{
 use primacy_core::election::lease::Version;
 
 use super::bucket::{Bucket, Meaning, REQUEST_PATIENCE, meaning, no_version, shown};
-use crate::background;
 use crate::document::{Content, Document, LENGTH_MAX, check_length};
 use crate::open_error::OpenError;
 use crate::register::{Pending, ReadError, SetError};
+use crate::runtime;
 
 /// The number of times a write is sent that the store puts off because another one is under way (409 of S3).
 const SENDINGS_MAX: u32 = 6;
@@ -67,7 +67,7 @@ impl ObjectDocument {
     /// credentials; [`OpenError::Unavailable`] of one that was not reached.
     pub async fn probe(&self) -> Result<(), OpenError> {
         let bucket = Arc::clone(&self.bucket);
-        let probed = background::run(async move { bucket.probe().await }).await;
+        let probed = runtime::run(async move { bucket.probe().await }).await;
         probed.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))
     }
 
@@ -264,7 +264,7 @@ async fn wait(sending: u32) {
 
 /// Runs a request on the stores' thread; an error if it does not end in time.
 async fn bounded<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
-    let bounded = background::run(async move { tokio::time::timeout(REQUEST_PATIENCE, work).await });
+    let bounded = runtime::run(async move { tokio::time::timeout(REQUEST_PATIENCE, work).await });
     bounded.await?.map_err(|_| format!("there was no answer within {REQUEST_PATIENCE:?}"))
 }
 

@@ -41,11 +41,11 @@ use super::notifications::Notifications;
 use super::refusal::Failure;
 use super::settings::Settings;
 use super::table::Table;
-use crate::background;
 use crate::clock;
 use crate::open_error::OpenError;
 use crate::record;
 use crate::register::Pending;
+use crate::runtime;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared_connections::{Share, SharedConnections};
 
@@ -180,9 +180,7 @@ impl AdvisorySessions {
         F: Future<Output = Result<T, SessionError>> + Send + 'static,
     {
         let task = self.task.clone();
-        Box::pin(
-            async move { background::run(request(task)).await.unwrap_or_else(|why| Err(no_answer(why))) },
-        )
+        Box::pin(async move { runtime::run(request(task)).await.unwrap_or_else(|why| Err(no_answer(why))) })
     }
 }
 
@@ -267,7 +265,7 @@ impl Sessions for AdvisorySessions {
     fn changed(&self) -> Pending<'_, ()> {
         let task = self.task.clone();
         Box::pin(async move {
-            if background::run(async move { task.changed().await }).await.is_err() {
+            if runtime::run(async move { task.changed().await }).await.is_err() {
                 // Nothing will ever be noticed; the caller's own looking now and then has to do.
                 std::future::pending::<()>().await;
             }
@@ -285,7 +283,7 @@ impl Drop for AdvisorySessions {
             pool.leave(&line, &self.task.user);
             let task = self.task.clone();
             // Without the thread no request can be sent, and the server ends sessions that are not kept alive.
-            drop(background::detach(async move {
+            drop(runtime::detach(async move {
                 tokio::time::sleep(line.timeout).await;
                 while !line.has_ended() && task.leave(&line).await.is_err() {
                     tokio::time::sleep(TIDY_PAUSE).await;

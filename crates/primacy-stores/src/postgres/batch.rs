@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 
 use super::link::{Inner, Parameter};
 use super::refusal::Failure;
-use crate::background::{self, Aborted};
+use crate::runtime::{self, Aborted};
 
 /// The most that one statement asks for. Records have some hundred bytes, and 64 KiB at most.
 const BATCH_MAX: usize = 256;
@@ -58,11 +58,11 @@ impl Queue {
         let (writes, asked_writes) = mpsc::unbounded_channel();
         let (reads, asked_reads) = mpsc::unbounded_channel();
         let for_writes =
-            background::spawn(serve(Arc::clone(inner), asked_writes, write_batch, |write: &Write| {
+            runtime::spawn(serve(Arc::clone(inner), asked_writes, write_batch, |write: &Write| {
                 write.election.clone()
             }))?;
         let for_reads =
-            background::spawn(serve(Arc::clone(inner), asked_reads, read_batch, |election: &String| {
+            runtime::spawn(serve(Arc::clone(inner), asked_reads, read_batch, |election: &String| {
                 election.clone()
             }))?;
         Ok(Self { writes, reads, _tasks: [for_writes, for_reads] })

@@ -14,8 +14,8 @@ use tokio_postgres::types::Type;
 
 use super::link::{Inner, LOOK_INTERVAL, Live, connect};
 use super::{pooler, refusal};
-use crate::background;
 use crate::open_error::OpenError;
+use crate::runtime;
 
 /// The time for which a `NOTIFY` waits for the lock of the whole server under which notifications are committed. Requests wait behind
 /// it.
@@ -96,8 +96,8 @@ impl Inner {
     }
 
     /// Starts to listen, until the guard is dropped.
-    pub(super) fn start_listening(self: &Arc<Self>) -> Option<background::Aborted<()>> {
-        background::spawn(Arc::clone(self).listen()).ok()
+    pub(super) fn start_listening(self: &Arc<Self>) -> Option<runtime::Aborted<()>> {
+        runtime::spawn(Arc::clone(self).listen()).ok()
     }
 
     /// Returns whether requests go over this connection.

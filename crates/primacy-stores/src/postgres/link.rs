@@ -26,9 +26,9 @@ use super::pooler;
 use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
 use super::table::{self, Statements, Table};
-use crate::background::{self, Aborted};
 use crate::open_error::OpenError;
 use crate::register::SetError;
+use crate::runtime::{self, Aborted};
 
 /// The time for a server to become usable, before the next one is tried: a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
@@ -182,7 +182,7 @@ impl Link {
             let ensuring = timeout(OPEN_PATIENCE, inner.ensure_table(&live, create));
             ensuring.await.map_err(|_| unavailable(inner.silence("answer")))?
         };
-        background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
+        runtime::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
 
     /// Runs statements that are no request of an election, and so may wait for long; what they answer.
@@ -209,7 +209,7 @@ impl Link {
             let is_pooled = is_pooled.map_err(|error| unavailable(refusal::told(&error)))?;
             Ok(Answer { rows: told.iter().filter_map(row).collect(), is_pooled })
         };
-        background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
+        runtime::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
 
     /// Makes sure that there is a table.
@@ -234,7 +234,7 @@ impl Link {
     /// Waits for a request; where its answer does not come soon, notes with it the sessions that block it.
     pub(super) async fn noting_blockers<T>(&self, request: impl Future<Output = T>) -> T {
         let (mut request, mut is_looking) = (pin!(request), true);
-        let mut looking = pin!(background::run(locks::note_blockers(Arc::clone(&self.inner))));
+        let mut looking = pin!(runtime::run(locks::note_blockers(Arc::clone(&self.inner))));
         poll_fn(|context| {
             if let Poll::Ready(answer) = request.as_mut().poll(context) {
                 return Poll::Ready(answer);
@@ -260,12 +260,12 @@ impl Link {
     /// Notifies other processes of a version that was written, on the stores' thread.
     pub(super) async fn notify(&self, version: i64, election: &str) {
         let (inner, written) = (Arc::clone(&self.inner), vec![(version, election.to_owned())]);
-        let _ = background::run(async move { inner.notify(written).await }).await;
+        let _ = runtime::run(async move { inner.notify(written).await }).await;
     }
 
     /// Starts the watcher, if it has not been started; returns whether it runs.
     pub(super) fn watch(&self) -> bool {
-        let start = || background::spawn(Arc::clone(&self.inner).watch()).ok();
+        let start = || runtime::spawn(Arc::clone(&self.inner).watch()).ok();
         self.watcher.get_or_init(start).is_some()
     }
 }
@@ -301,7 +301,7 @@ impl Inner {
                         // The waiting callers have the outcome; this task is at its end.
                         state.attempt = None;
                     };
-                    let task = background::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
+                    let task = runtime::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
                     state.attempt = Some(Attempt { outcome: outcome.clone(), _task: task });
                     outcome
                 }
@@ -462,7 +462,7 @@ where
     let (living, lives) = watch::channel(());
     let end = Arc::new(OnceLock::new());
     let noted = Arc::clone(&end);
-    let driver = background::spawn(async move {
+    let driver = runtime::spawn(async move {
         let _living = living;
         if let Err(error) = drive(connection, news).await {
             let _ = noted.set(refusal::told(&error));

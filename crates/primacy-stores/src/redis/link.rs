@@ -24,9 +24,9 @@ use super::notices::{self, Elections, Heard, Inbox};
 use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
-use crate::background::{self, Aborted};
 use crate::open_error::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
+use crate::runtime::{self, Aborted};
 
 /// The time for a connection, the login and the questions at the beginning included: half a dozen round trips.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
@@ -120,17 +120,17 @@ impl Link {
             inner.connection().await?;
             let subscribing = async {
                 let first = inner.subscribe().await?;
-                background::spawn(notices::keep(Arc::clone(&inner), first)).map_err(unavailable)
+                runtime::spawn(notices::keep(Arc::clone(&inner), first)).map_err(unavailable)
             };
             notices.get_or_try_init(|| subscribing).await.map(drop)
         };
-        background::run(opening).await.map_err(unavailable)?
+        runtime::run(opening).await.map_err(unavailable)?
     }
 
     /// Sends a request, and waits for its answer.
     pub(super) async fn request(&self, request: Request) -> Result<Value, Failure> {
         let handle = self.handle();
-        let answer = background::run(async move { handle.request(request).await });
+        let answer = runtime::run(async move { handle.request(request).await });
         // It may have been sent.
         answer.await.map_err(Failure::Unknown)?
     }
@@ -191,7 +191,7 @@ impl Inner {
                 None => {
                     let (sender, outcome) = watch::channel(None);
                     let attempt = Arc::clone(self).attempt(state.next_at, sender);
-                    let task = background::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
+                    let task = runtime::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
                     state.attempt = Some(Attempt { outcome: outcome.clone(), _task: task });
                     outcome
                 }
@@ -273,7 +273,7 @@ impl Inner {
         let made = MultiplexedConnection::new_with_config(&login, stream, config).await;
         let (connection, driver) = made.map_err(failed)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let driver = background::spawn(drive(driver, Arc::clone(&is_over)));
+        let driver = runtime::spawn(drive(driver, Arc::clone(&is_over)));
         let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
         limit.renew();
         Ok(Live { connection, limit, inbox, is_over, driver })

@@ -5,10 +5,10 @@ use zookeeper_client::{Acl, Error};
 use super::link::Link;
 use super::place::Place;
 use super::rights;
-use crate::background;
 use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
+use crate::runtime;
 
 /// Asks a server of the URL for its configuration.
 pub(crate) fn examine(address: Address) -> Examination {
@@ -17,7 +17,7 @@ pub(crate) fn examine(address: Address) -> Examination {
         let named = servers.split(',').count();
         let user = login.as_deref().and_then(|login| login.split_once(':')).map(|(user, _)| user.to_owned());
         let link = Link::new(servers, login);
-        let asking = background::run(async move {
+        let asking = runtime::run(async move {
             let held = link.look().await.map_err(|error| super::refusal(&error))?;
             let config = held.ask(async { held.client.get_config().await }).await;
             let rights = match user {

@@ -30,8 +30,8 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState};
 
 use super::layout::Guid;
 use crate::attempts;
-use crate::background::{self, Aborted};
 use crate::clock;
+use crate::runtime::{self, Aborted};
 use crate::sessions::{Begun, SessionError};
 use crate::shared_connections::SharedConnections;
 
@@ -148,7 +148,7 @@ impl Link {
         }
         let held = Arc::new(self.connect(asked).await.map_err(|error| told(&error))?);
         lock(&held.users).insert(user.to_owned());
-        let beat = background::spawn(beat(Arc::downgrade(&held), Arc::downgrade(&self.sessions)));
+        let beat = runtime::spawn(beat(Arc::downgrade(&held), Arc::downgrade(&self.sessions)));
         // There is none yet.
         let _ = held.beat.set(beat.map_err(|why| SessionError::NoAnswer { why })?);
         let begun = Begun { session: held.name.clone(), timeout: held.granted() };
@@ -278,7 +278,7 @@ impl Link {
         let (suspect, reconnections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut states = client.state_watcher();
         let (noted, counted) = (Arc::clone(&suspect), Arc::clone(&reconnections));
-        let watch = background::spawn(async move {
+        let watch = runtime::spawn(async move {
             while !states.changed().await.is_terminated() {
                 noted.store(true, Ordering::SeqCst);
                 counted.fetch_add(1, Ordering::SeqCst);

@@ -14,7 +14,7 @@ use super::entry::{self, Data, Request};
 use super::layout::{self, Guid, Layout, Named};
 use super::link::{Held, Link, guid, told};
 use super::rights;
-use crate::background::{self, Aborted};
+use crate::runtime::{self, Aborted};
 use crate::sessions::SessionError;
 use crate::shared_connections::Share;
 
@@ -519,7 +519,7 @@ impl Queue {
         let requests = watchers.len() > 1;
         let wait = |watcher: OneshotWatcher| {
             let stale = self.stale.clone();
-            background::spawn(async move {
+            runtime::spawn(async move {
                 watcher.changed().await;
                 stale.send_replace(true);
             })

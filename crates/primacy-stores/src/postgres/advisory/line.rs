@@ -16,9 +16,9 @@ use super::super::pooler;
 use super::super::refusal;
 use super::super::settings::Settings;
 use super::super::table::{self, LOCK_PATIENCE};
-use crate::background::{self, Aborted};
 use crate::clock;
 use crate::open_error::OpenError;
+use crate::runtime::{self, Aborted};
 use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
@@ -93,7 +93,7 @@ impl Pool {
         }
         if beginning.as_ref().is_none_or(|(timeout, _)| *timeout != wanted) {
             let settings = self.settings.clone();
-            let connecting = background::spawn(async move { Line::connect(&settings, wanted).await });
+            let connecting = runtime::spawn(async move { Line::connect(&settings, wanted).await });
             *beginning = Some((wanted, connecting.map_err(super::no_answer)?));
         }
         let Some((_, attempt)) = &mut *beginning else { return Ok(None) };
