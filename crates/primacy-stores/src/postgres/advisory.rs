@@ -7,19 +7,19 @@
 //!           one of its connections to several of ours.
 //! Leaves    everything else in the database as it is, other advisory locks too.
 //!
-//! A session is a connection ([`line`]), and the server frees its locks when it ends: because the process has died, or sent nothing
-//! for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. Of these, only the first two
-//! are ends that its owner knows of. So **the lock alone makes no candidate the first.** The row of the previous holder states
-//! whether that holder has given the lock back, as it does when it has stopped, or its guardian when it is gone. Where it has not,
-//! the next one keeps the lock and waits for as long as the previous holder may believe that it leads: from when the next one got the
-//! lock, for the timeout in the row.
+//! A session is a connection ([`lock_session`]), and the server frees its locks when it ends: because the process has died, or
+//! sent nothing for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. Of these,
+//! only the first two are ends that its owner knows of. So **the lock alone makes no candidate the first.** The row of the
+//! previous holder states whether that holder has given the lock back, as it does when it has stopped, or its guardian when it
+//! is gone. Where it has not, the next one keeps the lock and waits for as long as the previous holder may believe that it
+//! leads: from when the next one got the lock, for the timeout in the row.
 //!
 //! Requests of a session are done one after the other, so none of them comes late. A write names the version of the row that it
 //! replaces, as with the lease, and so no token is given twice, whatever becomes of locks.
 //!
 //! There is no queue: a waiting candidate has nothing in the store, and the first one to ask when the lock is free is next.
 
-mod line;
+mod lock_session;
 mod statements;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use self::line::{Line, Pool, User};
+use self::lock_session::{LockSession, Pool, User};
 use self::statements::IDLE_TIMEOUT;
 pub(super) use self::statements::LockStatements;
 use super::link::{Link, Parameter};
@@ -101,7 +101,7 @@ struct Task {
 #[derive(Debug, Default)]
 struct Own {
     /// The session by which it has requested the lock.
-    line: Option<Arc<Line>>,
+    lock_session: Option<Arc<LockSession>>,
     /// The time since which that session certainly has it.
     locked_at: Option<Instant>,
     /// The time until which the previous holder may believe that it leads.
@@ -202,7 +202,7 @@ impl Sessions for AdvisorySessions {
         let (session, holder) = (session.clone(), holder.clone());
         self.run(move |task| async move {
             let place = match task.connected.pool.find(&session) {
-                Ok(line) => task.stand(&line, &holder).await,
+                Ok(lock_session) => task.stand(&lock_session, &holder).await,
                 Err(ended) => Err(ended),
             };
             if matches!(place, Err(SessionError::Ended { .. })) {
@@ -216,8 +216,8 @@ impl Sessions for AdvisorySessions {
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
         let session = session.clone();
         self.run(move |task| async move {
-            let line = task.connected.pool.find(&session)?;
-            let left = task.leave(&line).await;
+            let lock_session = task.connected.pool.find(&session)?;
+            let left = task.leave(&lock_session).await;
             task.moved.send_replace(());
             left
         })
@@ -226,15 +226,15 @@ impl Sessions for AdvisorySessions {
     fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
         let session = session.clone();
         self.run(move |task| async move {
-            let line = task.connected.pool.find(&session)?;
+            let lock_session = task.connected.pool.find(&session)?;
             // Where the session goes on with others, the lock must not.
-            match task.leave(&line).await {
+            match task.leave(&lock_session).await {
                 Ok(()) | Err(SessionError::Ended { .. }) => {}
                 Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => {
                     return Err(error);
                 }
             }
-            task.connected.pool.leave(&line, &task.user);
+            task.connected.pool.leave(&lock_session, &task.user);
             task.moved.send_replace(());
             Ok(())
         })
@@ -279,13 +279,13 @@ impl Drop for AdvisorySessions {
     fn drop(&mut self) {
         self.share.link.forget(&self.task.user.election);
         let Connected { pool, .. } = &*self.share;
-        for line in pool.used_by(&self.task.user) {
-            pool.leave(&line, &self.task.user);
+        for lock_session in pool.used_by(&self.task.user) {
+            pool.leave(&lock_session, &self.task.user);
             let task = self.task.clone();
             // Without the thread no request can be sent, and the server ends sessions that are not kept alive.
             drop(runtime::detach(async move {
-                tokio::time::sleep(line.timeout).await;
-                while !line.has_ended() && task.leave(&line).await.is_err() {
+                tokio::time::sleep(lock_session.timeout).await;
+                while !lock_session.has_ended() && task.leave(&lock_session).await.is_err() {
                     tokio::time::sleep(TIDY_PAUSE).await;
                 }
             }));
@@ -294,7 +294,7 @@ impl Drop for AdvisorySessions {
 }
 
 impl Task {
-    async fn stand(&self, line: &Arc<Line>, holder: &Holder) -> Result<Place, SessionError> {
+    async fn stand(&self, lock_session: &Arc<LockSession>, holder: &Holder) -> Result<Place, SessionError> {
         if self.create {
             // The table may have been dropped.
             self.connected.link.make_table().await.map_err(|error| no_answer(error.to_string()))?;
@@ -302,18 +302,19 @@ impl Task {
         let mut process = None;
         for _ in 0..ROUNDS_MAX {
             let count = self.notifications.count();
-            let taken = self.take(line, count).await?;
+            let taken = self.take(lock_session, count).await?;
             let Taken { is_own, row, .. } = taken;
             process = taken.process.filter(|_| !is_own);
             let before = row
                 .as_ref()
                 .and_then(|(_, record)| Some(Entry { holder: record.holder.clone()?, token: record.token }));
             // Written by a session of this handle that is over, because it uses another one now.
-            let is_left_over = row.as_ref().is_some_and(|(_, record)| self.wrote_earlier(record, line));
+            let is_left_over =
+                row.as_ref().is_some_and(|(_, record)| self.wrote_earlier(record, lock_session));
             if !is_own {
                 match (before, row) {
                     (Some(_), Some((version, record))) if is_left_over => {
-                        self.bury(line, version, record).await?;
+                        self.bury(lock_session, version, record).await?;
                     }
                     (Some(first), _) => return Ok(Place::Behind { first }),
                     // The holder of the lock is about to write its row.
@@ -325,7 +326,7 @@ impl Task {
                 continue;
             }
             if let Some((version, record)) = &row
-                && is_of(record, line)
+                && is_of(record, lock_session)
                 && record.holder.as_ref() == Some(holder)
             {
                 self.own().first = Some((*version, record.clone()));
@@ -339,13 +340,13 @@ impl Task {
             {
                 return Ok(Place::Behind { first });
             }
-            match self.write_first(line, holder, row, count).await {
+            match self.write_first(lock_session, holder, row, count).await {
                 Ok(Some(token)) => return Ok(Place::First { token, asked_to_resign: false }),
                 Ok(None) => {}
                 Err(error) => {
                     if matches!(error, SessionError::Refused { .. }) {
                         // Others may do what this one must not.
-                        self.unlock(line).await?;
+                        self.unlock(lock_session).await?;
                     }
                     return Err(error);
                 }
@@ -360,21 +361,21 @@ impl Task {
     }
 
     /// Takes the lock if it is free, and notes the row that was seen.
-    async fn take(&self, line: &Arc<Line>, count: u64) -> Result<Taken, SessionError> {
+    async fn take(&self, lock_session: &Arc<LockSession>, count: u64) -> Result<Taken, SessionError> {
         {
             let mut own = self.own();
-            if own.line.as_ref().is_none_or(|other| other.number != line.number) {
+            if own.lock_session.as_ref().is_none_or(|other| other.number != lock_session.number) {
                 own.forget_session();
-                own.line = Some(Arc::clone(line));
+                own.lock_session = Some(Arc::clone(lock_session));
             }
         }
-        let known = if self.own().first.is_some() { self.find_by(line).await?.1 } else { None };
-        let taken = if let Some(row) = known.filter(|(_, record)| is_of(record, line)) {
+        let known = if self.own().first.is_some() { self.find_by(lock_session).await?.1 } else { None };
+        let taken = if let Some(row) = known.filter(|(_, record)| is_of(record, lock_session)) {
             // It still has the lock, which stays while its session and the row do.
             Taken { is_own: true, was_own: true, process: None, row: Some(row) }
         } else {
             let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
-            let rows = line.ask(&self.connected.link.statements().lock.take, &[election]).await?;
+            let rows = lock_session.ask(&self.connected.link.statements().lock.take, &[election]).await?;
             self.taken(rows.first().ok_or_else(|| no_answer("the server has answered nothing"))?)?
         };
         let (version, token) =
@@ -409,8 +410,8 @@ impl Task {
     }
 
     /// Returns whether this handle wrote it by another session than this one.
-    fn wrote_earlier(&self, record: &Record, line: &Line) -> bool {
-        record.nonce != line.number.unsigned_abs() && self.own().wrote_by.contains(&record.nonce)
+    fn wrote_earlier(&self, record: &Record, lock_session: &LockSession) -> bool {
+        record.nonce != lock_session.number.unsigned_abs() && self.own().wrote_by.contains(&record.nonce)
     }
 
     /// Returns whether the previous holder may still believe that it leads: it has not given the lock back, and its time has not
@@ -426,7 +427,7 @@ impl Task {
     /// Writes this node into the row; returns its token, or none if another client has changed the row.
     async fn write_first(
         &self,
-        line: &Line,
+        lock_session: &LockSession,
         holder: &Holder,
         row: Option<(i64, Record)>,
         count: u64,
@@ -442,16 +443,16 @@ impl Task {
         let record = Record {
             holder: Some(holder.clone()),
             token,
-            duration: line.timeout.into(),
+            duration: lock_session.timeout.into(),
             renewal: 0,
-            nonce: line.number.unsigned_abs(),
+            nonce: lock_session.number.unsigned_abs(),
             resign_request: None,
             young: false,
             unknown,
         };
         let write = self.write(&record, expect)?;
         self.own().may_have_written_by(record.nonce);
-        if line.ask(&write.statement, &write.parameters).await?.is_empty() {
+        if lock_session.ask(&write.statement, &write.parameters).await?.is_empty() {
             return Ok(None);
         }
         self.notifications.look(count, write.version);
@@ -464,18 +465,18 @@ impl Task {
         Ok(Some(token))
     }
 
-    async fn leave(&self, line: &Line) -> Result<(), SessionError> {
-        if self.own().line.as_ref().is_none_or(|other| other.number != line.number) {
-            return if line.has_ended() { Err(ended()) } else { Ok(()) };
+    async fn leave(&self, lock_session: &LockSession) -> Result<(), SessionError> {
+        if self.own().lock_session.as_ref().is_none_or(|other| other.number != lock_session.number) {
+            return if lock_session.has_ended() { Err(ended()) } else { Ok(()) };
         }
-        self.give_back(line).await?;
+        self.give_back(lock_session).await?;
         let mut own = self.own();
-        (own.line, own.locked_at, own.wait_until) = (None, None, None);
+        (own.lock_session, own.locked_at, own.wait_until) = (None, None, None);
         Ok(())
     }
 
     /// Makes sure that this session does not have the lock, and that the row says so.
-    async fn give_back(&self, line: &Line) -> Result<(), SessionError> {
+    async fn give_back(&self, lock_session: &LockSession) -> Result<(), SessionError> {
         let statements = self.connected.link.statements();
         let mut known = self.own().first.take();
         let election = || (Box::new(self.user.election.clone()) as _, Type::TEXT);
@@ -484,9 +485,9 @@ impl Task {
             let (version, record) = match known.take() {
                 Some(known) => known,
                 // By the session itself: its earlier requests are done by then.
-                None => match self.find_by(line).await?.1 {
-                    Some((version, record)) if is_of(&record, line) => (version, record),
-                    Some(_) | None => return self.unlock(line).await,
+                None => match self.find_by(lock_session).await?.1 {
+                    Some((version, record)) if is_of(&record, lock_session) => (version, record),
+                    Some(_) | None => return self.unlock(lock_session).await,
                 },
             };
             let (next, bytes) = (draw()?, encode(&given_back(record))?);
@@ -496,7 +497,7 @@ impl Task {
                 (Box::new(bytes), Type::BYTEA),
                 (Box::new(version), Type::INT8),
             ];
-            if !line.ask(&statements.lock.give_back, &parameters).await?.is_empty() {
+            if !lock_session.ask(&statements.lock.give_back, &parameters).await?.is_empty() {
                 self.notifications.look(count, -next);
                 self.tell(next).await;
                 return Ok(());
@@ -512,7 +513,7 @@ impl Task {
         self.notifications.look(count, if is_held { version } else { -version });
         {
             let mut own = self.own();
-            if own.line.as_ref().is_some_and(|line| line.has_ended()) {
+            if own.lock_session.as_ref().is_some_and(|lock_session| lock_session.has_ended()) {
                 own.forget_session();
             }
             own.wait_until = None;
@@ -543,7 +544,12 @@ impl Task {
     }
 
     /// Removes the lock and the row of an earlier session of this handle, so that neither holds other candidates back.
-    async fn bury(&self, line: &Line, version: i64, record: Record) -> Result<(), SessionError> {
+    async fn bury(
+        &self,
+        lock_session: &LockSession,
+        version: i64,
+        record: Record,
+    ) -> Result<(), SessionError> {
         if let Some(earlier) = number_of(&record) {
             // It may go on with other elections.
             let shared = self.connected.pool.find_number(earlier);
@@ -553,12 +559,12 @@ impl Task {
             };
             if !is_unlocked {
                 let number = (Box::new(earlier) as _, Type::INT8);
-                line.ask(&self.connected.link.statements().lock.end, &[number]).await?;
+                lock_session.ask(&self.connected.link.statements().lock.end, &[number]).await?;
             }
         }
         let write = self.write(&given_back(record), Some(version))?;
         // Where it has changed, that is seen in the next round.
-        if !line.ask(&write.statement, &write.parameters).await?.is_empty() {
+        if !lock_session.ask(&write.statement, &write.parameters).await?.is_empty() {
             self.tell(write.version).await;
         }
         Ok(())
@@ -585,7 +591,7 @@ impl Task {
         loop {
             let (lives, until) = {
                 let own = self.own();
-                (own.line.as_ref().map(|line| line.lives()), own.wait_until)
+                (own.lock_session.as_ref().map(|lock_session| lock_session.lives()), own.wait_until)
             };
             let closed = async {
                 match lives {
@@ -611,21 +617,24 @@ impl Task {
     }
 
     /// Releases the lock without a write to the row.
-    async fn unlock(&self, line: &Line) -> Result<(), SessionError> {
-        self.unlock_by(line).await?;
+    async fn unlock(&self, lock_session: &LockSession) -> Result<(), SessionError> {
+        self.unlock_by(lock_session).await?;
         self.own().locked_at = None;
         Ok(())
     }
 
-    async fn unlock_by(&self, line: &Line) -> Result<(), SessionError> {
+    async fn unlock_by(&self, lock_session: &LockSession) -> Result<(), SessionError> {
         let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
-        line.ask(&self.connected.link.statements().lock.unlock, &[election]).await.map(drop)
+        lock_session.ask(&self.connected.link.statements().lock.unlock, &[election]).await.map(drop)
     }
 
     /// The same as [`find`](Self::find), by a session: its earlier requests are done by then.
-    async fn find_by(&self, line: &Line) -> Result<(bool, Option<(i64, Record)>), SessionError> {
+    async fn find_by(
+        &self,
+        lock_session: &LockSession,
+    ) -> Result<(bool, Option<(i64, Record)>), SessionError> {
         let elections = (Box::new(vec![self.user.election.clone()]) as _, Type::TEXT_ARRAY);
-        self.found(&line.ask(&self.connected.link.statements().read, &[elections]).await?)
+        self.found(&lock_session.ask(&self.connected.link.statements().read, &[elections]).await?)
     }
 
     /// Returns whether a session has the lock, and the row.
@@ -719,8 +728,8 @@ fn milliseconds_since_1970() -> u64 {
 }
 
 /// Returns whether the record was written by this session, and not given back.
-fn is_of(record: &Record, line: &Line) -> bool {
-    record.nonce == line.number.unsigned_abs() && record.holder.is_some()
+fn is_of(record: &Record, lock_session: &LockSession) -> bool {
+    record.nonce == lock_session.number.unsigned_abs() && record.holder.is_some()
 }
 
 /// Returns the record as it is after the lock was given back: without a holder.

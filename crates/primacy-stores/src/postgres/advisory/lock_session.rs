@@ -35,16 +35,16 @@ const TIMEOUT_MAX_MS: u64 = i32::MAX.unsigned_abs() as u64;
 #[derive(Debug)]
 pub(super) struct Pool {
     settings: Settings,
-    lines: Mutex<Vec<Arc<Line>>>,
+    sessions: Mutex<Vec<Arc<LockSession>>>,
     /// A session that is being begun, and its timeout. It goes on when its callers give up, so that of several servers the next
     /// is tried also where each attempt takes longer than they wait.
     beginning: tokio::sync::Mutex<Option<(Duration, Beginning)>>,
 }
 
-type Beginning = Aborted<Result<Line, SessionError>>;
+type Beginning = Aborted<Result<LockSession, SessionError>>;
 
 /// A session.
-pub(super) struct Line {
+pub(super) struct LockSession {
     /// Drawn at random, and locked by the session from its beginning: so others find it by its number.
     pub(super) number: i64,
     /// The time for which the server keeps it without a request.
@@ -65,16 +65,20 @@ pub(super) struct User {
 
 impl Pool {
     pub(super) fn new(settings: &Settings) -> Self {
-        Self { settings: settings.clone(), lines: Mutex::default(), beginning: tokio::sync::Mutex::default() }
+        Self {
+            settings: settings.clone(),
+            sessions: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) async fn begin(&self, user: &User, wanted: Duration) -> Result<Begun, SessionError> {
         let wanted = granted(wanted);
         loop {
-            let Some(line) = self.join_or_connect(user, wanted).await? else { continue };
+            let Some(lock_session) = self.join_or_connect(user, wanted).await? else { continue };
             // It may have begun long ago, so its remaining time is asked for.
-            match line.keep_alive().await {
-                Ok(timeout) => return Ok(Begun { session: line.id(), timeout }),
+            match lock_session.keep_alive().await {
+                Ok(timeout) => return Ok(Begun { session: lock_session.id(), timeout }),
                 Err(SessionError::Ended { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -86,67 +90,73 @@ impl Pool {
         &self,
         user: &User,
         wanted: Duration,
-    ) -> Result<Option<Arc<Line>>, SessionError> {
+    ) -> Result<Option<Arc<LockSession>>, SessionError> {
         let mut beginning = self.beginning.lock().await;
-        if let Some(line) = self.join(user, wanted) {
-            return Ok(Some(line));
+        if let Some(lock_session) = self.join(user, wanted) {
+            return Ok(Some(lock_session));
         }
         if beginning.as_ref().is_none_or(|(timeout, _)| *timeout != wanted) {
             let settings = self.settings.clone();
-            let connecting = runtime::spawn(async move { Line::connect(&settings, wanted).await });
+            let connecting = runtime::spawn(async move { LockSession::connect(&settings, wanted).await });
             *beginning = Some((wanted, connecting.map_err(super::no_answer)?));
         }
         let Some((_, attempt)) = &mut *beginning else { return Ok(None) };
         let begun = attempt.finished().await;
         *beginning = None;
-        let line = begun.map_err(super::no_answer)??;
-        self.lock().push(Arc::new(line));
+        let lock_session = begun.map_err(super::no_answer)??;
+        self.lock().push(Arc::new(lock_session));
         Ok(None)
     }
 
     /// Returns the session of this name, unless it has ended as far as is known.
-    pub(super) fn find(&self, session: &SessionId) -> Result<Arc<Line>, SessionError> {
-        let closed = self.lock().iter().find(|line| line.id() == *session).and_then(|line| line.live.end());
+    pub(super) fn find(&self, session: &SessionId) -> Result<Arc<LockSession>, SessionError> {
+        let closed = self
+            .lock()
+            .iter()
+            .find(|lock_session| lock_session.id() == *session)
+            .and_then(|lock_session| lock_session.live.end());
         let why = closed.map_or_else(String::new, |why| format!(": {why}"));
         let ended = || SessionError::Ended { why: format!("its connection is closed{why}") };
-        self.find_where(|line| line.id() == *session).ok_or_else(ended)
+        self.find_where(|lock_session| lock_session.id() == *session).ok_or_else(ended)
     }
 
-    pub(super) fn find_number(&self, number: i64) -> Option<Arc<Line>> {
-        self.find_where(|line| line.number == number)
+    pub(super) fn find_number(&self, number: i64) -> Option<Arc<LockSession>> {
+        self.find_where(|lock_session| lock_session.number == number)
     }
 
     /// This election uses it no more. Where no other one does, it ends with its last use.
-    pub(super) fn leave(&self, line: &Line, user: &User) {
+    pub(super) fn leave(&self, lock_session: &LockSession, user: &User) {
         // No election joins it meanwhile.
-        let mut lines = self.lock();
-        if !line.users.leave(&user.election, user.handle) {
-            lines.retain(|other| other.number != line.number);
+        let mut sessions = self.lock();
+        if !lock_session.users.leave(&user.election, user.handle) {
+            sessions.retain(|other| other.number != lock_session.number);
         }
     }
 
     /// Returns the sessions that this handle uses.
-    pub(super) fn used_by(&self, user: &User) -> Vec<Arc<Line>> {
-        let is_used = |line: &&Arc<Line>| line.users.has(&user.election, user.handle);
+    pub(super) fn used_by(&self, user: &User) -> Vec<Arc<LockSession>> {
+        let is_used = |lock_session: &&Arc<LockSession>| lock_session.users.has(&user.election, user.handle);
         self.lock().iter().filter(is_used).map(Arc::clone).collect()
     }
 
-    fn join(&self, user: &User, wanted: Duration) -> Option<Arc<Line>> {
-        self.find_where(|line| line.timeout == wanted && line.users.join(&user.election, user.handle))
+    fn join(&self, user: &User, wanted: Duration) -> Option<Arc<LockSession>> {
+        self.find_where(|lock_session| {
+            lock_session.timeout == wanted && lock_session.users.join(&user.election, user.handle)
+        })
     }
 
-    fn find_where(&self, is_wanted: impl Fn(&Line) -> bool) -> Option<Arc<Line>> {
-        let mut lines = self.lock();
-        lines.retain(|line| !line.has_ended());
-        lines.iter().find(|line| is_wanted(line)).map(Arc::clone)
+    fn find_where(&self, is_wanted: impl Fn(&LockSession) -> bool) -> Option<Arc<LockSession>> {
+        let mut sessions = self.lock();
+        sessions.retain(|lock_session| !lock_session.has_ended());
+        sessions.iter().find(|lock_session| is_wanted(lock_session)).map(Arc::clone)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Line>>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<LockSession>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
+impl LockSession {
     async fn connect(settings: &Settings, timeout: Duration) -> Result<Self, SessionError> {
         let number = super::super::draw_version()
             .map_err(|error| SessionError::NoAnswer { why: format!("no random number: {error}") })?;
@@ -156,7 +166,7 @@ impl Line {
         if checking.map_err(|_| super::no_answer(SILENT))?.map_err(|error| of(&error))? {
             return Err(SessionError::Refused { why: super::POOLED.to_owned() });
         }
-        let line = Self {
+        let lock_session = Self {
             number,
             timeout,
             live,
@@ -170,9 +180,9 @@ impl Line {
             "SELECT pg_catalog.set_config('idle_session_timeout', '{milliseconds}ms', false), \
              pg_catalog.set_config('lock_timeout', '{patience}', false)"
         );
-        line.ask(&limits, &[]).await?;
-        line.ask(&format!("SELECT pg_catalog.pg_advisory_lock({number})"), &[]).await?;
-        Ok(line)
+        lock_session.ask(&limits, &[]).await?;
+        lock_session.ask(&format!("SELECT pg_catalog.pg_advisory_lock({number})"), &[]).await?;
+        Ok(lock_session)
     }
 
     pub(super) fn id(&self) -> SessionId {
@@ -234,9 +244,9 @@ impl Line {
 }
 
 /// Of the connection nothing: it holds a password.
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for LockSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line")
+        f.debug_struct("LockSession")
             .field("number", &self.number)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
