@@ -11,8 +11,8 @@
 
 mod agent;
 mod api;
+mod diagnostics;
 mod duration;
-mod examine;
 mod queue;
 mod session;
 mod url;
@@ -29,7 +29,7 @@ use primacy_core::{FencingToken, Identity};
 
 use self::agent::there;
 use self::api::{Api, no_answer};
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::queue::Queue;
 use self::session::Pool;
 pub(crate) use self::url::open_url;

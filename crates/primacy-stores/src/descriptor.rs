@@ -3,7 +3,7 @@
 //! Each store has one, in its folder, and [`STORES`](crate::STORES) lists them. It is compiled also where the store itself is not, so that
 //! an error can name the feature that is missing.
 
-use crate::checkup::Examination;
+use crate::diagnostics::Examination;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opening};
 

@@ -16,8 +16,8 @@
 pub mod api;
 mod client;
 mod connect;
+mod diagnostics;
 mod direct;
-mod examine;
 mod queue;
 mod register;
 mod session;
@@ -36,8 +36,8 @@ use primacy_core::{FencingToken, Identity};
 
 use self::client::Client;
 pub use self::client::RequestError;
+pub(crate) use self::diagnostics::examine;
 pub use self::direct::EtcdClient;
-pub(crate) use self::examine::examine;
 use self::queue::{Found, Queue, Standing};
 use self::session::{Lease, Pool, User, lock};
 pub(crate) use self::url::open_url;

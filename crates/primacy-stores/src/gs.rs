@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-use crate::checkup::Examination;
+use crate::diagnostics::Examination;
 use crate::object::connect::{self, Settings, send_once};
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opening};

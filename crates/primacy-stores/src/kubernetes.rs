@@ -15,7 +15,7 @@
 
 mod api;
 mod clients;
-mod examine;
+mod diagnostics;
 mod exec;
 mod kubeconfig;
 mod lease;
@@ -36,7 +36,7 @@ use tokio::time::timeout;
 
 use self::api::Api;
 use self::clients::Clients;
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::lease::Lease;
 pub use self::transport::{Body, Bytes, Transport, TransportError};
 use self::watch::News;

@@ -12,12 +12,12 @@
 mod attempts;
 #[cfg(feature = "az")]
 pub mod az;
-pub mod checkup;
 #[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
 mod clock;
 #[cfg(feature = "consul")]
 pub mod consul;
 pub mod descriptor;
+pub mod diagnostics;
 pub mod document;
 pub mod election_name;
 pub mod error_text;
@@ -130,8 +130,8 @@ pub const STORES: &[&StoreDescriptor] = &[
 ];
 
 pub use attempts::Attempts;
-pub use checkup::{Check, Verdict};
 pub use descriptor::StoreDescriptor;
+pub use diagnostics::{Check, Verdict};
 pub use document::Document;
 pub use mark::{MarkError, StoreMark};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]

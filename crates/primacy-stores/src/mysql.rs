@@ -20,7 +20,7 @@
 //! All elections of a process that were opened with one URL share a few connections.
 
 mod connection;
-mod examine;
+mod diagnostics;
 mod inspection;
 mod packet;
 mod pool;
@@ -37,7 +37,7 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::time::{Instant, sleep_until};
 
 use self::connection::Answer;
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::pool::ConnectionPool;
 use self::refusal::Failure;
 use self::settings::Settings;

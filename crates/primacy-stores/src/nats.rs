@@ -15,7 +15,7 @@
 //! URL share one connection, which looks for another server by itself when it breaks, and one watch: the link.
 
 mod credentials;
-mod examine;
+mod diagnostics;
 mod link;
 mod settings;
 
@@ -27,7 +27,7 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::link::{Entry, Failure, Heard, Link};
 use self::settings::Settings;
 use crate::open_error::OpenError;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::STORES;
-use crate::checkup::Check;
 use crate::descriptor::StoreDescriptor;
+use crate::diagnostics::Check;
 use crate::election_name::{self, check_election};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::object::{ObjectStore, connect::build_store};

@@ -22,7 +22,7 @@
 mod advisory;
 mod batch;
 mod channel;
-mod examine;
+mod diagnostics;
 mod limited;
 mod link;
 mod locks;
@@ -44,7 +44,7 @@ use std::time::Duration;
 use primacy_core::election::lease::{Record, Version};
 
 use self::batch::Write;
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::link::Link;
 pub use self::locks::{holders, others_in};
 use self::notifications::Notifications;

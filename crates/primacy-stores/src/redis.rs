@@ -17,7 +17,7 @@
 //! All elections of a process that were opened with one URL share one connection, and their requests are on the way at
 //! once. It is made anew when it breaks: the link. Notices have a connection of their own.
 
-mod examine;
+mod diagnostics;
 mod inspection;
 mod link;
 mod notices;
@@ -33,7 +33,7 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::link::Link;
 use self::notices::Heard;
 use self::refusal::Failure;

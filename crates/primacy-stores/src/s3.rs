@@ -6,7 +6,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 
-use crate::checkup::Examination;
+use crate::diagnostics::Examination;
 use crate::object::connect::{self, Settings, send_once};
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opening};

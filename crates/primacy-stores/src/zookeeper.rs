@@ -15,8 +15,8 @@
 //! All elections that one process holds in the same ZooKeeper with the same timeout share a session. Without TLS: that of the
 //! client library would bring a second cryptographic provider into the program.
 
+mod diagnostics;
 mod entry;
-mod examine;
 mod layout;
 mod link;
 mod place;
@@ -32,7 +32,7 @@ use primacy_core::election::session::{Entry, Place as Standing, SessionId};
 use primacy_core::{FencingToken, Identity};
 use zookeeper_client::Error;
 
-pub(crate) use self::examine::examine;
+pub(crate) use self::diagnostics::examine;
 use self::link::{Link, SHARED, told};
 use self::place::Place;
 use self::queue::{Queue, SharedQueue};

@@ -1,8 +1,8 @@
 //! The descriptor of the store `file:`.
 
-#[cfg(feature = "file")]
-use crate::checkup;
 use crate::descriptor::{Login, StoreDescriptor, Support, built_in};
+#[cfg(feature = "file")]
+use crate::diagnostics;
 #[cfg(feature = "file")]
 use crate::file;
 
@@ -16,5 +16,5 @@ pub(crate) const DESCRIPTOR: StoreDescriptor = StoreDescriptor {
     login: Login::Local,
     page: Some("docs/stores/file.md"),
     server: None,
-    support: built_in!("file", file::open_url, checkup::of_one_machine),
+    support: built_in!("file", file::open_url, diagnostics::of_one_machine),
 };

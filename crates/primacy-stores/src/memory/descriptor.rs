@@ -1,7 +1,7 @@
 //! The descriptor of the store `memory:`.
 
-use crate::checkup;
 use crate::descriptor::{Login, StoreDescriptor, Support};
+use crate::diagnostics;
 use crate::memory;
 
 pub(crate) const DESCRIPTOR: StoreDescriptor = StoreDescriptor {
@@ -14,5 +14,5 @@ pub(crate) const DESCRIPTOR: StoreDescriptor = StoreDescriptor {
     login: Login::Secret,
     page: None,
     server: None,
-    support: Support::BuiltIn(memory::open_url, checkup::of_one_process),
+    support: Support::BuiltIn(memory::open_url, diagnostics::of_one_process),
 };

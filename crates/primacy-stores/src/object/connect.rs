@@ -18,7 +18,7 @@ use rustls::ClientConfig;
 use super::ObjectRegister;
 use super::bucket::{Bucket, REQUEST_PATIENCE};
 use super::reread::Reread;
-use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::document::LENGTH_MAX;
 use crate::location::Location;
 use crate::open_error::OpenError;

@@ -1,8 +1,8 @@
 //! The descriptor of the store `sqlite:`.
 
-#[cfg(feature = "sqlite")]
-use crate::checkup;
 use crate::descriptor::{Login, StoreDescriptor, Support, built_in};
+#[cfg(feature = "sqlite")]
+use crate::diagnostics;
 #[cfg(feature = "sqlite")]
 use crate::sqlite;
 
@@ -16,5 +16,5 @@ pub(crate) const DESCRIPTOR: StoreDescriptor = StoreDescriptor {
     login: Login::Local,
     page: Some("docs/stores/sqlite.md"),
     server: None,
-    support: built_in!("sqlite", sqlite::open_url, checkup::of_one_machine),
+    support: built_in!("sqlite", sqlite::open_url, diagnostics::of_one_machine),
 };

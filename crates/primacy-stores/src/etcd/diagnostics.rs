@@ -3,7 +3,7 @@
 use super::client::RequestError;
 use super::direct::EtcdClient;
 use super::{api, url};
-use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::opening::Address;
 
 /// The address of a member of the URL, and its status.

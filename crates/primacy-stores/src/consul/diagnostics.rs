@@ -1,7 +1,7 @@
 //! Checks of Consul's servers.
 
 use super::url;
-use crate::checkup::{Check, Examination, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 use crate::runtime;

@@ -5,7 +5,7 @@ use async_nats::jetstream::stream::{Info, StorageType};
 use super::link::Link;
 use super::link::bucket::{REPLICAS, SYNCS, is_before};
 use super::settings::Settings;
-use crate::checkup::{Check, Examination, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::opening::Address;
 
 /// Asks for the bucket's stream.

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::inspection::{self, Variables, is_off};
 use super::pool::ConnectionPool;
 use super::settings::Settings;
-use crate::checkup::{Check, Examination, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 use crate::runtime;

@@ -5,7 +5,7 @@ use zookeeper_client::{Acl, Error};
 use super::link::Link;
 use super::place::Place;
 use super::rights;
-use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 use crate::runtime;

@@ -2,7 +2,7 @@
 
 use super::api::{Api, Failure, RULE, VERBS};
 use super::{Connected, Source, connect};
-use crate::checkup::{Check, Examination, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 use crate::runtime;

@@ -7,7 +7,7 @@ use super::locks;
 use super::refusal::Failure;
 use super::settings::{Recipe, Settings};
 use super::table::{LOCKS, NUMBER, Table};
-use crate::checkup::{Check, Examination, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 

@@ -8,7 +8,7 @@ use super::link::Link;
 use super::refusal::Failure;
 use super::script::Request;
 use super::settings::Settings;
-use crate::checkup::{Check, Examination, SURVIVES, Verdict};
+use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 
