@@ -27,7 +27,7 @@ pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, Ope
     for (key, value) in settings.credentials()? {
         builder = builder.with_config(key, value);
     }
-    if let Some(account) = settings.location.take("account") {
+    if let Some(account) = settings.url.take("account") {
         builder = builder.with_account(account);
     }
     if let Some(endpoint) = &settings.endpoint {

@@ -40,12 +40,12 @@ pub(crate) use self::diagnostics::examine;
 use self::lease::Lease;
 pub use self::transport::{Body, Bytes, Transport, TransportError};
 use self::watch::News;
-use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::runtime::{self, Aborted};
 use crate::shared_connections::{Share, SharedConnections};
+use crate::store_url::StoreUrl;
 
 /// The longest time until [`changed`](Register::changed) resolves, on a machine and a network that are not held up. A watch takes
 /// milliseconds; without one, the Lease is read twice a second.
@@ -120,20 +120,19 @@ async fn connect(source: Source) -> Result<Connected, OpenError> {
 impl Source {
     /// Parses a URL without its scheme; returns the namespace, too, if it names one.
     fn parse(rest: &str) -> Result<(Self, Option<String>), OpenError> {
-        let mut location = Location::parse(rest, FORM)?;
-        let source = Self {
-            kubeconfig: location.take("kubeconfig").map(PathBuf::from),
-            context: location.take("context"),
-        };
-        location.finish()?;
-        let namespace = match location.hosts.as_slice() {
+        let mut url = StoreUrl::parse(rest, FORM)?;
+        let source =
+            Self { kubeconfig: url.take("kubeconfig").map(PathBuf::from), context: url.take("context") };
+        url.finish()?;
+        let namespace = match url.hosts.as_slice() {
             [] => None,
             [host] if host.port.is_none() => Some(host.name.clone()),
-            [_, ..] => return Err(location.malformed("there is one namespace, and no port")),
+            [_, ..] => return Err(url.malformed("there is one namespace, and no port")),
         };
-        if !location.path.is_empty() || location.user.is_some() {
-            return Err(location
-                .malformed("the Lease has the name of the election, and the kubeconfig says who you are"));
+        if !url.path.is_empty() || url.user.is_some() {
+            return Err(
+                url.malformed("the Lease has the name of the election, and the kubeconfig says who you are")
+            );
         }
         Ok((source, namespace))
     }

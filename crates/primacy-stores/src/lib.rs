@@ -32,8 +32,6 @@ mod file_system;
 pub mod gs;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
-#[cfg(feature = "network")]
-mod location;
 pub mod login;
 pub mod mark;
 pub mod memory;
@@ -71,6 +69,8 @@ mod shared_connections;
 mod singleflight;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "network")]
+mod store_url;
 #[cfg(feature = "network")]
 #[allow(dead_code, reason = "a program may have only stores without TLS")]
 mod tls;

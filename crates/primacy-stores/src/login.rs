@@ -101,7 +101,7 @@ mod tests {
     use primacy_core::rng::Rng;
 
     use super::*;
-    use crate::location::Location;
+    use crate::store_url::StoreUrl;
 
     #[test]
     fn a_login_is_seen_wherever_it_stands() {
@@ -159,7 +159,7 @@ mod tests {
             let url = format!("etcd://{login}@host:2379/prefix?ca=/x&what=1");
             assert!(has_login(&url), "{url}");
             let shown = without_logins(&url).into_owned();
-            let parsed = Location::parse(url.split_once(':').unwrap().1, "etcd://HOST/PREFIX");
+            let parsed = StoreUrl::parse(url.split_once(':').unwrap().1, "etcd://HOST/PREFIX");
             let said = match &parsed {
                 Ok(location) => {
                     format!("{location:?} {} {:?}", location.finish().unwrap_err(), location.hosts)

@@ -35,17 +35,17 @@ pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, Ope
     for (key, value) in settings.credentials()? {
         builder = builder.with_config(key, value);
     }
-    if let Some(region) = settings.location.take("region") {
+    if let Some(region) = settings.url.take("region") {
         builder = builder.with_region(region);
     }
     if let Some(endpoint) = &settings.endpoint {
         builder = builder.with_endpoint(endpoint).with_allow_http(settings.allows_http());
     }
-    builder = match settings.location.take("style").as_deref() {
+    builder = match settings.url.take("style").as_deref() {
         None => builder,
         Some("path") => builder.with_virtual_hosted_style_request(false),
         Some("host") => builder.with_virtual_hosted_style_request(true),
-        Some(_) => return Err(settings.location.malformed("`style` is `path` or `host`")),
+        Some(_) => return Err(settings.url.malformed("`style` is `path` or `host`")),
     };
     let store = builder
         .with_bucket_name(&settings.bucket)

@@ -12,11 +12,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
+use crate::store_url::StoreUrl;
 
 /// The files that protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,14 +32,14 @@ impl Files {
     ///
     /// # Errors
     /// [`OpenError::Malformed`] for a certificate without its key, or the other way round.
-    pub(crate) fn take(location: &mut Location) -> Result<Self, OpenError> {
-        let ca = location.take("ca").map(PathBuf::from);
-        let identity = match (location.take("cert"), location.take("key")) {
+    pub(crate) fn take(url: &mut StoreUrl) -> Result<Self, OpenError> {
+        let ca = url.take("ca").map(PathBuf::from);
+        let identity = match (url.take("cert"), url.take("key")) {
             (Some(cert), Some(key)) => Some((cert.into(), key.into())),
             (None, None) => None,
-            (Some(_), None) => return Err(location.malformed("`cert` needs `key`, the file of its key")),
+            (Some(_), None) => return Err(url.malformed("`cert` needs `key`, the file of its key")),
             (None, Some(_)) => {
-                return Err(location.malformed("`key` needs `cert`, the file of its certificate"));
+                return Err(url.malformed("`key` needs `cert`, the file of its certificate"));
             }
         };
         Ok(Self { ca, identity })
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn settings_come_in_pairs_and_files_are_named_in_errors() {
-        let take = |rest: &str| Files::take(&mut Location::parse(rest, FORM).unwrap());
+        let take = |rest: &str| Files::take(&mut StoreUrl::parse(rest, FORM).unwrap());
         assert!(take("//h?cert=a").unwrap_err().to_string().contains("`key`"));
         assert!(take("//h?key=a").unwrap_err().to_string().contains("`cert`"));
         let none = take("//h").unwrap();

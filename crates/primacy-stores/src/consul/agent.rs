@@ -23,9 +23,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::attempts;
-use crate::location::Host;
 use crate::replaced_files::FromFiles;
 use crate::runtime::{self, Aborted};
+use crate::store_url::Host;
 
 /// The time for a connection, TLS included. An agent runs on the same machine, or near.
 const CONNECT_MAX: Duration = Duration::from_secs(2);

@@ -12,7 +12,6 @@ use super::queue::Queue;
 use super::session::{Pool, User};
 use super::watch::Watches;
 use super::{Connected, ConsulSessions, duration};
-use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::passing;
@@ -20,6 +19,7 @@ use crate::replaced_files::{FromFiles, Sources};
 use crate::runtime;
 use crate::sessions::SessionError;
 use crate::shared_connections::SharedConnections;
+use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
 /// The form of the URL.
@@ -52,38 +52,37 @@ struct Place {
 }
 
 fn parse(rest: &str) -> Result<Place, OpenError> {
-    let mut location = Location::parse(rest, FORM)?;
-    if location.hosts.is_empty() {
-        return Err(location.malformed("it names no host"));
+    let mut url = StoreUrl::parse(rest, FORM)?;
+    if url.hosts.is_empty() {
+        return Err(url.malformed("it names no host"));
     }
-    if location.user.is_some() || location.password.is_some() {
+    if url.user.is_some() || url.password.is_some() {
         let why = format!(
             "Consul knows no users; name the file of a token by `token-file`, or set {TOKEN_VARIABLE}"
         );
-        return Err(location.malformed(why));
+        return Err(url.malformed(why));
     }
-    let files = Files::take(&mut location)?;
-    let tls = match location.take("tls").as_deref() {
+    let files = Files::take(&mut url)?;
+    let tls = match url.take("tls").as_deref() {
         None => files.is_given(),
         Some("true") => true,
         Some("false") if !files.is_given() => false,
-        Some("false") => return Err(location.malformed("`tls=false` goes with no `ca`, `cert` and `key`")),
-        Some(_) => return Err(location.malformed("`tls` is true or false")),
+        Some("false") => return Err(url.malformed("`tls=false` goes with no `ca`, `cert` and `key`")),
+        Some(_) => return Err(url.malformed("`tls` is true or false")),
     };
-    let lock_delay = match location.take("lock-delay").as_deref().map(duration::parse) {
+    let lock_delay = match url.take("lock-delay").as_deref().map(duration::parse) {
         None => Duration::ZERO,
         Some(Some(delay)) if delay <= LOCK_DELAY_MAX => delay,
-        Some(_) => return Err(location.malformed("`lock-delay` is a time from 0s to 60s, like 15s")),
+        Some(_) => return Err(url.malformed("`lock-delay` is a time from 0s to 60s, like 15s")),
     };
-    let place: Vec<_> =
-        ["dc", "ns"].into_iter().filter_map(|name| Some((name, location.take(name)?))).collect();
-    let token_file = location.take("token-file");
-    location.finish()?;
-    check_prefix(&location.path).map_err(|why| location.malformed(why))?;
+    let place: Vec<_> = ["dc", "ns"].into_iter().filter_map(|name| Some((name, url.take(name)?))).collect();
+    let token_file = url.take("token-file");
+    url.finish()?;
+    check_prefix(&url.path).map_err(|why| url.malformed(why))?;
     let token = token(token_file.as_deref())?;
     let tls = if tls { Some(Arc::new(files.client()?)) } else { None };
-    let agents = Agents::new(location.hosts, tls, token);
-    Ok(Place { api: Api { agents, place }, lock_delay, prefix: location.path })
+    let agents = Agents::new(url.hosts, tls, token);
+    Ok(Place { api: Api { agents, place }, lock_delay, prefix: url.path })
 }
 
 /// Consul allows no other letters in a key, and ends at a `..`; Go's servers make one slash of two.

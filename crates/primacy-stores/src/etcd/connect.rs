@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::client::RequestError;
-use crate::location::Host;
+use crate::store_url::Host;
 
 /// The default port of members.
 const DEFAULT_PORT: u16 = 2379;

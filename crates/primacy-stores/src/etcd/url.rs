@@ -9,11 +9,11 @@ use super::queue::Queue;
 use super::register::EtcdRegister;
 use super::watch::Watches;
 use super::{Connected, EtcdSessions};
-use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
+use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
 /// The form of the URL.
@@ -38,30 +38,30 @@ enum Recipe {
 }
 
 fn parse(rest: &str) -> Result<Place, OpenError> {
-    let mut location = Location::parse(rest, FORM)?;
-    if location.hosts.is_empty() {
-        return Err(location.malformed("it names no host"));
+    let mut url = StoreUrl::parse(rest, FORM)?;
+    if url.hosts.is_empty() {
+        return Err(url.malformed("it names no host"));
     }
-    let files = Files::take(&mut location)?;
-    let tls = match location.take("tls").as_deref() {
+    let files = Files::take(&mut url)?;
+    let tls = match url.take("tls").as_deref() {
         None => files.is_given(),
         Some("true") => true,
         Some("false") if !files.is_given() => false,
-        Some("false") => return Err(location.malformed("`tls=false` goes with no `ca`, `cert` and `key`")),
-        Some(_) => return Err(location.malformed("`tls` is true or false")),
+        Some("false") => return Err(url.malformed("`tls=false` goes with no `ca`, `cert` and `key`")),
+        Some(_) => return Err(url.malformed("`tls` is true or false")),
     };
-    let recipe = match location.take("recipe").as_deref() {
+    let recipe = match url.take("recipe").as_deref() {
         None | Some("session") => Recipe::Session,
         Some("lease") => Recipe::Lease,
-        Some(_) => return Err(location.malformed("`recipe` is session or lease")),
+        Some(_) => return Err(url.malformed("`recipe` is session or lease")),
     };
-    location.finish()?;
-    let login = match (location.user.take(), location.password.take()) {
+    url.finish()?;
+    let login = match (url.user.take(), url.password.take()) {
         (Some(user), Some(password)) => Some(Login { user, password }),
         // With the certificate of the client, etcd needs none.
         (None, None) => None,
-        (Some(_), None) => return Err(location.malformed("a user needs a password: USER:PASSWORD@")),
-        (None, Some(_)) => return Err(location.malformed("a password needs a user: USER:PASSWORD@")),
+        (Some(_), None) => return Err(url.malformed("a user needs a password: USER:PASSWORD@")),
+        (None, Some(_)) => return Err(url.malformed("a password needs a user: USER:PASSWORD@")),
     };
     let tls = if tls {
         let mut config = files.client()?;
@@ -71,8 +71,8 @@ fn parse(rest: &str) -> Result<Place, OpenError> {
     } else {
         None
     };
-    let members = location.hosts.into_iter().map(|host| Member::new(host, tls.clone())).collect();
-    Ok(Place { members, login, prefix: location.path, recipe })
+    let members = url.hosts.into_iter().map(|host| Member::new(host, tls.clone())).collect();
+    Ok(Place { members, login, prefix: url.path, recipe })
 }
 
 /// A share of the connection to the cluster of this URL, for an election in it.

@@ -13,8 +13,8 @@ use super::packet::{self, Done, Fields, Greeting, Row, ServerError, capability};
 use super::refusal;
 use super::settings::{Settings, authority};
 use super::sha;
-use crate::location::Host;
 use crate::open_error::OpenError;
+use crate::store_url::Host;
 
 /// The most that is read for one request, in bytes: above the longest record with all that comes around it.
 const ANSWER_MAX: usize = 2 * packet::LENGTH_MAX;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
-use crate::location::{Host, Location};
 use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
+use crate::store_url::{Host, StoreUrl};
 use crate::tls::Files;
 
 /// The form of a URL of this store.
@@ -38,36 +38,36 @@ impl Settings {
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files that cannot be used.
     pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
-        let mut location = Location::parse(rest, FORM)?;
-        let files = Files::take(&mut location)?;
-        let password_file = location.take("password-file").map(PathBuf::from);
-        let is_local = location.hosts.iter().all(is_of_this_machine);
-        let is_tls = match location.take("tls").as_deref() {
+        let mut url = StoreUrl::parse(rest, FORM)?;
+        let files = Files::take(&mut url)?;
+        let password_file = url.take("password-file").map(PathBuf::from);
+        let is_local = url.hosts.iter().all(is_of_this_machine);
+        let is_tls = match url.take("tls").as_deref() {
             None => files.is_given() || !is_local,
             Some("on") => true,
             Some("off") if !files.is_given() => false,
-            Some("off") => return Err(location.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
-            Some(_) => return Err(location.malformed("`tls` is `on` or `off`")),
+            Some("off") => return Err(url.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
+            Some(_) => return Err(url.malformed("`tls` is `on` or `off`")),
         };
-        location.finish()?;
-        if location.hosts.is_empty() {
-            return Err(location.malformed("it names no host"));
+        url.finish()?;
+        if url.hosts.is_empty() {
+            return Err(url.malformed("it names no host"));
         }
-        if location.path.is_empty() || location.path.contains(char::is_control) {
-            return Err(location.malformed("behind the host comes the name of a database"));
+        if url.path.is_empty() || url.path.contains(char::is_control) {
+            return Err(url.malformed("behind the host comes the name of a database"));
         }
-        if location.password.is_some() && password_file.is_some() {
-            return Err(location.malformed("it has a password and `password-file`; leave one of them out"));
+        if url.password.is_some() && password_file.is_some() {
+            return Err(url.malformed("it has a password and `password-file`; leave one of them out"));
         }
-        let Some(user) = location.user.clone() else {
-            return Err(location.malformed("it names no user; write USER@ before the host"));
+        let Some(user) = url.user.clone() else {
+            return Err(url.malformed("it names no user; write USER@ before the host"));
         };
         Ok(Self {
-            hosts: location.hosts.clone(),
+            hosts: url.hosts.clone(),
             user,
-            password: location.password.clone(),
+            password: url.password.clone(),
             password_file,
-            database: location.path.clone(),
+            database: url.path.clone(),
             tls: is_tls.then(|| files.client()).transpose()?.map(Arc::new),
         })
     }

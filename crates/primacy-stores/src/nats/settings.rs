@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use rustls::ClientConfig;
 
-use crate::location::Location;
 use crate::open_error::OpenError;
+use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
 /// The form of a URL of this store.
@@ -56,46 +56,46 @@ impl Settings {
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for a file of TLS that cannot be used.
     pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
-        let mut location = Location::parse(rest, FORM)?;
-        let files = Files::take(&mut location)?;
-        let requires_tls = match location.take("tls").as_deref() {
+        let mut url = StoreUrl::parse(rest, FORM)?;
+        let files = Files::take(&mut url)?;
+        let requires_tls = match url.take("tls").as_deref() {
             None => files.is_given(),
             Some("on") => true,
-            Some(_) => return Err(location.malformed("`tls` is `on` or left out")),
+            Some(_) => return Err(url.malformed("`tls` is `on` or left out")),
         };
-        let is_synced = match location.take("sync").as_deref() {
+        let is_synced = match url.take("sync").as_deref() {
             None => false,
             Some("always") => true,
-            Some(_) => return Err(location.malformed("`sync` is `always` or left out")),
+            Some(_) => return Err(url.malformed("`sync` is `always` or left out")),
         };
-        let credentials = location.take("creds").map(PathBuf::from);
-        location.finish()?;
-        let login = match (credentials, location.user.clone(), location.password.clone()) {
+        let credentials = url.take("creds").map(PathBuf::from);
+        url.finish()?;
+        let login = match (credentials, url.user.clone(), url.password.clone()) {
             (None, None, None) => Login::None,
             (None, Some(user), Some(password)) => Login::Password { user, password },
             (None, Some(token), None) => Login::Token(token),
             (Some(file), None, None) => Login::Credentials(file),
             (None, None, Some(_)) => {
-                return Err(location.malformed("a password needs a user before the colon"));
+                return Err(url.malformed("a password needs a user before the colon"));
             }
             (Some(_), _, _) => {
-                return Err(location.malformed("`creds` takes the place of a user and a password"));
+                return Err(url.malformed("`creds` takes the place of a user and a password"));
             }
         };
-        if location.hosts.is_empty() {
-            return Err(location.malformed("it names no host"));
+        if url.hosts.is_empty() {
+            return Err(url.malformed("it names no host"));
         }
-        let bucket = match location.path.as_str() {
+        let bucket = match url.path.as_str() {
             "" => DEFAULT_BUCKET,
             path => path,
         };
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
         if bucket.len() > BUCKET_LENGTH_MAX || !bucket.chars().all(is_plain) {
-            return Err(location.malformed(format!(
+            return Err(url.malformed(format!(
                 "the name of a bucket has at most {BUCKET_LENGTH_MAX} letters of the Latin alphabet, digits, - and _"
             )));
         }
-        let authorities = location.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
+        let authorities = url.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
         // Also where the URL does not require TLS: a server may, and then the library would use the program's own provider of
         // cryptography.
         let tls = files.client()?;

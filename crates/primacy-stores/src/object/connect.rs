@@ -20,12 +20,12 @@ use super::bucket::{Bucket, REQUEST_PATIENCE};
 use super::reread::Reread;
 use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::document::LENGTH_MAX;
-use crate::location::Location;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::shared_connections::SharedConnections;
+use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
 /// The time for a connection.
@@ -54,7 +54,7 @@ static BUCKETS: SharedConnections<Arc<Bucket>> = SharedConnections::new();
 /// The settings of a URL that all kinds of stores understand.
 pub(crate) struct Settings {
     pub(crate) bucket: String,
-    pub(crate) location: Location,
+    pub(crate) url: StoreUrl,
     /// Another address than the provider's.
     pub(crate) endpoint: Option<String>,
     /// The names, in lower case, and values of the file of credentials.
@@ -107,8 +107,8 @@ pub(crate) fn build_store(
     let load = move |sources: &mut Sources| {
         let mut settings = Settings::parse(&rest, form, sources)?;
         let store = build(&mut settings)?;
-        settings.location.finish()?;
-        Ok::<_, OpenError>((store, settings.location.path))
+        settings.url.finish()?;
+        Ok::<_, OpenError>((store, settings.url.path))
     };
     let built = FromFiles::open("the credentials of an object store", load)?;
     let (_, prefix) = built.current();
@@ -117,18 +117,18 @@ pub(crate) fn build_store(
 
 impl Settings {
     fn parse(rest: &str, form: &'static str, sources: &mut Sources) -> Result<Self, OpenError> {
-        let mut location = Location::parse(rest, form)?;
-        if location.user.is_some() || location.password.is_some() {
+        let mut url = StoreUrl::parse(rest, form)?;
+        if url.user.is_some() || url.password.is_some() {
             let why =
                 "credentials stand in the environment or in the file of `credentials=FILE`, not in the URL";
-            return Err(location.malformed(why));
+            return Err(url.malformed(why));
         }
-        let bucket = match location.hosts.as_slice() {
+        let bucket = match url.hosts.as_slice() {
             [host] if host.port.is_none() => host.name.clone(),
-            _ => return Err(location.malformed("behind the slashes comes the name of one bucket")),
+            _ => return Err(url.malformed("behind the slashes comes the name of one bucket")),
         };
-        let tls = Files::take(&mut location)?.client()?;
-        let credentials = match location.take("credentials") {
+        let tls = Files::take(&mut url)?.client()?;
+        let credentials = match url.take("credentials") {
             None => Vec::new(),
             Some(path) => read_credentials(Path::new(&path), sources)?,
         };
@@ -140,14 +140,14 @@ impl Settings {
                 passing::of_file(format!("the credentials {} are not used: {error}", path.display()), &error)
             })?;
         }
-        let endpoint = location.take("endpoint");
+        let endpoint = url.take("endpoint");
         if let Some(endpoint) = &endpoint
             && !endpoint.starts_with("http://")
             && !endpoint.starts_with("https://")
         {
-            return Err(location.malformed("`endpoint` begins with https:// or http://"));
+            return Err(url.malformed("`endpoint` begins with https:// or http://"));
         }
-        Ok(Self { bucket, location, endpoint, credentials, tls })
+        Ok(Self { bucket, url, endpoint, credentials, tls })
     }
 
     /// The settings of the file of credentials, as this kind of store names them.

@@ -9,8 +9,8 @@ use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::password::{self, Login};
-use crate::location::Location;
 use crate::open_error::OpenError;
+use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
 /// The form of a URL.
@@ -63,29 +63,29 @@ impl Settings {
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files that cannot be used.
     pub(super) fn of_url(rest: &str) -> Result<Self, OpenError> {
-        let mut location = Location::parse(rest, FORM)?;
-        let files = Files::take(&mut location)?;
-        let wanted = location.take("sslmode");
-        let (directory, port) = (location.take("host"), location.take("port"));
-        let schema = location.take("schema").filter(|schema| !schema.is_empty());
-        let owner = location.take("owner").filter(|owner| !owner.is_empty());
-        let recipe = match location.take("recipe").as_deref() {
+        let mut url = StoreUrl::parse(rest, FORM)?;
+        let files = Files::take(&mut url)?;
+        let wanted = url.take("sslmode");
+        let (directory, port) = (url.take("host"), url.take("port"));
+        let schema = url.take("schema").filter(|schema| !schema.is_empty());
+        let owner = url.take("owner").filter(|owner| !owner.is_empty());
+        let recipe = match url.take("recipe").as_deref() {
             None | Some("lease") => Recipe::Lease,
             Some("advisory") => Recipe::Advisory,
-            Some(_) => return Err(location.malformed("`recipe` is lease or advisory")),
+            Some(_) => return Err(url.malformed("`recipe` is lease or advisory")),
         };
-        let application = location.take("application_name").unwrap_or_else(|| APPLICATION.to_owned());
-        location.finish()?;
+        let application = url.take("application_name").unwrap_or_else(|| APPLICATION.to_owned());
+        url.finish()?;
         let mut common = Config::new();
         common.application_name(application);
-        let user = location.user.clone().or_else(|| std::env::var("PGUSER").ok());
+        let user = url.user.clone().or_else(|| std::env::var("PGUSER").ok());
         if let Some(user) = &user {
             common.user(user);
         }
-        if !location.path.is_empty() {
-            common.dbname(&location.path);
+        if !url.path.is_empty() {
+            common.dbname(&url.path);
         }
-        let mut hosts: Vec<(Host, u16)> = location
+        let mut hosts: Vec<(Host, u16)> = url
             .hosts
             .iter()
             .map(|host| (Host::Tcp(host.name.clone()), host.port.unwrap_or(DEFAULT_PORT)))
@@ -94,27 +94,28 @@ impl Settings {
             (Some(directory), port) if directory.starts_with('/') && hosts.is_empty() => {
                 // It is a part of the socket's name.
                 let port = port.map_or(Ok(DEFAULT_PORT), |port| port.parse());
-                let port = port.map_err(|_| location.malformed("`port` is a number from 1 to 65535"))?;
+                let port = port.map_err(|_| url.malformed("`port` is a number from 1 to 65535"))?;
                 hosts = vec![(Host::Unix(directory.into()), port)];
             }
             (None, None) => {}
             (Some(_), _) | (None, Some(_)) => {
                 let why =
                     "`host` and `port` are for a unix socket: postgres:///DATABASE?host=/DIRECTORY&port=5432";
-                return Err(location.malformed(why));
+                return Err(url.malformed(why));
             }
         }
         if hosts.is_empty() {
-            return Err(location
-                .malformed("it names no host (for a unix socket: postgres:///DATABASE?host=/DIRECTORY)"));
+            return Err(
+                url.malformed("it names no host (for a unix socket: postgres:///DATABASE?host=/DIRECTORY)")
+            );
         }
-        let mode = ssl_mode(wanted.as_deref(), &hosts, &files).map_err(|why| location.malformed(why))?;
+        let mode = ssl_mode(wanted.as_deref(), &hosts, &files).map_err(|why| url.malformed(why))?;
         common.ssl_mode(mode);
-        if let Some(password) = &location.password {
+        if let Some(password) = &url.password {
             common.password(password);
         }
         let server = |(host, port): (Host, u16)| {
-            let login = location.password.is_none().then(|| login(&location, &host, port, user.as_deref()));
+            let login = url.password.is_none().then(|| login(&url, &host, port, user.as_deref()));
             Server { login, ..Server::new(common.clone(), host, port) }
         };
         let servers = hosts.into_iter().map(server).collect();
@@ -207,12 +208,12 @@ impl Server {
 }
 
 /// Returns the login at a host, for which a password is looked up.
-fn login(location: &Location, host: &Host, port: u16, user: Option<&str>) -> Login {
+fn login(url: &StoreUrl, host: &Host, port: u16, user: Option<&str>) -> Login {
     let host = match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(_) => "localhost".to_owned(),
     };
-    let database = if location.path.is_empty() { user } else { Some(&*location.path) };
+    let database = if url.path.is_empty() { user } else { Some(&*url.path) };
     Login { host, port, database: database.map(str::to_owned), user: user.map(str::to_owned) }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
-use crate::location::{Host, Location};
 use crate::open_error::OpenError;
+use crate::store_url::{Host, StoreUrl};
 use crate::tls::Files;
 
 /// The form of a URL of this store.
@@ -48,54 +48,54 @@ impl Settings {
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for a file of TLS that cannot be used.
     pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
-        let mut location = Location::parse(rest, FORM)?;
-        let files = Files::take(&mut location)?;
-        let is_tls = match location.take("tls").as_deref() {
+        let mut url = StoreUrl::parse(rest, FORM)?;
+        let files = Files::take(&mut url)?;
+        let is_tls = match url.take("tls").as_deref() {
             None => files.is_given(),
             Some("on") => true,
             Some("off") if !files.is_given() => false,
-            Some("off") => return Err(location.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
-            Some(_) => return Err(location.malformed("`tls` is `on` or `off`")),
+            Some("off") => return Err(url.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
+            Some(_) => return Err(url.malformed("`tls` is `on` or `off`")),
         };
-        let database = match location.take("db") {
+        let database = match url.take("db") {
             None => 0,
             Some(text) => text
                 .parse::<u32>()
-                .map_err(|_| location.malformed("`db` is the number of a database, from 0"))?
+                .map_err(|_| url.malformed("`db` is the number of a database, from 0"))?
                 .into(),
         };
-        location.finish()?;
-        let host = match location.hosts.as_slice() {
+        url.finish()?;
+        let host = match url.hosts.as_slice() {
             [host] => host.clone(),
-            [] => return Err(location.malformed("it names no host")),
+            [] => return Err(url.malformed("it names no host")),
             [_, _, ..] => {
-                return Err(location.malformed(
+                return Err(url.malformed(
                     "it names several hosts, and an election is held on one server: a replica that takes over \
                      may not have the latest writes",
                 ));
             }
         };
-        if location.path.len() > PREFIX_LENGTH_MAX || location.path.contains(char::is_control) {
-            return Err(location.malformed(format!(
+        if url.path.len() > PREFIX_LENGTH_MAX || url.path.contains(char::is_control) {
+            return Err(url.malformed(format!(
                 "the prefix has at most {PREFIX_LENGTH_MAX} bytes, and no control characters"
             )));
         }
-        if location.user.is_some() && location.password.is_none() {
-            return Err(location.malformed("a user needs a password; write USER:PASSWORD@"));
+        if url.user.is_some() && url.password.is_none() {
+            return Err(url.malformed("a user needs a password; write USER:PASSWORD@"));
         }
-        Ok(Self::new(&location, &host, database, is_tls.then(|| files.client()).transpose()?))
+        Ok(Self::new(&url, &host, database, is_tls.then(|| files.client()).transpose()?))
     }
 
-    fn new(location: &Location, host: &Host, database: i64, tls: Option<ClientConfig>) -> Self {
-        let prefix = match location.path.as_str() {
+    fn new(url: &StoreUrl, host: &Host, database: i64, tls: Option<ClientConfig>) -> Self {
+        let prefix = match url.path.as_str() {
             "" => DEFAULT_PREFIX,
             path => path,
         };
         Self {
             host: host.name.clone(),
             authority: host.authority(DEFAULT_PORT),
-            user: location.user.clone(),
-            password: location.password.clone(),
+            user: url.user.clone(),
+            password: url.password.clone(),
             database,
             prefix: prefix.to_owned(),
             tls: tls.map(Arc::new),

@@ -1,8 +1,8 @@
 //! Parsing the URL: the servers, the credentials, and the znode of an election.
 
 use super::layout::Layout;
-use crate::location::Location;
 use crate::open_error::OpenError;
+use crate::store_url::StoreUrl;
 
 /// The form of the URL.
 pub(crate) const FORM: &str = "zookeeper://HOST/PATH";
@@ -28,33 +28,33 @@ pub(crate) struct Place {
 impl Place {
     /// Takes the URL apart; `election` becomes the last part of the path.
     pub(crate) fn parse(rest: &str, election: &str) -> Result<Self, OpenError> {
-        let mut location = Location::parse(rest, FORM)?;
-        let layout = match location.take("layout") {
+        let mut url = StoreUrl::parse(rest, FORM)?;
+        let layout = match url.take("layout") {
             None => Layout::Curator,
             Some(name) => Layout::named(&name)
-                .ok_or_else(|| location.malformed("the setting `layout` is `curator` or `kazoo`"))?,
+                .ok_or_else(|| url.malformed("the setting `layout` is `curator` or `kazoo`"))?,
         };
-        let owner = location.take("owner").filter(|owner| !owner.is_empty());
-        if ["ca", "cert", "key", "tls"].iter().any(|name| location.take(name).is_some()) {
+        let owner = url.take("owner").filter(|owner| !owner.is_empty());
+        if ["ca", "cert", "key", "tls"].iter().any(|name| url.take(name).is_some()) {
             return Err(OpenError::Refused {
                 why: "zookeeper: has no TLS in this version; use a network that is protected otherwise"
                     .to_owned(),
             });
         }
-        location.finish()?;
-        if location.hosts.is_empty() {
-            return Err(location.malformed("it names no server"));
+        url.finish()?;
+        if url.hosts.is_empty() {
+            return Err(url.malformed("it names no server"));
         }
-        let login = match (&location.user, &location.password) {
+        let login = match (&url.user, &url.password) {
             (Some(user), Some(password)) => Some(format!("{user}:{password}")),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
-                return Err(location.malformed("a user has a password, and a password a user"));
+                return Err(url.malformed("a user has a password, and a password a user"));
             }
         };
-        let parts: Vec<&str> = location.path.split('/').filter(|_| !location.path.is_empty()).collect();
+        let parts: Vec<&str> = url.path.split('/').filter(|_| !url.path.is_empty()).collect();
         if parts.iter().any(|part| part.is_empty() || !is_allowed(part)) {
-            return Err(location.malformed(
+            return Err(url.malformed(
                 "a part of the path is empty, is `.` or `..`, or has a character that ZooKeeper does not allow",
             ));
         }
@@ -62,7 +62,7 @@ impl Place {
             .into_iter()
             .chain([escape(election).as_str()])
             .fold(String::new(), |path, part| path + "/" + part);
-        let servers: Vec<String> = location.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
+        let servers: Vec<String> = url.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
         Ok(Self { servers: servers.join(","), login, owner, directory, layout })
     }
 }

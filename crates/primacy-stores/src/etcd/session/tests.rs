@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::etcd::connect::Member;
 use crate::etcd::url::FORM;
-use crate::location::Location;
+use crate::store_url::StoreUrl;
 
 /// The code of gRPC for a missing right.
 const PERMISSION_DENIED: u32 = 7;
@@ -48,8 +48,8 @@ async fn client(answers: Answers) -> Arc<Client> {
             });
         }
     });
-    let location = Location::parse(&format!("//127.0.0.1:{port}"), FORM).unwrap();
-    let members = location.hosts.into_iter().map(|host| Member::new(host, None)).collect();
+    let url = StoreUrl::parse(&format!("//127.0.0.1:{port}"), FORM).unwrap();
+    let members = url.hosts.into_iter().map(|host| Member::new(host, None)).collect();
     Arc::new(Client::new(members, None))
 }
 

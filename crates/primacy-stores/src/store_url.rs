@@ -11,7 +11,7 @@ use crate::open_error::OpenError;
 
 /// The part of a URL after `SCHEME:`, parsed.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Location {
+pub(crate) struct StoreUrl {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) hosts: Vec<Host>,
@@ -31,7 +31,7 @@ pub(crate) struct Host {
     pub(crate) port: Option<u16>,
 }
 
-impl Location {
+impl StoreUrl {
     /// Parses the part of a URL after `SCHEME:`; `form` is the form of such a URL, for the errors.
     ///
     /// # Errors
@@ -139,9 +139,9 @@ impl Host {
 }
 
 /// Without what could be a secret.
-impl fmt::Debug for Location {
+impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Location")
+        f.debug_struct("StoreUrl")
             .field("hosts", &self.hosts)
             .field("path", &self.path)
             .finish_non_exhaustive()
@@ -154,8 +154,8 @@ mod tests {
 
     const FORM: &str = "x://HOST/PATH";
 
-    fn parse(rest: &str) -> Location {
-        Location::parse(rest, FORM).unwrap()
+    fn parse(rest: &str) -> StoreUrl {
+        StoreUrl::parse(rest, FORM).unwrap()
     }
 
     #[test]
@@ -192,11 +192,11 @@ mod tests {
             "//u:secret@a/%ff",
             "//u:%ff@a",
         ] {
-            let error = Location::parse(wrong, FORM).unwrap_err().to_string();
+            let error = StoreUrl::parse(wrong, FORM).unwrap_err().to_string();
             assert!(error.contains(FORM) && !error.contains("secret"), "{error}");
         }
-        let location = parse("//u:secret@h?token=secret");
-        assert!(!format!("{location:?}").contains("secret"), "{location:?}");
-        assert!(!location.finish().unwrap_err().to_string().contains("secret"));
+        let url = parse("//u:secret@h?token=secret");
+        assert!(!format!("{url:?}").contains("secret"), "{url:?}");
+        assert!(!url.finish().unwrap_err().to_string().contains("secret"));
     }
 }
