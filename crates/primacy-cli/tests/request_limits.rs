@@ -72,6 +72,34 @@ async fn transactions_over_many_keys_leave_others_their_turn_also_after_a_restar
     keepers.write("c", "again").await;
 }
 
+/// 1,000 transactions of 128 small puts on each of three connections, each within every limit, once took the lead three times: a node applied all that
+/// was committed at once, on the thread that renews the lead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_transactions_that_write_takes_no_lead_and_each_is_answered() {
+    let nodes = ["a", "b", "c"];
+    let mut keepers = Keepers::start("request-burst", &nodes);
+    let leader = keepers.leader();
+    let term = || keepers.who(&leader)["leader"]["term"].as_u64().expect("it leads");
+    let before = term();
+    let mut burst = tokio::task::JoinSet::new();
+    for (connection, node) in nodes.into_iter().enumerate() {
+        let asked = keepers.asked(node).await;
+        for some in 0..1_000 {
+            let asked = asked.clone();
+            let key = |number| format!("{connection}-{some}-{number}");
+            let puts = transaction((0..128).map(|number| put(&key(number), 1)).collect());
+            burst.spawn(async move { asked.ask::<_, api::TxnResponse>(method::TXN, &puts).await.map(drop) });
+        }
+    }
+    for node in nodes {
+        keepers.write(node, &format!("beside-{node}")).await;
+    }
+    while let Some(answered) = burst.join_next().await {
+        answered.unwrap().unwrap();
+    }
+    assert_eq!(term(), before, "it leads without a break");
+}
+
 /// 1,000 transactions of 1,500 bytes, which keep the values that they write, once kept a node from leading for three minutes after each
 /// start: it copied 140 MB for each.
 #[tokio::test]

@@ -32,7 +32,7 @@ use crate::store::{Mishap, Store};
 use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
 
 /// The number of wake-ups without time passing after which a machine is taken to loop for ever.
-const TIMEOUTS_AT_ONCE_MAX: u32 = 50;
+const TIMEOUTS_AT_ONCE_MAX: u32 = 2_000;
 
 /// The constants of a world, which are the same for all its nodes.
 #[derive(Clone, Copy, Debug)]

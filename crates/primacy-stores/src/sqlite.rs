@@ -505,13 +505,28 @@ fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
     let columns: Vec<String> = columns.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     match columns.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => Ok(false),
-        ["election", "version", "record"] => Ok(true),
+        ["election", "version", "record"] => check_key(connection),
         other => Err(SchemaError::Refused(format!(
             "its table primacy_record has the columns {}, and not election, version, record; it was made by \
              something else, so name another database",
             other.join(", ")
         ))),
     }
+}
+
+/// Returns true if the key of the table is the name of the election, byte by byte, and nothing else must be unique.
+fn check_key(connection: &Connection) -> Result<bool, SchemaError> {
+    let unique = "SELECT group_concat(parts.name || ' ' || parts.coll, ', ') FROM pragma_index_list('primacy_record', 'main') AS list, \
+                  pragma_index_xinfo(list.name, 'main') AS parts WHERE list.\"unique\" AND parts.key";
+    let unique: Option<String> = connection.query_row(unique, [], |row| row.get(0))?;
+    if unique.as_deref() == Some("election BINARY") {
+        return Ok(true);
+    }
+    let unique = unique.unwrap_or_else(|| "none".to_owned());
+    Err(SchemaError::Refused(format!(
+        "its table primacy_record has the unique columns {unique}, and not election BINARY alone: two elections could share a record, or a \
+         write be refused; it was made by something else, so name another database"
+    )))
 }
 
 /// Returns whether this store has made the database, and not an application.

@@ -155,6 +155,21 @@ async fn a_schema_of_somebody_else_or_of_a_later_version_is_refused() {
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE primacy_record(a, b)").unwrap();
     let error = refusal(&path).await;
     assert!(error.to_string().contains("columns a, b"), "{error}");
+    // Two elections would share a record, or a write would be refused.
+    let columns = "version INTEGER NOT NULL, record BLOB NOT NULL";
+    let planted = [
+        format!("election TEXT NOT NULL COLLATE NOCASE PRIMARY KEY, {columns}"),
+        format!("election TEXT NOT NULL, {columns}, PRIMARY KEY (election, version)"),
+        format!("election TEXT NOT NULL PRIMARY KEY, {columns}, UNIQUE (version)"),
+        format!("election TEXT NOT NULL, {columns}"),
+    ];
+    for (number, columns) in planted.iter().enumerate() {
+        let path = directory.file(&format!("planted{number}.db"));
+        let create = format!("CREATE TABLE primacy_record({columns})");
+        Connection::open(&path).unwrap().execute_batch(&create).unwrap();
+        let error = refusal(&path).await.to_string();
+        assert!(error.contains("unique columns"), "{create}: {error}");
+    }
 
     let path = directory.file("later.db");
     drop(open(&path, "e").await.unwrap());

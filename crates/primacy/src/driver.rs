@@ -193,7 +193,7 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
         machine.handle(now, Input::Command(Command::Healthy(false)));
         perform(now, machine, effects, frontend)?;
     }
-    let mut led = false;
+    let (mut led, mut was_due) = (false, false);
     loop {
         if machine.is_settled() {
             frontend.released();
@@ -201,7 +201,16 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
                 return Ok(());
             }
         }
-        let woken = wait(machine, effects, frontend).await;
+        // A machine with much to do is due again at once. Then the connections have their turn, and so do requests.
+        if was_due {
+            tokio::task::yield_now().await;
+        }
+        let request = if was_due { frontend.requests.try_recv().ok() } else { None };
+        let woken = match request {
+            Some(request) => Woken::Request(Some(request)),
+            None => wait(machine, effects, frontend).await,
+        };
+        was_due = matches!(woken, Woken::Deadline);
         let input = match woken {
             Woken::Arrival(input) => Some(input?),
             Woken::Request(Some(Request::Admin(ask))) => frontend.on_admin_request(ask, machine, effects),

@@ -1,15 +1,14 @@
 //! Turns of operations that take long to apply.
 //!
-//! An operation over a range of keys is applied by every node, on the thread that keeps the lead. So the
-//! entries that such operations may look at, and are not applied yet, are bounded: for a connection, and for
-//! the node. The next operation waits in the etcd API, where it is dropped when its client goes away;
+//! Every node applies an operation on the thread that keeps the lead, and one over a range of keys or a transaction takes long. So the
+//! entries that such operations may look at or change, and are not applied yet, are bounded: for a connection, and for the node. The next operation waits in the etcd API, where it is dropped when its client goes away;
 //! connections that wait get their turns one after the other, and other writes wait for none.
 
 use std::sync::Arc;
 
 use primacy_core::metadata::command::{Compared, Keys, Operation, SortKey};
 use primacy_core::metadata::state::Size;
-use primacy_core::metadata::state::cost::{COMPARED_BYTES, LOOKS_MAX};
+use primacy_core::metadata::state::cost::{CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Entries that the operations of one connection, and of all of them, may look at before they are applied.
@@ -56,7 +55,7 @@ impl Turns {
 }
 
 /// The entries that comparisons, reads and deletions of more than one key may look at, in both branches: all that there are, and as many
-/// more as it takes to compare or sort their values.
+/// more as it takes to compare or sort their values, or to change one in a transaction.
 fn looks(operation: &Operation, size: Size) -> u64 {
     let of_range = |keys: &Keys, values: u64| match keys {
         Keys::One(_) => 0,
@@ -78,14 +77,19 @@ fn looks(operation: &Operation, size: Size) -> u64 {
                 of_range(&it.keys, if matches!(it.compared, Compared::Value(_)) { compared } else { 0 })
             });
             let done = transaction.then.iter().chain(&transaction.otherwise);
-            comparisons.chain(done.map(|one| looks(one, size))).fold(0, u64::saturating_add)
+            let changes = done.clone().map(|one| match one {
+                Operation::Write(_) | Operation::Delete(_) => CHANGE_LOOKS,
+                Operation::Read(_) | Operation::Transaction(_) => 0,
+            });
+            let looks = comparisons.chain(done.map(|one| looks(one, size)));
+            looks.chain(changes).fold(0, u64::saturating_add)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Order, Read, Transaction};
+    use primacy_core::metadata::command::{Order, Previous, Read, Replace, Transaction, Write};
 
     use super::*;
 
@@ -142,6 +146,27 @@ mod tests {
             "it takes all of the connection"
         );
         drop(sorted);
+        // Many changes at once take long, whatever the map has.
+        let put = || {
+            let (key, value) = (b"k".to_vec().into(), Replace::With(b"v".to_vec().into()));
+            let session = Replace::With(None);
+            Operation::Write(Write { key, value, session, previous: Previous::Unwanted })
+        };
+        let puts = |count| {
+            let then = (0..count).map(|_| put()).collect();
+            Operation::Transaction(Transaction { then, ..Transaction::default() })
+        };
+        let mut written = Vec::new();
+        while let Some(turn) = at_once(&attacker, &puts(768), size(1)).await {
+            assert!(turn.is_some() && written.len() < 9, "no more than a connection may change");
+            written.push(turn);
+        }
+        assert_eq!(written.len(), 8);
+        assert!(
+            matches!(at_once(&attacker, &put(), size(1)).await, Some(None)),
+            "a single write needs no turn"
+        );
+        drop(written);
         // In a small map a connection has many at a time.
         let mut many = Vec::new();
         for _ in 0..20 {

@@ -606,6 +606,7 @@ impl<S: Keeps> Metadata<S> {
         self.replica.on_timeout(now);
         self.take_effects();
         if self.clients.again_at.is_some_and(|at| now >= at) {
+            self.take_outcomes(now); // Else an answer that is here already would count as lost.
             self.answer_applied();
             self.clients.tell_all(now);
         }
@@ -745,9 +746,7 @@ impl<S: Keeps> Metadata<S> {
     /// Reports all results.
     fn settle(&mut self, now: Instant) {
         self.take_effects();
-        while let Some((_, outcome)) = self.replica.next_outcome() {
-            self.on_applied(now, outcome);
-        }
+        self.take_outcomes(now);
         // While it caught up, other voters may have been in force that support it still, and the present ones do not.
         if let Lead::Elected { term, mandate, valid_until } = self.lead
             && self.replica.is_active()
@@ -766,6 +765,12 @@ impl<S: Keeps> Metadata<S> {
             }
         }
         self.tell_leader_changed();
+    }
+
+    fn take_outcomes(&mut self, now: Instant) {
+        while let Some((_, outcome)) = self.replica.next_outcome() {
+            self.on_applied(now, outcome);
+        }
     }
 
     fn become_active(&mut self, now: Instant, term: Term, mandate: Mandate, valid_until: Instant) {

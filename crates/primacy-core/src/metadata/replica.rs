@@ -33,6 +33,7 @@
 //! Records that were never committed may be in that log. They are kept: no client was told that they failed.
 
 mod catching_up;
+mod committing;
 mod finite;
 mod recovery;
 mod revising;
@@ -56,7 +57,6 @@ use super::log::{Log, Record, RecordBody, Stored, Write};
 use super::message::Body;
 use super::voters::Voters;
 use crate::id::{Identity, Incarnation, NodeId};
-use crate::majority;
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
 
@@ -131,6 +131,9 @@ pub struct Config {
     pub snapshot_after: usize,
     /// The bytes of applied records that stay in memory, for followers that are a little behind.
     pub kept_max: usize,
+    /// The cost of records that are applied in one step, if it is more than one record, in bytes of records that take as long. The
+    /// lead is renewed between two steps, so a step takes a small part of the shortest lease.
+    pub apply_max: usize,
 }
 
 /// An effect that a replica wants, in order.
@@ -170,8 +173,10 @@ pub struct Replica<S: Replicated> {
     queued: LeaderSequence,
     /// The last record that this node holds, in the sense of its durability. It follows `queued` when the effects are done.
     written: LeaderSequence,
-    /// The last record that is known to be committed.
+    /// The last record that counts as committed at this node. All up to here is applied.
     committed: LeaderSequence,
+    /// At a follower: the last record that is known to be committed. It counts from when it is applied.
+    known_committed: LeaderSequence,
     state: S,
     /// The last record in the state. Above `committed` only after a snapshot that was above it.
     applied: LeaderSequence,
@@ -292,6 +297,7 @@ impl<S: Replicated> Replica<S> {
             queued: base,
             written: base,
             committed: LeaderSequence::NONE,
+            known_committed: LeaderSequence::NONE,
             state,
             applied: base,
             applied_voters,
@@ -772,57 +778,6 @@ impl<S: Replicated> Replica<S> {
         self.flush(now);
     }
 
-    /// Commits what a majority holds, and applies it.
-    ///
-    /// That majority must hold the list by which it is counted, too. A node that has lost its log asks the voters that
-    /// it knew for its contents; if it knew only the earlier ones, they need not have the records that the next ones
-    /// have committed.
-    fn advance(&mut self, now: Instant) {
-        let Role::Leader(lead) = &self.role else { return };
-        let by_next = lead.next.as_ref().map(|next| self.held_by_most(lead, &next.members));
-        let by_present = self.held_by_most(lead, &self.voters.members);
-        let reached = by_next.map_or(by_present, |by_next| by_next.min(by_present));
-        if reached > self.committed && reached >= self.voters.number {
-            assert!(reached >= lead.begun, "only records of this term are counted");
-            self.committed = reached;
-            self.apply();
-            self.let_go();
-            self.flush_at.get_or_insert(now); // The followers want to know.
-        }
-    }
-
-    /// Returns the last record that a majority of these voters holds.
-    fn held_by_most(&self, lead: &Lead, voters: &BTreeMap<NodeId, Arc<str>>) -> LeaderSequence {
-        // A leader that is no voter any more does not count itself.
-        let own = voters.contains_key(&self.config.me.node).then_some(self.written);
-        let others = lead.followers.iter().filter(|(node, _)| voters.contains_key(node));
-        let mut held: Vec<LeaderSequence> =
-            own.into_iter().chain(others.map(|(_, follower)| follower.held)).collect();
-        majority::reached(voters.len(), &mut held).unwrap_or_default()
-    }
-
-    fn apply(&mut self) {
-        while self.applied < self.committed {
-            let Some(record) = self.log.next_after(self.applied) else { break };
-            let number = record.number;
-            self.since_snapshot += record.size();
-            match &record.body {
-                RecordBody::Payload(payload) => {
-                    let outcome = self.state.apply(number, payload, self.config.me);
-                    self.since_snapshot += usize::try_from(self.state.take_cost()).unwrap_or(usize::MAX >> 1);
-                    self.outcomes.push_back((number, outcome));
-                }
-                RecordBody::Begin { voters, .. } | RecordBody::Voters(voters) => {
-                    self.applied_voters = Arc::clone(voters); // In force since they were written.
-                }
-            }
-            self.applied = number;
-        }
-        if self.is_current() {
-            self.state.settle();
-        }
-    }
-
     // ── leading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Sends a follower the records that it lacks, as far as the window goes.
@@ -959,8 +914,8 @@ impl<S: Replicated> Replica<S> {
         self.recovered_up_to_its_leader();
         // The number is no use to a log that has gone another way.
         if self.log.last().term == self.bound && self.recovery.is_none() {
-            self.committed = self.committed.max(committed.min(self.log.last()));
-            self.apply();
+            self.known_committed = self.known_committed.max(committed.min(self.log.last()));
+            self.commit(now, self.known_committed);
         }
         if let Role::Follower { owed, .. } = &mut self.role {
             // Of several messages, the last is answered; but a gap is not forgotten.

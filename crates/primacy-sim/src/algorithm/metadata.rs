@@ -41,6 +41,8 @@ pub struct Timers {
     pub snapshot_after: usize,
     /// The maximum number of bytes of records kept in memory.
     pub kept_max: usize,
+    /// The maximum cost of records applied in one step, in bytes of records that take as long.
+    pub apply_max: usize,
 }
 
 impl Default for Timers {
@@ -55,6 +57,7 @@ impl Default for Timers {
             part_max: 256 << 10,
             snapshot_after: 64 << 20,
             kept_max: 8 << 20,
+            apply_max: 64 << 10,
         }
     }
 }
@@ -75,6 +78,7 @@ impl Settings for Timers {
             "part_max" => self.part_max = value(text)?,
             "snapshot_after" => self.snapshot_after = value(text)?,
             "kept_max" => self.kept_max = value(text)?,
+            "apply_max" => self.apply_max = value(text)?,
             _ => self.election.set(key, text)?,
         }
         Ok(())
@@ -161,6 +165,7 @@ impl Algorithm for Metadata {
                 part_max: settings.part_max,
                 snapshot_after: settings.snapshot_after,
                 kept_max: settings.kept_max,
+                apply_max: settings.apply_max,
             },
         };
         let Kept { hard, voters, log_lost, log } = life.durable.unwrap_or_default();

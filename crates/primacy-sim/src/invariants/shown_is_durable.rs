@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use primacy_core::metadata::log::Write;
 use primacy_core::metadata::machine::Metadata;
 use primacy_core::metadata::replica::Durability;
+use primacy_core::metadata::voters::Voters;
 use primacy_core::{Identity, LeaderSequence, NodeId, majority};
 
 use super::{Invariant, Observation, Seen};
@@ -51,10 +52,13 @@ impl ShownIsDurable {
             return Ok(());
         }
         self.shown = applied;
+        let written_by =
+            |voters: &Voters| voters.members.keys().filter(|node| has_written(node) >= applied).count();
+        // A later list counts from when it is in the log, for the records before it, too; they are applied in steps.
+        let counts = |voters: &Voters| written_by(voters) >= majority::needed(voters.count());
         let voters = replica.applied_voters();
-        let count = voters.members.keys().filter(|node| has_written(node) >= applied).count();
-        if count < majority::needed(voters.count()) {
-            let (node, all) = (who.node, voters.count());
+        if !counts(voters) && !counts(replica.voters()) {
+            let (node, count, all) = (who.node, written_by(voters), voters.count());
             return Err(format!("{node} shows record {applied}, which {count} of {all} voters have written"));
         }
         Ok(())

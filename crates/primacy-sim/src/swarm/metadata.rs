@@ -8,6 +8,10 @@ use crate::algorithm::metadata::Metadata;
 use crate::node::Seat;
 use crate::trace::Trace;
 
+/// Costs of a step in which records are applied: one record, a few, and as many as the library applies. The seed chooses, so that all else is
+/// drawn as before.
+const APPLY_MAX: [usize; 3] = [1, 400, 64 << 10];
+
 /// Draws the nodes, their timers, and the settings of their logs.
 pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Metadata> {
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
@@ -49,8 +53,9 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
     let durability = if forgets { "memory" } else { "fsync" };
     swarm.tell(format!(
         "set durability={durability} resend_after={} append_max={append} window={window} part_max={part} \
-         snapshot_after={snapshot} kept_max={kept}",
-        text(resend)
+         snapshot_after={snapshot} kept_max={kept} apply_max={}",
+        text(resend),
+        APPLY_MAX[usize::try_from(seed % 3).expect("less than three")]
     ));
     swarm.asks = true;
     swarm.begin_with_voters(seed, nodes);

@@ -44,6 +44,8 @@ const PART_MAX: usize = 256 << 10;
 const SNAPSHOT_AFTER: usize = 64 << 20;
 /// The bytes of records that stay in memory.
 const KEPT_MAX: usize = 8 << 20;
+/// The cost of records that are applied in one step, in bytes of records that take as long: a few milliseconds, also on a slow machine.
+const APPLY_MAX: usize = 64 << 10;
 /// The most bytes that may wait for one peer: more than the log ever has under way to it.
 pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
 
@@ -194,6 +196,7 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
         part_max: PART_MAX,
         snapshot_after: SNAPSHOT_AFTER,
         kept_max: KEPT_MAX,
+        apply_max: APPLY_MAX,
     }
 }
 

@@ -168,6 +168,7 @@ mod tests {
             part_max: 1 << 20,
             snapshot_after: 1 << 20,
             kept_max: 1 << 20,
+            apply_max: usize::MAX,
         };
         let replica =
             Replica::<SharedState>::new(config, Term(1), Arc::clone(&voters), Stored::default(), false, now);

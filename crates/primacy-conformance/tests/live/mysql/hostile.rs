@@ -24,6 +24,11 @@ async fn a_table_of_another_shape_is_refused_and_left_as_it_is() {
         (format!("{CREATE} ENGINE = MyISAM"), "InnoDB"),
         (ours.replace("VARBINARY(200)", "VARCHAR(200)"), "other columns"),
         (format!("{ours}; ALTER TABLE app.primacy_record ADD UNIQUE KEY one (version)"), "other columns"),
+        (
+            ours.replace("NOT NULL PRIMARY KEY", "NOT NULL")
+                .replace("MEDIUMBLOB NOT NULL)", "MEDIUMBLOB NOT NULL, PRIMARY KEY (election(3)))"),
+            "whole name",
+        ),
         (format!("{ours}; ALTER TABLE app.primacy_record ADD CHECK (version > 7)"), "constraints"),
         (
             format!(

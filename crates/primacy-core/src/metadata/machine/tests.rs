@@ -55,6 +55,7 @@ fn start(index: usize, log: Stored) -> Result<Node, Unreadable> {
         part_max: 1 << 16,
         snapshot_after: 1 << 20,
         kept_max: 1 << 20,
+        apply_max: 1,
     };
     let members = names.map(|name| (name, Arc::from("nowhere"))).into();
     let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
@@ -205,6 +206,32 @@ fn a_write_that_comes_back_in_a_snapshot_is_answered() {
     cluster.pass(Duration::from_secs(5));
     assert!(cluster.answers.contains(&Answer::Done(ticket)), "{:?}", cluster.answers);
     assert_eq!(cluster.nodes[behind].open_writes(), 0);
+}
+
+/// It applies them in steps, and one step may be due together with the repetition of what is still open.
+#[test]
+fn a_write_that_is_applied_when_it_would_be_told_again_has_its_own_answer() {
+    let (mut cluster, leader) = Cluster::start();
+    let behind = (leader + 1) % NAMES.len();
+    let tickets = [(); 3].map(|()| cluster.ask(behind, put("key", 1)));
+    cluster.tell(behind, Input::Timeout); // Now the leader knows of them, and has not yet sent them on.
+    cluster.cut_off = Some(behind);
+    cluster.pass(Duration::from_millis(100));
+    let from = cluster.nodes[leader].replica();
+    let (after, committed, term) = (cluster.nodes[behind].replica().last(), from.committed(), from.bound());
+    let records = from.log().since(after, usize::MAX).expect("they are not forgotten");
+    let body = message::Body::Append { round: 1, after, records, committed };
+    let message = Message::Log { incarnation: identity(leader).incarnation, term, body };
+    cluster.now = cluster.nodes[behind].clients.again_at.expect("it waits for its leader");
+    cluster.tell(behind, Input::Message { from: Endpoint::Node(identity(leader).node), message });
+    for _ in 0..3 {
+        cluster.tell(behind, Input::Timeout);
+    }
+    for ticket in tickets {
+        let written = |answer: &&Answer| matches!(answer, Answer::Written(written, _) if *written == ticket);
+        assert_eq!(cluster.answers.iter().filter(written).count(), 1, "{ticket:?}: {:?}", cluster.answers);
+        assert!(!cluster.answers.contains(&Answer::Done(ticket)), "its answer counts as lost");
+    }
 }
 
 #[test]

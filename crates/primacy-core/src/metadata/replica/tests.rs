@@ -7,6 +7,7 @@ mod voters;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::majority;
 use crate::rng::Rng;
 
 /// All payloads, in order.
@@ -59,6 +60,7 @@ struct World {
     rng: Rng,
     now: Instant,
     durability: Durability,
+    apply_max: usize,
     /// True if voters come and go.
     revisable: bool,
     nodes: Vec<Node>,
@@ -90,6 +92,7 @@ fn config(me: Identity, durability: Durability) -> Config {
         part_max: 3,
         snapshot_after: 300,
         kept_max: 300,
+        apply_max: usize::MAX,
     }
 }
 
@@ -113,6 +116,7 @@ impl World {
             rng,
             now: Instant::default(),
             durability,
+            apply_max: [1, 200, usize::MAX][usize::try_from(seed % 3).unwrap()],
             revisable: voting < count,
             nodes: (0..count).map(node).collect(),
             packets: Vec::new(),
@@ -150,7 +154,8 @@ impl World {
         }
         let node = &mut self.nodes[index];
         node.life += 1;
-        let config = config(identity(index, node.life), self.durability);
+        let config =
+            Config { apply_max: self.apply_max, ..config(identity(index, node.life), self.durability) };
         let lost = match self.durability {
             Durability::Fsync => node.log_lost,
             Durability::Memory => again,
@@ -664,6 +669,66 @@ fn records_leave_before_their_voters_are_written_where_logs_are_in_memory() {
     let (sent, written) = (effects.iter().position(sent), effects.iter().position(written));
     assert!(sent.is_some() && sent < written, "{effects:?}");
     assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Voters(_))).count(), 1);
+}
+
+/// A long log takes longer to apply than a lease lasts, and the same thread renews the lead.
+#[test]
+fn what_is_committed_is_applied_in_steps_with_other_inputs_between_them() {
+    let (now, term) = (Instant::default(), Term(3));
+    let first = LeaderSequence::first(term);
+    let last = first.next().next().next().next();
+    let payloads = [1_u8, 2, 3, 4].map(|payload| Arc::<[u8]>::from([payload].as_slice()));
+    let mut leader = first_of_three();
+    leader.config.apply_max = 1;
+    lead(&mut leader, term);
+    for payload in &payloads {
+        assert!(!leader.propose(now, Arc::clone(payload)), "it is not active yet");
+    }
+    perform(&mut leader);
+    let to = leader.config.me.incarnation;
+    let answer = |round, last| Body::AppendReply { to, round, last, gap: false, recovering: false };
+    leader.handle(now, identity(1, 1), term, answer(1, first));
+    // Its record of the term before is the first step, its own of this term the second.
+    for steps in 1..=2 {
+        assert_eq!((leader.committed() == first, leader.is_active()), (steps == 2, steps == 2), "{steps}");
+        leader.on_timeout(now);
+        perform(&mut leader);
+    }
+    for payload in &payloads {
+        assert!(leader.propose(now, Arc::clone(payload)));
+    }
+    leader.on_timeout(now);
+    let Some(Body::Append { round, .. }) = said_to_second(&mut leader) else { panic!("nothing was sent") };
+    leader.handle(now, identity(1, 1), term, answer(round, last));
+    let mut follower = first_of_three();
+    follower.config.apply_max = 1;
+    follower.bind(term);
+    let after = LeaderSequence::first(Term(1));
+    let mut records =
+        vec![Record { number: first, body: RecordBody::Begin { after, voters: voters(3, first) } }];
+    for payload in &payloads {
+        let number = records.last().expect("it has one").number.next();
+        records.push(Record { number, body: RecordBody::Payload(Arc::clone(payload)) });
+    }
+    follower.handle(now, identity(1, 1), term, Body::Append { round: 1, after, records, committed: last });
+    for mut node in [leader, follower] {
+        let mut before = None;
+        for _ in 0..10 {
+            assert_eq!(node.committed(), node.applied(), "no more counts than can be read");
+            let applied = node.state().0.len();
+            assert!(
+                before.is_none_or(|before| applied <= before + 2),
+                "a step is one record, and writing is one more"
+            );
+            before = Some(applied);
+            if node.applied() < last {
+                assert_eq!(node.deadline(), Some(now), "the next step is due at once");
+            }
+            node.on_timeout(now);
+            perform(&mut node);
+        }
+        assert_eq!((node.applied(), node.state().0.len()), (last, 4));
+    }
 }
 
 /// The first `count` nodes as voters, by this record.

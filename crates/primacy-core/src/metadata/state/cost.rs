@@ -41,6 +41,9 @@ pub const COMPARED_BYTES: u64 = 1024;
 /// Bytes of records that take about as long to apply as a look at one entry.
 const VISIT_BYTES: u64 = 8;
 
+/// Looks at an entry that take about as long as writing or deleting one.
+pub const CHANGE_LOOKS: u64 = 16;
+
 /// The most bytes that the answer of an operation may take: keys and values, with 88 for each entry.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -55,6 +58,8 @@ pub(super) struct Budget {
     visits: u64,
     /// The number of visits so far.
     spent: u64,
+    /// The number of entries that are written or deleted.
+    changes: u64,
     answer_bytes: u64,
 }
 
@@ -72,12 +77,12 @@ impl Budget {
     fn new(map: &Map, more: u64, looks: u64) -> Self {
         let all = map.count().saturating_add(map.history().changes());
         let visits = all.saturating_mul(2).saturating_add(more);
-        Self { looks, visits, spent: 0, answer_bytes: ANSWER_BYTES_MAX }
+        Self { looks, visits, spent: 0, changes: 0, answer_bytes: ANSWER_BYTES_MAX }
     }
 
     /// The cost of applying what was counted, in bytes of records.
     pub(super) fn cost(&self) -> u64 {
-        self.spent.saturating_mul(VISIT_BYTES)
+        self.changes.saturating_mul(CHANGE_LOOKS).saturating_add(self.spent).saturating_mul(VISIT_BYTES)
     }
 
     /// Counts a look at an entry in order to compare or read it.
@@ -167,6 +172,7 @@ impl State {
         let answers = delete.previous == Previous::Wanted;
         for entry in self.map.steps(&delete.keys, None) {
             budget.visit()?;
+            budget.changes += u64::from(entry.is_some());
             if answers {
                 budget.answer(entry.map_or(0, bytes_of))?;
             }
@@ -180,6 +186,7 @@ impl State {
         written: &mut Written<'a>,
         budget: &mut Budget,
     ) -> Result<(), Refusal> {
+        budget.changes += 1;
         if write.previous == Previous::Wanted {
             let there = self.map.entry(&write.key).map_or(0, bytes_of);
             budget.answer(there.max(written.get(&*write.key).copied().unwrap_or(0)))?;

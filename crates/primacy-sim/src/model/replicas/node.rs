@@ -307,6 +307,7 @@ fn start(
         part_max: usize::MAX,
         snapshot_after: kept_max,
         kept_max,
+        apply_max: usize::MAX,
     };
     Replica::new(config, bound, voters, disk, log_lost, NOW).ok()
 }

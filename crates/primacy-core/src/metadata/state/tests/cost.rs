@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metadata::command::{Compared, Comparison, Order, Relation, SortKey, Wanted};
-use crate::metadata::state::cost::{ANSWER_BYTES_MAX, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX};
+use crate::metadata::state::cost::{ANSWER_BYTES_MAX, CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX};
 
 const ENTRIES: u64 = 10_000;
 
@@ -101,6 +101,15 @@ fn what_applying_has_cost_is_told_once_whether_it_was_refused_or_not() {
             assert!(told.state.take_cost() >= at_least, "{count}");
             assert_eq!(told.state.take_cost(), 0);
         }
+    }
+    // A transaction of many small changes costs much more than its length.
+    let keys: Vec<String> = (0..100).map(|number| format!("{number:06}")).collect();
+    let delete = |key: &String| {
+        Operation::Delete(Delete { keys: Keys::One(bytes(key)), previous: Previous::Unwanted })
+    };
+    for changes in [keys.iter().map(|key| write(key, "w")).collect(), keys.iter().map(delete).collect()] {
+        told.operate(transaction(changes)).unwrap();
+        assert!(told.state.take_cost() >= 100 * 8 * CHANGE_LOOKS);
     }
 }
 
