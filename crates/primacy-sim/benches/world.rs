@@ -10,9 +10,9 @@ use std::time::Instant;
 use primacy_core::{Duration, NodeId};
 use primacy_sim::algorithm::quorum::Quorum;
 use primacy_sim::disk::MetByCrash;
-use primacy_sim::faults::Crash;
 use primacy_sim::network::Chance;
 use primacy_sim::trace::Trace;
+use primacy_sim::world::faults::Crash;
 use primacy_sim::world::{Conditions, World};
 
 /// The length of each run in simulated seconds, and the number of runs.

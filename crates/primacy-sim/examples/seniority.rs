@@ -15,7 +15,7 @@ use primacy_core::rng::Rng;
 use primacy_core::{Duration, Instant, NodeId};
 use primacy_sim::algorithm::Settings as _;
 use primacy_sim::algorithm::seniority::Seniority;
-use primacy_sim::node::Seat;
+use primacy_sim::seat::Seat;
 use primacy_sim::trace::Trace;
 use primacy_sim::world::{Conditions, World};
 

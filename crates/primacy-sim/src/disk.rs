@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::Duration;
 
-use crate::node::Seat;
+use crate::seat::Seat;
 
 /// The outcome of a write that a crash meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

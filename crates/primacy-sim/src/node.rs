@@ -10,10 +10,6 @@ use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Moment};
 use crate::disk::{Disk, MetByCrash};
 
-/// The number of a place where a process runs: a node, or the guardian of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Seat(pub usize);
-
 /// One node.
 #[derive(Debug)]
 pub struct Node<A: Algorithm> {

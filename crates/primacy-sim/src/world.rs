@@ -1,5 +1,12 @@
 //! The world: true time, one queue, and nodes whose machines are run exactly as a driver would run them.
 
+pub mod clients;
+pub mod faults;
+pub mod phases;
+pub mod primaries;
+mod tallies;
+mod voters;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -14,19 +21,21 @@ use primacy_core::{
     NodeId, Output, Protocol, text,
 };
 
-use crate::algorithm::seniority::view_text;
+use self::clients::Clients;
+use self::faults::Crash;
+use self::primaries::{Place, Resources};
 use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::beliefs::Beliefs;
-use crate::clients::Clients;
 use crate::clock::{Clock, Moment};
 use crate::counters::{Counters, Sent};
-use crate::disk::Disk;
+use crate::disk::{Disk, MetByCrash};
+use crate::display::views::view_text;
 use crate::invariants::{Breach, Invariant, Meaning, Observation, Seen};
 use crate::network::{Fate, Host, Network, STORE};
-use crate::node::{Node, Process, Seat};
-use crate::primaries::{Place, Resources};
+use crate::node::{Node, Process};
 use crate::queue::Queue;
 use crate::resource::Resource;
+use crate::seat::Seat;
 use crate::sessions::{News, SessionStore};
 use crate::store::{Mishap, Store};
 use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
@@ -507,13 +516,13 @@ impl<A: Algorithm> World<A> {
             if let Some(process) = &mut self.seats[seat.0] {
                 process.writing = Some(durable);
             }
-            return self.crash(seat, crate::faults::Crash::Process, met);
+            return self.crash(seat, Crash::Process, met);
         }
         let disk = &mut self.node_mut(seat).disk;
         if disk.failing {
             self.counters.count("fault: disk full");
             self.trace_node(seat, Level::Event, || "cannot write to its disk, and ends".to_owned());
-            return self.crash(seat, crate::faults::Crash::Process, crate::disk::MetByCrash::Lost);
+            return self.crash(seat, Crash::Process, MetByCrash::Lost);
         }
         let latency = disk.latency;
         if latency.is_zero() {

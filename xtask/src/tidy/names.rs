@@ -33,10 +33,11 @@ const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/p
 const METADATA: &[&str] = &[
     "crates/primacy-core/src/metadata/",
     "crates/primacy/src/partitions",
+    "crates/primacy-sim/src/display/partitions",
     "crates/primacy-sim/src/invariants/dumb_partitions",
-    "crates/primacy-sim/src/primaries",
     "crates/primacy-sim/src/story/primaries",
     "crates/primacy-sim/src/swarm/primaries",
+    "crates/primacy-sim/src/world/primaries",
 ];
 const NOWHERE: &[&str] = &[];
 /// Names that are not ours to give: the standard library's; of an endpoint, that of its client, which elections do not hear; and a

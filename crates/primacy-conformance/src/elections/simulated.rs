@@ -10,10 +10,10 @@ use primacy_core::{Command, Drift, FencingToken, Input, Mandate, NodeId};
 use primacy_sim::algorithm::{Algorithm, lease, quorum, session};
 use primacy_sim::clock::Moment;
 use primacy_sim::disk::MetByCrash;
-use primacy_sim::faults::Crash;
 use primacy_sim::network::STORE;
-use primacy_sim::node::Seat;
+use primacy_sim::seat::Seat;
 use primacy_sim::trace::Trace;
+use primacy_sim::world::faults::Crash;
 use primacy_sim::world::{Conditions, World};
 
 use super::harness::{Bounds, ElectionHarness, NAMES, NODES, Need, Order, Pace, Seen, Waiting, What};

@@ -12,7 +12,7 @@ use primacy_core::{Duration, Identity, LeaderSequence, NodeId, Term};
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
 use super::{Algorithm, Life, Settings, Surroundings, duration, value};
-use crate::clients::{progress_text, wish_text};
+use crate::display::metadata::{progress_text, wish_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
 use crate::invariants::shown_is_durable::ShownIsDurable;

@@ -28,6 +28,14 @@ use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
 
 use crate::invariants::{Invariant, Meaning};
 
+/// The maximum number of nodes of a drawn world.
+pub(crate) const NODES_MAX: usize = 5;
+
+/// The number of rounds that may be lost by chance after the healing. Two candidates must campaign within a
+/// vote's delay of each other to spoil a round for both; where that happens every other time, it happens this
+/// often in one of 10⁹ runs.
+pub const ATTEMPTS: u64 = 30;
+
 /// An election that runs in the world.
 pub trait Algorithm: Debug + Sized + 'static {
     /// The messages of its machines.

@@ -7,7 +7,7 @@ use primacy_core::election::quorum::{
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting, value};
+use super::{ATTEMPTS, Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -16,7 +16,6 @@ use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
-use crate::phases::ATTEMPTS;
 
 /// `quorum`.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
 use primacy_core::{Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use super::{ATTEMPTS, Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -12,7 +12,6 @@ use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
-use crate::phases::ATTEMPTS;
 
 /// `ranked`.
 #[derive(Clone, Copy, Debug)]

@@ -1,22 +1,22 @@
 //! The election by seniority in the world.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use primacy_core::detector::Detection;
 use primacy_core::election::lease;
 use primacy_core::election::seniority::{Body, Config, JoinAnswer, Message, Seniority as Machine};
-use primacy_core::membership::{Age, Attributes, Member, Policy, Sight, View, ViewVersion};
+use primacy_core::membership::{Age, Attributes, Policy, Sight, View};
 use primacy_core::{Duration, NodeId};
 
 use super::lease::Lease;
-use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use super::{Algorithm, Life, NODES_MAX, Settings, Surroundings, duration, unknown_setting, value};
+use crate::display::views::{list, names_text, version_text};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
 use crate::invariants::views_agree::ViewsAgree;
 use crate::invariants::{Invariant, Meaning};
-use crate::swarm::NODES_MAX;
 
 /// `seniority`.
 #[derive(Clone, Copy, Debug)]
@@ -351,41 +351,6 @@ impl Algorithm for Seniority {
     }
 }
 
-/// A view, as a line about a node.
-pub(crate) fn view_text(view: &View) -> String {
-    format!("· view {}: {}", version_text(view.version()), names_text(view))
-}
-
-/// The members of a view, a line each.
-pub(crate) fn members_text(view: &View) -> Vec<String> {
-    let first = format!("view {}, removed: {}", version_text(view.version()), list(view.removed()));
-    let member = |member: &Member| {
-        let zone = member.attributes.zone();
-        let zone = if zone.is_empty() { String::new() } else { format!(", zone {zone}") };
-        format!(
-            "{} age {}, life {}{zone}",
-            member.identity.node, member.age.0, member.identity.incarnation.count
-        )
-    };
-    [first].into_iter().chain(view.members().iter().map(member)).collect()
-}
-
-fn version_text(version: ViewVersion) -> String {
-    format!("{}/{}.{}", version.coordinator.node, version.term, version.number)
-}
-
 fn sight_text(sight: &Sight) -> String {
     format!("{} of {}", version_text(sight.version), sight.members)
-}
-
-fn names_text(view: &View) -> String {
-    let names = view.members().iter().map(|member| format!("{} {}", member.identity.node, member.age.0));
-    names.collect::<Vec<_>>().join(", ")
-}
-
-fn list(nodes: &BTreeSet<NodeId>) -> String {
-    if nodes.is_empty() {
-        return "nobody".to_owned();
-    }
-    nodes.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(" ")
 }

@@ -6,8 +6,8 @@ use primacy_core::{Command, Duration, Input};
 use super::stage::Stage;
 use crate::algorithm::Algorithm;
 use crate::disk::MetByCrash;
-use crate::faults::Crash;
-use crate::node::Seat;
+use crate::seat::Seat;
+use crate::world::faults::Crash;
 
 /// The duration of a fault: three leases of a store.
 const STRUCK: Duration = Duration::from_secs(30);

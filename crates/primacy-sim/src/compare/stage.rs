@@ -12,7 +12,7 @@ use crate::algorithm::{Algorithm, Settings as _};
 use crate::clock::Moment;
 use crate::counters::Sent;
 use crate::network::{Host, STORE};
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::Trace;
 use crate::world::{Conditions, World};
 

@@ -21,9 +21,9 @@ use primacy_core::{Identity, LeaderSequence, NodeId};
 use super::dumb_map::DumbMap;
 use super::{Invariant, Observation, Seen};
 use crate::beliefs::Beliefs;
-use crate::clients::command_text;
 use crate::clock::Moment;
 use crate::counters::Counters;
+use crate::display::metadata::command_text;
 
 /// A place among the committed records, and the result there.
 type Place = (usize, Applied);

@@ -99,11 +99,8 @@ impl ViewsAgree {
             return Err("somebody belongs to no cluster".to_owned());
         };
         if let Some(other) = views.iter().find(|view| **view != Some(first)) {
-            let other = other.map_or_else(|| "none".to_owned(), crate::algorithm::seniority::view_text);
-            return Err(format!(
-                "views differ: {}, and {other}",
-                crate::algorithm::seniority::view_text(first)
-            ));
+            let other = other.map_or_else(|| "none".to_owned(), crate::display::views::view_text);
+            return Err(format!("views differ: {}, and {other}", crate::display::views::view_text(first)));
         }
         let is_in = |who: &&Identity| first.member(**who).is_some();
         if first.members().len() == self.has.len() && self.has.keys().all(|who| is_in(&who)) {

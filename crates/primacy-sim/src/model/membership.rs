@@ -359,8 +359,7 @@ impl Model for Members {
         let (next, _, _) = self.take(state, taken);
         let views = next.nodes.iter().zip(0_u8..).map(|(&number, seat)| {
             let view = self.machines.value(number).view().cloned();
-            let view =
-                view.map_or_else(|| "none".to_owned(), |view| crate::algorithm::seniority::view_text(&view));
+            let view = view.map_or_else(|| "none".to_owned(), |view| crate::display::views::view_text(&view));
             format!("    {} has {view}", name(seat))
         });
         [what].into_iter().chain(views).collect()

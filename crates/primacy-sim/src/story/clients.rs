@@ -6,7 +6,7 @@ use primacy_core::metadata::replica::Wish;
 
 use super::Story;
 use crate::algorithm::{Algorithm, duration, value};
-use crate::clients::{Wanted, delete, put, swap};
+use crate::world::clients::{Wanted, delete, put, swap};
 
 impl<A: Algorithm> Story<A> {
     pub(super) fn client_wishes(&mut self, words: &[&str]) -> Result<bool, String> {

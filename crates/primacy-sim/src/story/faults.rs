@@ -3,13 +3,13 @@
 use super::Story;
 use crate::algorithm::{Algorithm, duration, parts_per_million};
 use crate::disk::MetByCrash;
-use crate::faults::Crash;
 use crate::network::{Chance, Fault, Host, Rule, STORE};
-use crate::node::Seat;
 use crate::partition::Shape;
+use crate::seat::Seat;
 use crate::store::{Mishap, Mood};
 use crate::trace::Level;
 use crate::world::World;
+use crate::world::faults::Crash;
 
 impl<A: Algorithm> Story<A> {
     pub(super) fn host(&mut self, name: &str) -> Result<Host, String> {

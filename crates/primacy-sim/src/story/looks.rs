@@ -5,11 +5,11 @@ use primacy_core::metadata::voters::Voters;
 
 use super::Story;
 use crate::algorithm::lease::record_text;
-use crate::algorithm::seniority::members_text;
 use crate::algorithm::{Algorithm, value};
-use crate::clients::state_text;
-use crate::node::Seat;
-use crate::primaries::partitions_text;
+use crate::display::metadata::state_text;
+use crate::display::partitions::partitions_text;
+use crate::display::views::members_text;
+use crate::seat::Seat;
 use crate::trace::Level;
 
 impl<A: Algorithm> Story<A> {

@@ -25,7 +25,7 @@
 //!
 //! | faults of nodes | |
 //! |---|---|
-//! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::faults::Crash) |
+//! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::world::faults::Crash) |
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
 //! | `crash a … kept` | a write that is under way is found afterwards |
 //! | `restart a`, `restart a without disk`, `restart a with disk 1` | an empty one, or the first one that it had |
@@ -107,10 +107,10 @@ use primacy_core::{Command, Duration, Input, NodeId};
 
 use crate::algorithm::{Algorithm, Settings as _, duration};
 use crate::clock::Moment;
-use crate::node::Seat;
-use crate::phases::Settled;
 use crate::script::Stage;
+use crate::seat::Seat;
 use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
+use crate::world::phases::Settled;
 use crate::world::{Conditions, World};
 
 /// The maximum time that a story waits for an event.

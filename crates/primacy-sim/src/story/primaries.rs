@@ -7,7 +7,7 @@ use primacy_core::{Duration, NodeId};
 use super::Story;
 use super::clients::session;
 use crate::algorithm::{Algorithm, duration, value};
-use crate::clients::Wanted;
+use crate::world::clients::Wanted;
 
 impl<A: Algorithm> Story<A> {
     pub(super) fn partition_wishes(&mut self, words: &[&str]) -> Result<bool, String> {

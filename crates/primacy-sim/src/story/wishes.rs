@@ -5,7 +5,7 @@ use primacy_core::{Command, Duration, FencingToken, Input};
 
 use super::Story;
 use crate::algorithm::{Algorithm, Settings as _, duration, value};
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::Level;
 
 impl<A: Algorithm> Story<A> {

@@ -6,7 +6,7 @@ use primacy_core::Duration;
 
 use super::{Beyond, Swarm, text};
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
+use crate::seat::Seat;
 
 /// The kinds of faults of which each world draws a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

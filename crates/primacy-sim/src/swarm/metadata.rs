@@ -5,7 +5,7 @@ use primacy_core::rng::Rng;
 use super::primaries::Sharing;
 use super::{Beyond, Swarm, quorum, text};
 use crate::algorithm::metadata::Metadata;
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::Trace;
 
 /// Costs of a step in which records are applied: one record, a few, and as many as the library applies. The seed chooses, so that all else is

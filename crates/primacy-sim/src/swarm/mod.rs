@@ -37,20 +37,17 @@ use crate::algorithm;
 use crate::algorithm::Algorithm;
 use crate::counters::Counters;
 use crate::invariants::Breach;
-use crate::node::Seat;
-use crate::phases::Settled;
 use crate::script::Stage as _;
+use crate::seat::Seat;
 use crate::story::{ALARM, Story};
 use crate::trace::Trace;
 use crate::world::World;
+use crate::world::phases::Settled;
 
 /// The number of seeds of an election from which on a search must have met all names of
 /// [`Election::must_meet`]: the rarest of them is met in one world of a hundred, so one search in some
 /// thousands fails by chance.
 pub const ENOUGH_SEEDS: u64 = 1_000;
-
-/// The maximum number of nodes of a world.
-pub const NODES_MAX: usize = 5;
 
 /// The elections of which worlds are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

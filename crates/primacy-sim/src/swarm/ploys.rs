@@ -9,7 +9,7 @@ use primacy_core::Duration;
 
 use super::{Swarm, text};
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
+use crate::seat::Seat;
 
 /// The number of steps in which a ploy waits for an event.
 const STEPS: u64 = 60;

@@ -6,7 +6,7 @@ use primacy_core::rng::Rng;
 
 use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
+use crate::seat::Seat;
 
 /// The constant that separates this generator from that of the rest of the world; chosen so that the worlds
 /// that seeds.txt has kept from before stay the same.

@@ -6,7 +6,7 @@ use primacy_core::rng::Rng;
 use super::{Beyond, Swarm, in_micros, text};
 use crate::algorithm::Algorithm;
 use crate::algorithm::quorum::Quorum;
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::Trace;
 
 /// Draws the nodes and their timers.

@@ -4,7 +4,7 @@ use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, text};
 use crate::algorithm::ranked::Ranked;
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::Trace;
 
 /// Draws the nodes and their timers.

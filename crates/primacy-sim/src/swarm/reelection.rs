@@ -11,7 +11,7 @@ use primacy_core::rng::Rng;
 
 use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
+use crate::seat::Seat;
 
 /// The constant that separates this generator from that of the rest of the world.
 const APART: u64 = 0x7265_656c_6563_7400;

@@ -7,7 +7,7 @@ use primacy_core::rng::Rng;
 
 use super::{Swarm, one_in, text};
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
+use crate::seat::Seat;
 
 /// The constant that separates the operators' generator from that of the rest of the world. With this value
 /// no operator changes the voters in the older worlds that seeds.txt has kept.

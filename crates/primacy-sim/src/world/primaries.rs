@@ -7,11 +7,11 @@ use primacy_core::metadata::command::SessionId;
 use primacy_core::metadata::partitions::{GroupName, Partitions, Plan, Ranges};
 use primacy_core::{Duration, FencingToken, Mandate};
 
+use super::{Happening, World};
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
 use crate::resource::Resource;
+use crate::seat::Seat;
 use crate::trace::Level;
-use crate::world::{Happening, World};
 
 /// A partition: its group, and its place there.
 pub type Place = (GroupName, u32);
@@ -88,31 +88,4 @@ impl<A: Algorithm> World<A> {
         }
         (known.step(), ranges)
     }
-}
-
-/// All partitions as text for people, a line for each run of equal ones.
-#[must_use]
-pub fn partitions_text(partitions: &Partitions) -> Vec<String> {
-    let runs = partitions.groups().flat_map(|(group, _)| partitions.runs(group));
-    let mut lines: Vec<String> = runs
-        .map(|run| {
-            let (from, last) = (run.range.start, run.range.end - 1);
-            let which = if from == last { from.to_string() } else { format!("{from} to {last}") };
-            let number = run.partition.number;
-            let whose = run.partition.primary.map_or_else(
-                || format!("nobody's, the last number is {number}"),
-                |primary| format!("{primary} under number {number}"),
-            );
-            let plan = match run.partition.plan {
-                Plan::Stays => String::new(),
-                Plan::Taken(None) => ", wanted back".to_owned(),
-                Plan::Taken(Some(next)) => format!(", wanted back for {next}"),
-            };
-            format!("{} {which}: {whose}{plan}", run.group)
-        })
-        .collect();
-    if lines.is_empty() {
-        lines.push("no partitions".to_owned());
-    }
-    lines
 }

@@ -5,24 +5,19 @@ use primacy_core::election::quorum::DiskState;
 use primacy_core::metadata::machine::Metadata;
 use primacy_core::{Command, Duration, Input, Reason, majority};
 
+use super::faults::Crash;
+use super::{Happening, World};
 use crate::algorithm::{Algorithm, Settings as _, Surroundings};
 use crate::beliefs::Stage;
 use crate::clock::Moment;
 use crate::disk::MetByCrash;
-use crate::faults::Crash;
 use crate::invariants::{Observation, Phase};
 use crate::network::Chance;
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::Level;
-use crate::world::{Happening, World};
 
 /// The interval of checking whether all agree.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// The number of rounds that may be lost by chance after the healing. Two candidates must campaign within a
-/// vote's delay of each other to spoil a round for both; where that happens every other time, it happens this
-/// often in one of 10⁹ runs.
-pub const ATTEMPTS: u64 = 30;
 
 /// The time from the healing until all knew one leader, and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use primacy_core::{Command, Duration, Endpoint, Evidence, Identity, Input, Peer};
 
+use super::{Happening, World};
 use crate::algorithm::{Algorithm, Settings as _};
 use crate::disk::{Disk, MetByCrash, PeerDisk};
 use crate::invariants::Observation;
 use crate::network::{Hello, Refused, shake_hands};
-use crate::node::Seat;
+use crate::seat::Seat;
 use crate::trace::{Level, Turn};
-use crate::world::{Happening, World};
 
 /// The time after which a guardian repeats a lost notice.
 const TELL_AGAIN: Duration = Duration::from_millis(50);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use primacy_core::{LeaderSequence, NodeId};
 
+use super::World;
 use crate::algorithm::Algorithm;
-use crate::node::Seat;
-use crate::world::World;
+use crate::seat::Seat;
 
 impl<A: Algorithm> World<A> {
     /// The voters that a node counts, or would count if it ran; all nodes, where voters do not change.
