@@ -1,6 +1,7 @@
 //! The world: true time, one queue, and nodes whose machines are run exactly as a driver would run them.
 
 pub mod clients;
+mod entries;
 pub mod faults;
 pub mod phases;
 pub mod primaries;
@@ -38,7 +39,7 @@ use crate::resource::Resource;
 use crate::seat::Seat;
 use crate::sessions::{News, SessionStore};
 use crate::store::{Mishap, Store};
-use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
+use crate::trace::{Level, Trace, Turn, until};
 
 /// The number of wake-ups without time passing after which a machine is taken to loop for ever.
 const TIMEOUTS_AT_ONCE_MAX: u32 = 2_000;
@@ -858,126 +859,6 @@ impl<A: Algorithm> World<A> {
     pub(crate) fn breach(&mut self, invariant: &'static str, what: String) {
         self.trace_breach(invariant, &what);
         self.breaches.push(Breach { at: self.now, invariant, what });
-    }
-
-    // ── the trace ───────────────────────────────────────────────────────────────────────────────────────────
-
-    fn trace(&mut self, level: Level, what: impl FnOnce(&Self) -> What) {
-        if self.trace.wants(level) {
-            let what = what(self);
-            self.trace.add(Entry { at: self.now, level, what });
-        }
-    }
-
-    pub(crate) fn trace_world(&mut self, level: Level, text: impl FnOnce() -> String) {
-        self.trace(level, |_| What::World { text: text() });
-    }
-
-    /// Records an event of a node that does not change its state.
-    pub(crate) fn trace_node(&mut self, seat: Seat, level: Level, text: impl FnOnce() -> String) {
-        self.trace_turn(seat, level, Turn::Nothing, text);
-    }
-
-    pub(crate) fn trace_turn(&mut self, seat: Seat, level: Level, turn: Turn, text: impl FnOnce() -> String) {
-        if matches!(turn, Turn::Begins | Turn::Leads { .. } | Turn::Ends) {
-            let name = self.node(seat).name;
-            self.trace.notes_standing(name, false);
-        }
-        self.trace(level, |world| What::Node { who: world.party(seat), turn, text: text() });
-    }
-
-    /// Records a deed on these parties, or on all, if none is named.
-    pub(crate) fn trace_deed(&mut self, to: &[Party], text: impl FnOnce() -> String) {
-        self.trace(Level::Scene, |_| What::Deed { to: to.to_vec(), text: text() });
-    }
-
-    fn trace_standing(&mut self, seat: Seat) {
-        if !self.trace.wants(Level::Scene) {
-            return;
-        }
-        let stands = self.process(seat).is_some_and(|process| A::stands(&process.machine));
-        let (name, is_node) = (self.node(seat).name, seat.0 < self.nodes.len());
-        if is_node && self.trace.notes_standing(name, stands) {
-            let (turn, text) =
-                if stands { (Turn::Stands, "· stands") } else { (Turn::StandsNoMore, "· stands no more") };
-            self.trace_turn(seat, Level::Scene, turn, || text.to_owned());
-        }
-    }
-
-    pub(crate) fn trace_write(
-        &mut self,
-        level: Level,
-        node: NodeId,
-        mandate: primacy_core::Mandate,
-        accepted: bool,
-        text: impl FnOnce() -> String,
-    ) {
-        let token = match mandate {
-            primacy_core::Mandate::Fenced(token) => Some(token),
-            primacy_core::Mandate::Advisory => None,
-        };
-        self.trace(level, |_| What::Write { node, token, accepted, text: text() });
-    }
-
-    fn trace_breach(&mut self, invariant: &'static str, text: &str) {
-        self.trace(Level::Event, |_| What::Breach { invariant, text: text.to_owned() });
-    }
-
-    /// Returns the party of a seat: a node, or the guardian of one.
-    fn party(&self, seat: Seat) -> Party {
-        let name = self.node(seat).name;
-        if seat.0 < self.nodes.len() { Party::Node(name) } else { Party::Guardian(name) }
-    }
-
-    fn level_of(message: &A::Message) -> Level {
-        if A::is_routine(message) { Level::Heartbeat } else { Level::Message }
-    }
-
-    fn trace_says(&mut self, from: Party, to: Party, message: &A::Message, fate: Fate) {
-        let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
-        let way = Way { arrivals, remark: fate.remark };
-        let kind = A::kind(message);
-        self.trace(Self::level_of(message), |_| What::Says { from, to, kind, text: A::text(message), way });
-    }
-
-    fn trace_send(&mut self, seat: Seat, to: Endpoint, message: &A::Message, fate: Fate) {
-        self.trace_says(self.party(seat), to.into(), message, fate);
-    }
-
-    fn trace_reply(&mut self, seat: Seat, message: &A::Message, fate: Fate) {
-        self.trace_says(Party::Store, self.party(seat), message, fate);
-    }
-
-    /// Records a guardian's notice of a death; an earlier loss of it is not worth a line.
-    pub(crate) fn trace_death(&mut self, guardian_of: Seat, to: Seat, dead: Identity, fate: Fate) {
-        let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
-        let way = Way { arrivals, remark: fate.remark };
-        self.trace(Level::Scene, |world| {
-            let (from, to) = (Party::Guardian(world.node(guardian_of).name), world.party(to));
-            let text = format!("Died {}, life {}", dead.node, dead.incarnation.count);
-            What::Says { from, to, kind: "Died", text, way }
-        });
-    }
-
-    fn trace_hears(&mut self, to: Party, from: Party, message: &A::Message, sent_at: Moment) {
-        if is_late(sent_at, self.now) {
-            let kind = A::kind(message);
-            self.trace(Self::level_of(message), |_| What::Hears {
-                to,
-                from,
-                kind,
-                text: A::text(message),
-                sent_at,
-            });
-        }
-    }
-
-    fn trace_late(&mut self, seat: Seat, from: Endpoint, message: &A::Message, sent_at: Moment) {
-        self.trace_hears(self.party(seat), from.into(), message, sent_at);
-    }
-
-    fn trace_late_at_store(&mut self, seat: Seat, message: &A::Message, sent_at: Moment) {
-        self.trace_hears(Party::Store, self.party(seat), message, sent_at);
     }
 
     /// Returns a node's own part of its handshake.
