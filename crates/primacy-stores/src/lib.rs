@@ -33,7 +33,6 @@ pub mod gs;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod login;
-pub mod mark;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -69,6 +68,7 @@ mod shared_connections;
 mod singleflight;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod store_id;
 #[cfg(feature = "network")]
 mod store_url;
 #[cfg(feature = "network")]
@@ -133,7 +133,6 @@ pub use attempts::Attempts;
 pub use descriptor::StoreDescriptor;
 pub use diagnostics::{Check, Verdict};
 pub use document::Document;
-pub use mark::{MarkError, StoreMark};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 pub use open::object_store_at;
 pub use open::{check_scheme, examine, open, open_any, open_existing, open_existing_any, url_without_login};
@@ -143,3 +142,4 @@ pub use passing::is_passing;
 pub use record::RecordError;
 pub use register::{Pending, ReadError, Register, SetError};
 pub use sessions::{Begun, SessionError, Sessions};
+pub use store_id::{StoreId, StoreIdError};

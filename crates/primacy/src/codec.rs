@@ -18,7 +18,7 @@ use primacy_core::membership::Policy;
 use primacy_core::metadata::machine;
 use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, Leader, LeaderSequence, NodeId, Term};
-use primacy_stores::StoreMark;
+use primacy_stores::StoreId;
 use prost::Message as _;
 
 pub(crate) use self::seniority::length_of_view;
@@ -624,7 +624,7 @@ impl wire::Hello {
                 5 => Some(Policy::Available),
                 _ => return Err(DecodeError::Invalid("hello.split_brain")),
             },
-            store: self.store.map(StoreMark),
+            store: self.store.map(StoreId),
             metadata,
         })
     }

@@ -12,7 +12,7 @@ use crate::observer::ANNOUNCEMENT_MAX;
 use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Unreadable;
 use primacy_core::{NodeId, Term};
-use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError, is_passing};
+use primacy_stores::{OpenError, ReadError, SessionError, SetError, StoreIdError, is_passing};
 
 /// The reason why an election could not be entered.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum ConnectError {
     Session(#[from] SessionError),
     /// The store that all nodes are to share has no mark yet by which it could be told from others.
     #[error("the store has no mark yet, by which the nodes would see that they share it, and {0}")]
-    Mark(SetError),
+    StoreId(SetError),
     /// This node's state cannot be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -58,7 +58,9 @@ impl ConnectError {
             Self::Open(error) => error.is_passing(),
             Self::Read(ReadError::Unavailable { .. }) => true,
             Self::Session(SessionError::NoAnswer { .. } | SessionError::Ended { .. }) => true,
-            Self::Mark(SetError::Conflict | SetError::Unknown { .. } | SetError::Unavailable { .. }) => true,
+            Self::StoreId(SetError::Conflict | SetError::Unknown { .. } | SetError::Unavailable { .. }) => {
+                true
+            }
             Self::Thread(error) => is_passing(error),
             Self::Read(ReadError::Malformed { .. }) | Self::Session(SessionError::Refused { .. }) => false,
             Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) | Self::LaterLog(_) => false,
@@ -73,7 +75,7 @@ impl ConnectError {
         match self {
             Self::Open(OpenError::Shortage { .. }) | Self::Read(ReadError::Unavailable { .. }) => true,
             Self::Thread(error) => is_passing(error),
-            Self::Open(_) | Self::Read(_) | Self::Session(_) | Self::Mark(_) => false,
+            Self::Open(_) | Self::Read(_) | Self::Session(_) | Self::StoreId(_) => false,
             Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) | Self::LaterLog(_) => false,
         }
     }
@@ -90,12 +92,12 @@ fn advice(unreadable: &Unreadable) -> &'static str {
 /// Advice for a log that makes no sense, though its checksums are right.
 const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy member readmit`)";
 
-impl From<MarkError> for ConnectError {
-    fn from(error: MarkError) -> Self {
+impl From<StoreIdError> for ConnectError {
+    fn from(error: StoreIdError) -> Self {
         match error {
-            MarkError::Open(error) => Self::Open(error),
-            MarkError::Read(error) => Self::Read(error),
-            MarkError::Write(error) => Self::Mark(error),
+            StoreIdError::Open(error) => Self::Open(error),
+            StoreIdError::Read(error) => Self::Read(error),
+            StoreIdError::Write(error) => Self::StoreId(error),
         }
     }
 }

@@ -18,7 +18,7 @@ use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Policy;
 use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, LeaderSequence, NodeId};
-use primacy_stores::StoreMark;
+use primacy_stores::StoreId;
 
 use crate::versions::Versions;
 
@@ -56,7 +56,7 @@ pub struct Hello {
     /// The policy for parts of the cluster that have lost each other; in an election by seniority.
     pub split_brain: Option<Policy>,
     /// The store that they meet in besides, which confirms leaders or decides about splits.
-    pub store: Option<StoreMark>,
+    pub store: Option<StoreId>,
     /// The condition under which a node holds a record of the metadata, if the nodes keep any together.
     pub metadata: Option<Durability>,
 }
@@ -230,9 +230,9 @@ pub enum Disagreement {
     /// Each asks another store.
     Store {
         /// The refuser's.
-        mine: Option<StoreMark>,
+        mine: Option<StoreId>,
         /// The refused one's.
-        theirs: Option<StoreMark>,
+        theirs: Option<StoreId>,
     },
     /// They keep metadata together, and one of them does not, or means something else by holding it.
     Metadata {
@@ -639,7 +639,7 @@ impl fmt::Display for Refusal {
                 write!(f, "{of} keeps {theirs}, {by} keeps {mine}; give all nodes the same")
             }
             Disagreement::Store { mine, theirs } => {
-                let (mine, theirs) = (mark_name(*mine), mark_name(*theirs));
+                let (mine, theirs) = (store_id_name(*mine), store_id_name(*theirs));
                 write!(
                     f,
                     "{of} asks the store with the mark {theirs}, {by} the one with the mark {mine}, so each could let \
@@ -749,7 +749,7 @@ fn durability_name(durability: Option<Durability>) -> &'static str {
     }
 }
 
-fn mark_name(mark: Option<StoreMark>) -> String {
+fn store_id_name(mark: Option<StoreId>) -> String {
     mark.map_or_else(|| "of none".to_owned(), |mark| mark.to_string())
 }
 

@@ -332,7 +332,7 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
         ConnectError::Open(OpenError::Unavailable { .. } | OpenError::Shortage { .. })
         | ConnectError::Read(ReadError::Unavailable { .. })
         | ConnectError::Session(SessionError::NoAnswer { .. } | SessionError::Ended { .. })
-        | ConnectError::Mark(_) => Exit::Unavailable,
+        | ConnectError::StoreId(_) => Exit::Unavailable,
         ConnectError::Open(OpenError::Refused { .. }) | ConnectError::Read(ReadError::Malformed { .. }) => {
             Exit::State
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use primacy_stores::{StoreMark, url_without_login};
+use primacy_stores::{StoreId, url_without_login};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Builder, Confirm, Elector, start};
@@ -71,7 +71,7 @@ impl Builder {
             Some(url) => {
                 // The election comes first: of a store that it makes anew, nobody can have held the record.
                 let register = primacy_stores::open(url, &config.election).await?;
-                entry.hello.store = Some(StoreMark::of(url, u64::from_be_bytes(disk::entropy()?)).await?);
+                entry.hello.store = Some(StoreId::of(url, u64::from_be_bytes(disk::entropy()?)).await?);
                 Some((url, register))
             }
             None => None,

@@ -97,7 +97,7 @@ fn a_refusal_names_both_sides_values() {
             refused(|b| b.metadata = Some(Durability::Memory)),
             &["metadata in memory", "no metadata"],
         ),
-        (RefusalKind::Store, refused(|b| b.store = Some(StoreMark(10))), &["000000000000000a", "of none"]),
+        (RefusalKind::Store, refused(|b| b.store = Some(StoreId(10))), &["000000000000000a", "of none"]),
         (RefusalKind::NotAVoter, refused(|b| b.identity.node = node("z")), &["z", "{a, b, c}"]),
         (
             RefusalKind::Algorithm,

@@ -138,7 +138,7 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
             Some(Policy::Lease),
             Some(Policy::Available),
         ]),
-        store: draw.one_of(&[None, Some(StoreMark(7))]),
+        store: draw.one_of(&[None, Some(StoreId(7))]),
         known_disk: (draw.byte() % 2 == 1).then(|| (name(draw), DiskId([7; 16]))),
         metadata,
         voters_number: metadata.map_or(LeaderSequence::NONE, |_| number),

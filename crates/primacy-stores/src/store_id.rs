@@ -23,11 +23,11 @@ const ATTEMPTS: usize = 3;
 
 /// The number of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StoreMark(pub u64);
+pub struct StoreId(pub u64);
 
 /// The reason that the number of a store is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MarkError {
+pub enum StoreIdError {
     /// The store was not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -39,15 +39,15 @@ pub enum MarkError {
     Write(SetError),
 }
 
-impl StoreMark {
+impl StoreId {
     /// Returns the number of the store at `url`; the first node ever to call this leaves `drawn` there, which must be random.
     ///
     /// Open the election's own register first: a store that is made for it knows that its record was never held, and a store
     /// that was there before does not. Dropping the future may leave `drawn` there, too.
     ///
     /// # Errors
-    /// [`MarkError`]
-    pub async fn of(url: &str, drawn: u64) -> Result<Self, MarkError> {
+    /// [`StoreIdError`]
+    pub async fn of(url: &str, drawn: u64) -> Result<Self, StoreIdError> {
         let register = open(url, OF_STORE).await?;
         let drawn = drawn.max(1);
         let mut last = SetError::Conflict;
@@ -63,7 +63,7 @@ impl StoreMark {
                 Err(error) => last = error,
             }
         }
-        Err(MarkError::Write(last))
+        Err(StoreIdError::Write(last))
     }
 }
 
@@ -81,7 +81,7 @@ fn record(nonce: u64) -> Record {
     }
 }
 
-impl fmt::Display for StoreMark {
+impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -93,17 +93,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_to_ask_leaves_a_number_and_all_others_find_it() {
-        let (a, b) = tokio::join!(StoreMark::of("memory:mark-a", 7), StoreMark::of("memory:mark-a", 8));
+        let (a, b) = tokio::join!(StoreId::of("memory:mark-a", 7), StoreId::of("memory:mark-a", 8));
         let first = a.unwrap();
         assert_eq!(first, b.unwrap());
         assert!([7, 8].contains(&first.0));
-        assert_eq!(StoreMark::of("memory:mark-a", 9).await, Ok(first));
-        assert_eq!(StoreMark::of("memory:mark-b", 9).await, Ok(StoreMark(9)), "another store");
+        assert_eq!(StoreId::of("memory:mark-a", 9).await, Ok(first));
+        assert_eq!(StoreId::of("memory:mark-b", 9).await, Ok(StoreId(9)), "another store");
     }
 
     #[tokio::test]
     async fn a_store_that_cannot_be_opened_has_none() {
-        let error = StoreMark::of("oracle://root:secret@host", 1).await.unwrap_err();
-        assert!(matches!(error, MarkError::Open(_)) && !error.to_string().contains("secret"), "{error}");
+        let error = StoreId::of("oracle://root:secret@host", 1).await.unwrap_err();
+        assert!(matches!(error, StoreIdError::Open(_)) && !error.to_string().contains("secret"), "{error}");
     }
 }
