@@ -213,7 +213,11 @@ fn what_cannot_be_replayed_says_why() {
         (&["replay", &script][..], 1, "line 4: expect no leader: a leads"),
         (&["replay", "absent.txt"], 64, "absent.txt cannot be read"),
         (&["replay", &script, "--election", "coin"], 64, "there is no election coin"),
-        (&["replay", "--election", "naive", "--seed", "1"], 64, "worlds are drawn for quorum, ranked"),
+        (
+            &["replay", "--election", "blazingmq_naive", "--seed", "1"],
+            64,
+            "worlds are drawn for quorum, ranked",
+        ),
         (&["replay", "--election", "quorum", "--seed", "1", "--shorter"], 64, "is good"),
         (&["replay", "--seed", "1"], 64, "--election"),
         (&["replay"], 64, "<FILE>"),

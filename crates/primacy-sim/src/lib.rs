@@ -5,7 +5,6 @@
 //! commands of the scripts under `scripts/`.
 
 pub mod algorithm;
-pub mod article;
 pub mod beliefs;
 pub mod clock;
 pub mod compare;
@@ -14,12 +13,11 @@ pub mod counts;
 pub mod disk;
 pub mod display;
 pub mod draw;
+pub mod historical;
 pub mod invariants;
 pub mod model;
-pub mod naive;
 pub mod network;
 pub mod node;
-pub mod note;
 pub mod partition;
 pub mod queue;
 pub mod replay;

@@ -1,13 +1,13 @@
 //! The interface of an election to the world that runs its machines, with one adapter file for each election.
 
 pub mod appointed;
-pub mod article;
+pub mod blazingmq_naive;
 pub mod bully;
 pub mod confirmed;
+pub mod emergent;
+pub mod gmt2000;
 pub mod lease;
 pub mod metadata;
-pub mod naive;
-pub mod note;
 pub mod quorum;
 pub mod ranked;
 pub mod ring;

@@ -1,10 +1,10 @@
 use primacy_core::{Endpoint, Event, FencingToken, Input, Instant, NodeId, Output, Protocol, Violation};
 
 use super::*;
-use crate::algorithm::naive::{Naive, Timers};
+use crate::algorithm::blazingmq_naive::{BlazingmqNaive, Timers};
 use crate::algorithm::{Algorithm, Life};
+use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Message};
 use crate::invariants::{Invariant, Meaning};
-use crate::naive::{Message, Naive as Machine};
 use crate::script::replay;
 use crate::story::{ALARM, PANIC, Story};
 use crate::swarm::{Beyond, run_again};
@@ -76,24 +76,24 @@ impl<const PANICS: bool> Algorithm for Watched<PANICS> {
     type Settings = Timers;
 
     fn start(settings: &Timers, life: Life<'_, ()>) -> Watchful {
-        let machine = Naive::start(settings, life);
+        let machine = BlazingmqNaive::start(settings, life);
         Watchful { machine, leads: false, panics: PANICS, alarm: None }
     }
 
     fn kind(message: &Message) -> &'static str {
-        Naive::kind(message)
+        BlazingmqNaive::kind(message)
     }
 
     fn is_routine(message: &Message) -> bool {
-        Naive::is_routine(message)
+        BlazingmqNaive::is_routine(message)
     }
 
     fn text(message: &Message) -> String {
-        Naive::text(message)
+        BlazingmqNaive::text(message)
     }
 
     fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
-        Naive::meaning(message, to)
+        BlazingmqNaive::meaning(message, to)
     }
 
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {

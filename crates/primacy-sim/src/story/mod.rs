@@ -130,10 +130,12 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
     let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
         "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
-        "article" => Ok(Box::new(Story::<crate::algorithm::article::Article>::new(trace()))),
-        "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new(trace()))),
+        "emergent" => Ok(Box::new(Story::<crate::algorithm::emergent::Emergent>::new(trace()))),
+        "blazingmq_naive" => {
+            Ok(Box::new(Story::<crate::algorithm::blazingmq_naive::BlazingmqNaive>::new(trace())))
+        }
         "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
-        "note" => Ok(Box::new(Story::<crate::algorithm::note::Note>::new(trace()))),
+        "gmt2000" => Ok(Box::new(Story::<crate::algorithm::gmt2000::Gmt2000>::new(trace()))),
         "ranked" => Ok(Box::new(Story::<crate::algorithm::ranked::Ranked>::new(trace()))),
         "bully" => Ok(Box::new(Story::<crate::algorithm::bully::Bully>::new(trace()))),
         "ring" => Ok(Box::new(Story::<crate::algorithm::ring::Ring>::new(trace()))),

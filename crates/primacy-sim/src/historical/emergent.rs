@@ -68,7 +68,7 @@ pub enum Message {
 
 /// The machine of one node.
 #[derive(Clone, Debug)]
-pub struct Article {
+pub struct Emergent {
     config: Config,
     membership: Option<Membership>,
     /// The time of the last message of each member. A node that is missing here is not monitored.
@@ -81,7 +81,7 @@ pub struct Article {
     outputs: VecDeque<Output<Message, ()>>,
 }
 
-impl Protocol for Article {
+impl Protocol for Emergent {
     type Message = Message;
     type Durable = ();
 
@@ -142,7 +142,7 @@ impl Membership {
     }
 }
 
-impl Article {
+impl Emergent {
     /// The machine of `config.me`.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {

@@ -51,7 +51,7 @@ pub enum Message {
 
 /// The machine of one server.
 #[derive(Clone, Debug)]
-pub struct Note {
+pub struct Gmt2000 {
     config: Config,
     campaigning: bool,
     elector: Elector,
@@ -82,7 +82,7 @@ enum Candidate {
     },
 }
 
-impl Protocol for Note {
+impl Protocol for Gmt2000 {
     type Message = Message;
     type Durable = ();
 
@@ -109,7 +109,7 @@ impl Protocol for Note {
     }
 }
 
-impl Note {
+impl Gmt2000 {
     /// The machine of `config.me`.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {

@@ -3,13 +3,13 @@
 use primacy_core::{Duration, NodeId};
 
 use super::{Algorithm, Life, Settings, duration, unknown_setting, value};
-use crate::article::{Article as Machine, Config, Membership, Message};
+use crate::historical::emergent::{Config, Emergent as Machine, Membership, Message};
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::{Invariant, Meaning};
 
-/// `article`.
+/// `emergent`.
 #[derive(Clone, Copy, Debug)]
-pub struct Article;
+pub struct Emergent;
 
 /// Settings of a node. The numbers are the article's.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Settings for Timers {
     }
 }
 
-impl Algorithm for Article {
+impl Algorithm for Emergent {
     type Message = Message;
     type Durable = ();
     type Kept = ();

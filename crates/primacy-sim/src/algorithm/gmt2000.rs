@@ -3,15 +3,15 @@
 use primacy_core::{Duration, Identity, Incarnation, NodeId};
 
 use super::{Algorithm, Life, Settings, duration, unknown_setting};
+use crate::historical::gmt2000::{Config, Gmt2000 as Machine, Message, Seen};
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
-use crate::note::{Config, Message, Note as Machine, Seen};
 
-/// `note`.
+/// `gmt2000`.
 #[derive(Clone, Copy, Debug)]
-pub struct Note;
+pub struct Gmt2000;
 
 /// Settings of a server.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Settings for Timers {
     }
 }
 
-impl Algorithm for Note {
+impl Algorithm for Gmt2000 {
     type Message = Message;
     type Durable = ();
     type Kept = ();

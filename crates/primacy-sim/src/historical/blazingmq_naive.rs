@@ -56,7 +56,7 @@ pub enum Message {
 
 /// The machine of one node.
 #[derive(Clone, Debug)]
-pub struct Naive {
+pub struct BlazingmqNaive {
     config: Config,
     campaigning: bool,
     role: Role,
@@ -73,7 +73,7 @@ enum Role {
     Leader { beat_at: Instant, resigning: bool },
 }
 
-impl Protocol for Naive {
+impl Protocol for BlazingmqNaive {
     type Message = Message;
     type Durable = ();
 
@@ -101,7 +101,7 @@ impl Protocol for Naive {
     }
 }
 
-impl Naive {
+impl BlazingmqNaive {
     /// The machine of `config.me`. It does not campaign until it is told to.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {

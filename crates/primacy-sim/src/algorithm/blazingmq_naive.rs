@@ -3,14 +3,14 @@
 use primacy_core::{Duration, NodeId};
 
 use super::{Algorithm, Life, Settings, duration, unknown_setting, value};
+use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Config, Message};
 use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
-use crate::naive::{Config, Message, Naive as Machine};
 
-/// `naive`.
+/// `blazingmq_naive`.
 #[derive(Clone, Copy, Debug)]
-pub struct Naive;
+pub struct BlazingmqNaive;
 
 /// Settings of a node.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Settings for Timers {
     }
 }
 
-impl Algorithm for Naive {
+impl Algorithm for BlazingmqNaive {
     type Message = Message;
     type Durable = ();
     type Kept = ();
