@@ -5,6 +5,7 @@
 //! commands of the scripts under `scripts/`.
 
 pub mod algorithm;
+pub mod arbitrary_nominator;
 pub mod beliefs;
 pub mod clock;
 pub mod compare;
@@ -30,5 +31,4 @@ pub mod store;
 pub mod story;
 pub mod swarm;
 pub mod trace;
-pub mod whim;
 pub mod world;

@@ -1,6 +1,7 @@
 //! The interface of an election to the world that runs its machines, with one adapter file for each election.
 
 pub mod appointed;
+pub mod arbitrary_nominator;
 pub mod blazingmq_naive;
 pub mod bully;
 pub mod confirmed;
@@ -13,7 +14,6 @@ pub mod ranked;
 pub mod ring;
 pub mod seniority;
 pub mod session;
-pub mod whim;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;

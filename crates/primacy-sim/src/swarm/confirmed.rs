@@ -4,12 +4,12 @@ use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, bully, lease, quorum, seniority, text};
 use crate::algorithm::Algorithm;
+use crate::algorithm::arbitrary_nominator::ArbitraryNominator;
 use crate::algorithm::bully::Bully;
 use crate::algorithm::confirmed::Confirmed;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quorum::Quorum;
 use crate::algorithm::seniority::Seniority;
-use crate::algorithm::whim::Whim;
 use crate::trace::Trace;
 
 /// Bully nominates, a quorum confirms.
@@ -83,7 +83,11 @@ pub(super) fn by_lease(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm
 }
 
 /// Draws worlds in which each node nominates at random, and another one a moment later; a quorum confirms.
-pub(super) fn of_whims(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Whim, Quorum>> {
+pub(super) fn by_arbitrary_nomination(
+    seed: u64,
+    beyond: Option<Beyond>,
+    trace: Trace,
+) -> Swarm<Confirmed<ArbitraryNominator, Quorum>> {
     let (mut swarm, nodes) = begin(seed, beyond, trace);
     swarm.words =
         &["PreVote", "PreVoteReply", "Vote", "VoteReply", "Heartbeat", "HeartbeatReply", "Resigned", "Died"];

@@ -84,7 +84,10 @@ type ByQuorum = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorit
 type ByLease = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::lease::Lease>;
 type OfTheOldest =
     algorithm::confirmed::Confirmed<algorithm::seniority::Seniority, algorithm::quorum::Quorum>;
-type OfWhims = algorithm::confirmed::Confirmed<algorithm::whim::Whim, algorithm::quorum::Quorum>;
+type ByArbitraryNomination = algorithm::confirmed::Confirmed<
+    algorithm::arbitrary_nominator::ArbitraryNominator,
+    algorithm::quorum::Quorum,
+>;
 
 /// An assumption of an election that a world breaks, to see which invariant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -203,7 +206,7 @@ impl Election {
             Self::Confirmed => confirmed::by_quorum(seed, beyond, trace).run(),
             Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
             Self::ConfirmedSeniority => confirmed::of_the_oldest(seed, beyond, trace).run(),
-            Self::ConfirmedWhim => confirmed::of_whims(seed, beyond, trace).run(),
+            Self::ConfirmedWhim => confirmed::by_arbitrary_nomination(seed, beyond, trace).run(),
             Self::Metadata => metadata::draw(seed, beyond, trace).run(),
         }
     }
@@ -224,7 +227,7 @@ impl Election {
             Self::Confirmed => run_again::<ByQuorum>(story, trace),
             Self::ConfirmedLease => run_again::<ByLease>(story, trace),
             Self::ConfirmedSeniority => run_again::<OfTheOldest>(story, trace),
-            Self::ConfirmedWhim => run_again::<OfWhims>(story, trace),
+            Self::ConfirmedWhim => run_again::<ByArbitraryNomination>(story, trace),
             Self::Metadata => run_again::<algorithm::metadata::Metadata>(story, trace),
         }
     }
@@ -248,7 +251,7 @@ impl Election {
             Self::Confirmed => of::<ByQuorum>(),
             Self::ConfirmedLease => of::<ByLease>(),
             Self::ConfirmedSeniority => of::<OfTheOldest>(),
-            Self::ConfirmedWhim => of::<OfWhims>(),
+            Self::ConfirmedWhim => of::<ByArbitraryNomination>(),
             Self::Metadata => of::<algorithm::metadata::Metadata>(),
         };
         // Only its worlds set promises for that.

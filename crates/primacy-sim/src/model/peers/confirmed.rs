@@ -8,8 +8,8 @@ use primacy_core::{Event, Identity, Incarnation, Input, Instant, Leader, NodeId,
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
 use super::space::Space;
+use crate::arbitrary_nominator::Silence;
 use crate::model::now::ticks;
-use crate::whim::Silence;
 
 /// A nomination that names the next candidate, or none, whenever it is woken; and it may be woken at any
 /// time, any number of times. So a search has every node name any other at any moment.

@@ -1,14 +1,14 @@
-//! A nomination by whim, in the world; see [`whim`](crate::whim).
+//! An arbitrary nomination in the world; see [`arbitrary_nominator`](crate::arbitrary_nominator).
 
 use primacy_core::{Duration, NodeId};
 
 use super::{Algorithm, Life, Settings, duration, unknown_setting};
+use crate::arbitrary_nominator::{ArbitraryNominator as Machine, Silence};
 use crate::invariants::{Invariant, Meaning};
-use crate::whim::{Silence, Whim as Machine};
 
-/// `whim`, which elects no leader.
+/// `arbitrary_nominator`, which elects no leader.
 #[derive(Clone, Copy, Debug)]
-pub struct Whim;
+pub struct ArbitraryNominator;
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Settings for Timers {
     }
 }
 
-impl Algorithm for Whim {
+impl Algorithm for ArbitraryNominator {
     type Message = Silence;
     type Durable = ();
     type Kept = ();

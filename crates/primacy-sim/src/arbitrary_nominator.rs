@@ -1,4 +1,4 @@
-//! A nomination by whim, which a confirmation must survive.
+//! An arbitrary nomination, which a confirmation must survive.
 //!
 //! Each node names a random node, or none, and another one after a while, without a message to the others.
 //! The confirmation must be as safe with it as with any other nomination, since a nomination can only say
@@ -13,7 +13,7 @@ use primacy_core::{
 
 /// The machine of one node.
 #[derive(Clone, Debug)]
-pub struct Whim {
+pub struct ArbitraryNominator {
     voters: Vec<NodeId>,
     /// The longest time for which it names the same node.
     lasts: Duration,
@@ -26,7 +26,7 @@ pub struct Whim {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Silence {}
 
-impl Whim {
+impl ArbitraryNominator {
     /// Creates the machine of a node that knows these voters.
     #[must_use]
     pub fn new(voters: Vec<NodeId>, lasts: Duration, seed: u64, now: Instant) -> Self {
@@ -42,7 +42,7 @@ impl Whim {
     }
 }
 
-impl Protocol for Whim {
+impl Protocol for ArbitraryNominator {
     type Message = Silence;
     type Durable = ();
 
