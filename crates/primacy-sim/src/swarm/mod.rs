@@ -11,10 +11,9 @@
 
 mod bully;
 mod confirmed;
-mod deeds;
+mod drawn_faults;
 mod lease;
 mod metadata;
-mod ploys;
 mod primaries;
 mod quorum;
 mod ranked;
@@ -22,6 +21,7 @@ mod reelection;
 mod ring;
 mod seniority;
 mod session;
+mod targeted_faults;
 mod voters;
 
 use core::fmt;
@@ -29,7 +29,7 @@ use core::fmt;
 use primacy_core::rng::Rng;
 use primacy_core::{Drift, Duration};
 
-use self::deeds::{Kind, MIXED};
+use self::drawn_faults::{Kind, MIXED};
 use self::primaries::Sharing;
 use self::reelection::Reelection;
 use self::voters::Operators;
@@ -256,7 +256,7 @@ impl Election {
         };
         // Only its worlds set promises for that.
         let reelected = (self == Self::Quorum).then_some("ploy: elected again");
-        deeds::MUST_MEET.iter().chain(own).copied().chain(kinds).chain(reelected)
+        drawn_faults::MUST_MEET.iter().chain(own).copied().chain(kinds).chain(reelected)
     }
 }
 
@@ -432,10 +432,10 @@ impl<A: Algorithm> Swarm<A> {
         self.story.world.as_ref().expect("the nodes are named first")
     }
 
-    /// Counts a ploy that has succeeded.
-    fn came_off(&mut self, ploy: &'static str) {
+    /// Counts a targeted fault that has succeeded.
+    fn came_off(&mut self, fault: &'static str) {
         if let Some(world) = &mut self.story.world {
-            world.counters.count(ploy);
+            world.counters.count(fault);
         }
     }
 

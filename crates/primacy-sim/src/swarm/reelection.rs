@@ -3,7 +3,7 @@
 //! keeps another node from leading.
 //!
 //! Chance would have to put six things in order. So in some worlds the promises are set for it, and the order
-//! is brought about step by step, as far as other faults allow it. The ploy draws from a generator of its
+//! is brought about step by step, as far as other faults allow it. It draws from a generator of its
 //! own.
 
 use primacy_core::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Reelection {
     longest: Duration,
 }
 
-/// The seats of the ploy: `LEADER` and `LONG` promise for equally long, `SHORT` for less.
+/// The seats of the fault: `LEADER` and `LONG` promise for equally long, `SHORT` for less.
 const LEADER: Seat = Seat(0);
 const LONG: Seat = Seat(1);
 const SHORT: Seat = Seat(2);

@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Record,
     /// A write that was under way for long.
     Write,
-    // Ploys.
+    // Targeted faults.
     Oust,
     HoldBack,
     Forget,

@@ -1,8 +1,8 @@
-//! Ploys: faults that belong together, in an order that chance would seldom find. Each is aimed at a kind of
-//! mistake that shows only when two things happen at once.
+//! Targeted faults: they belong together, in an order that chance would seldom find. Each is aimed at a kind
+//! of mistake that shows only when two things happen at once.
 //!
-//! A ploy is counted when it has succeeded. Where that is later than the ploy itself, it is counted under its
-//! effect: `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for
+//! A targeted fault is counted when it has succeeded. Where that is later than the fault itself, it is counted
+//! under its effect: `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for
 //! [`haunt`](Swarm::haunt).
 
 use primacy_core::Duration;
@@ -11,7 +11,7 @@ use super::{Swarm, text};
 use crate::algorithm::Algorithm;
 use crate::seat::Seat;
 
-/// The number of steps in which a ploy waits for an event.
+/// The number of steps in which a targeted fault waits for an event.
 const STEPS: u64 = 60;
 
 impl<A: Algorithm> Swarm<A> {
