@@ -34,7 +34,7 @@ const METADATA: &[&str] = &[
     "crates/primacy-core/src/metadata/",
     "crates/primacy/src/partitions",
     "crates/primacy-sim/src/display/partitions",
-    "crates/primacy-sim/src/invariants/dumb_partitions",
+    "crates/primacy-sim/src/invariants/reference_partitions",
     "crates/primacy-sim/src/story/primaries",
     "crates/primacy-sim/src/swarm/primaries",
     "crates/primacy-sim/src/world/primaries",

@@ -3,14 +3,14 @@
 //! The names I1 to I10 are those of the design ("Invariants of the bench").
 
 pub mod drained_before_released;
-pub mod dumb_map;
-mod dumb_partitions;
 pub mod leader_after_healing;
 pub mod no_needless_change;
 pub mod one_leader_at_a_time;
 pub mod one_leader_per_term;
 pub mod one_log;
 pub mod one_vote_per_term;
+pub mod reference_map;
+mod reference_partitions;
 pub mod sessions_live;
 pub mod shown_is_durable;
 pub mod tokens_grow;

@@ -18,7 +18,7 @@ use primacy_core::metadata::state::State;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Identity, LeaderSequence, NodeId};
 
-use super::dumb_map::DumbMap;
+use super::reference_map::ReferenceMap;
 use super::{Invariant, Observation, Seen};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
@@ -37,7 +37,7 @@ pub struct OneLog {
     order: BTreeMap<LeaderSequence, (usize, u64)>,
     head: LeaderSequence,
     state: State,
-    dumb: DumbMap,
+    reference: ReferenceMap,
     /// The requests that were applied.
     applied: BTreeSet<(Identity, u64)>,
     /// The results of the requests of each process: the place and outcome of each.
@@ -148,8 +148,8 @@ impl OneLog {
                 matches!(&applied, Applied::First(Outcome { result: Err(Refusal::FormerLife), .. }));
             match &applied {
                 Applied::First(outcome) => {
-                    self.dumb.apply(request.client, &request.command, outcome, &self.state)?;
-                    self.met.extend(self.dumb.take_met());
+                    self.reference.apply(request.client, &request.command, outcome, &self.state)?;
+                    self.met.extend(self.reference.take_met());
                     let is_new = self.applied.insert((request.client, request.sequence));
                     if !is_new && !is_refused {
                         let text = command_text(&request.command);

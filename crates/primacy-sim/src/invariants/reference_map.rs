@@ -11,25 +11,25 @@ use primacy_core::metadata::command::{
 use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::metadata::state::State;
 
-use super::dumb_partitions::DumbPartitions;
+use super::reference_partitions::ReferencePartitions;
 
 /// Keys, their values, and the sessions with which they are deleted.
 #[derive(Clone, Debug)]
-pub(super) struct DumbMap {
+pub(super) struct ReferenceMap {
     version: u64,
     entries: BTreeMap<Vec<u8>, (Vec<u8>, Option<SessionId>)>,
     sessions: BTreeSet<SessionId>,
-    partitions: DumbPartitions,
+    partitions: ReferencePartitions,
 }
 
-impl Default for DumbMap {
+impl Default for ReferenceMap {
     fn default() -> Self {
-        let partitions = DumbPartitions::default();
+        let partitions = ReferencePartitions::default();
         Self { version: 1, entries: BTreeMap::new(), sessions: BTreeSet::new(), partitions }
     }
 }
 
-impl DumbMap {
+impl ReferenceMap {
     /// Applies a command that the map has just applied, and compares the results.
     pub(super) fn apply(
         &mut self,

@@ -11,7 +11,7 @@ use primacy_core::{Identity, NodeId};
 
 /// The nodes that are up and drained, and the primary of each partition with its number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DumbPartitions {
+pub(super) struct ReferencePartitions {
     up: BTreeMap<NodeId, Up>,
     drained: BTreeSet<NodeId>,
     groups: BTreeMap<GroupName, Group>,
@@ -62,7 +62,7 @@ impl Freed<'_> {
     }
 }
 
-impl DumbPartitions {
+impl ReferencePartitions {
     fn node_of(&self, session: SessionId) -> Option<NodeId> {
         self.up.iter().find(|(_, up)| up.session == session).map(|(&node, _)| node)
     }
