@@ -71,7 +71,7 @@ fn measure(seed: u64) -> (f64, f64) {
     }
     let real = started.elapsed().as_secs_f64();
     assert!(world.breaches().is_empty(), "{:?}", world.breaches());
-    assert!(world.beliefs.count > SECONDS / 20, "{} leaderships", world.beliefs.count);
+    assert!(world.leaderships.count > SECONDS / 20, "{} leaderships", world.leaderships.count);
     #[allow(clippy::cast_precision_loss)]
     (SECONDS as f64 / real, world.handled() as f64 / real)
 }

@@ -6,7 +6,6 @@
 
 pub mod algorithm;
 pub mod arbitrary_nominator;
-pub mod beliefs;
 pub mod clock;
 pub mod compare;
 pub mod counters;
@@ -16,6 +15,7 @@ pub mod display;
 pub mod draw;
 pub mod historical;
 pub mod invariants;
+pub mod leadership_intervals;
 pub mod model;
 pub mod network;
 pub mod node;

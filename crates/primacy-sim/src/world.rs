@@ -26,12 +26,12 @@ use self::clients::Clients;
 use self::faults::Crash;
 use self::primaries::{Place, Resources};
 use crate::algorithm::{Algorithm, Life, Settings as _};
-use crate::beliefs::Beliefs;
 use crate::clock::{Clock, Moment};
 use crate::counters::{Counters, Sent};
 use crate::disk::{Disk, MetByCrash};
 use crate::display::views::view_text;
 use crate::invariants::{Breach, Invariant, Meaning, Observation, Seen};
+use crate::leadership_intervals::LeadershipIntervals;
 use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process};
 use crate::queue::Queue;
@@ -123,7 +123,7 @@ pub struct World<A: Algorithm> {
     /// The resources to which the primaries of partitions write.
     pub resources: Resources,
     /// The beliefs of processes.
-    pub beliefs: Beliefs,
+    pub leaderships: LeadershipIntervals,
     /// The trace of events.
     pub trace: Trace,
     /// The constants that are the same for all nodes.
@@ -173,7 +173,7 @@ impl<A: Algorithm> World<A> {
             clients: Clients::default(),
             resource: Resource::default(),
             resources: Resources::default(),
-            beliefs: Beliefs::default(),
+            leaderships: LeadershipIntervals::default(),
             trace,
             conditions,
             invariants: A::invariants(&A::Settings::default()),
@@ -251,8 +251,8 @@ impl<A: Algorithm> World<A> {
     /// True if a node believes to lead now.
     #[must_use]
     pub fn believes(&self, seat: Seat) -> bool {
-        let belief = self.process(seat).and_then(|process| self.beliefs.of(process.me));
-        belief.is_some_and(|belief| belief.in_force(self.now))
+        let interval = self.process(seat).and_then(|process| self.leaderships.of(process.me));
+        interval.is_some_and(|interval| interval.in_force(self.now))
     }
 
     /// The nodes that believe to lead now.
@@ -331,8 +331,8 @@ impl<A: Algorithm> World<A> {
             Happening::Drained { seat, ordinal } => {
                 // The end of earlier work says nothing about the present work.
                 let who = self.process(seat).map(|process| process.me);
-                let belief = who.and_then(|who| self.beliefs.of(who));
-                if belief.is_some_and(|belief| belief.ordinal == ordinal) {
+                let interval = who.and_then(|who| self.leaderships.of(who));
+                if interval.is_some_and(|interval| interval.ordinal == ordinal) {
                     self.drained(seat);
                 }
             }
@@ -577,7 +577,7 @@ impl<A: Algorithm> World<A> {
         let Some(machine) = A::metadata(&process.machine) else { return };
         let who = process.me;
         let seen = if done { Seen::Settled { who, machine } } else { Seen::Shown { who, machine } };
-        let broken = judge(&mut self.invariants, self.now, &Observation::Metadata(seen), &self.beliefs);
+        let broken = judge(&mut self.invariants, self.now, &Observation::Metadata(seen), &self.leaderships);
         self.take_judgement(broken);
     }
 
@@ -586,7 +586,7 @@ impl<A: Algorithm> World<A> {
         let Some(process) = &self.seats[seat.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
         let seen = Observation::Metadata(Seen::Answered { who: process.me, ticket, answer, machine });
-        let broken = judge(&mut self.invariants, self.now, &seen, &self.beliefs);
+        let broken = judge(&mut self.invariants, self.now, &seen, &self.leaderships);
         self.take_judgement(broken);
     }
 
@@ -756,12 +756,12 @@ impl<A: Algorithm> World<A> {
         let busy = self.node(seat).busy;
         let drained_by = if busy { Moment::NEVER } else { self.now.after(self.conditions.drain) };
         let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
-        if let Err(what) = self.beliefs.told(self.now, clock, who, event, drained_by) {
+        if let Err(what) = self.leaderships.told(self.now, clock, who, event, drained_by) {
             self.breach("contract", what);
         }
         match *event {
             Event::Elected { mandate, .. } => {
-                self.node_mut(seat).mandate = Some((mandate, self.beliefs.count));
+                self.node_mut(seat).mandate = Some((mandate, self.leaderships.count));
                 self.met_elected();
                 self.work_writes(seat);
             }
@@ -784,9 +784,9 @@ impl<A: Algorithm> World<A> {
 
     /// Ends the work in order, which takes no time where it is dead already.
     fn drain(&mut self, seat: Seat, who: Identity, busy: bool) {
-        let Some(belief) = self.beliefs.of(who) else { return };
-        let ordinal = belief.ordinal;
-        if !belief.in_force(self.now) {
+        let Some(interval) = self.leaderships.of(who) else { return };
+        let ordinal = interval.ordinal;
+        if !interval.in_force(self.now) {
             self.plan(Duration::ZERO, Happening::Drained { seat, ordinal });
         } else if !busy {
             self.plan(self.conditions.drain, Happening::Drained { seat, ordinal });
@@ -805,7 +805,7 @@ impl<A: Algorithm> World<A> {
     /// Records that the work of a node has ended.
     pub fn drained(&mut self, seat: Seat) {
         let Some(who) = self.process(seat).map(|process| process.me) else { return };
-        self.beliefs.drained(self.now, who);
+        self.leaderships.drained(self.now, who);
         self.give(seat, Input::Command(Command::Drained));
     }
 
@@ -850,7 +850,7 @@ impl<A: Algorithm> World<A> {
     // ── the judge ───────────────────────────────────────────────────────────────────────────────────────────
 
     pub(crate) fn observe(&mut self, seen: Observation<'_>) {
-        let broken = judge(&mut self.invariants, self.now, &seen, &self.beliefs);
+        let broken = judge(&mut self.invariants, self.now, &seen, &self.leaderships);
         for (invariant, what) in broken {
             self.breach(invariant, what);
         }
@@ -872,9 +872,9 @@ fn judge(
     invariants: &mut [Box<dyn Invariant>],
     now: Moment,
     seen: &Observation<'_>,
-    beliefs: &Beliefs,
+    leaderships: &LeadershipIntervals,
 ) -> Vec<(&'static str, String)> {
-    let judged = invariants.iter_mut().map(|it| (it.name(), it.observe(now, seen, beliefs)));
+    let judged = invariants.iter_mut().map(|it| (it.name(), it.observe(now, seen, leaderships)));
     judged.filter_map(|(name, judged)| judged.err().map(|what| (name, what))).collect()
 }
 

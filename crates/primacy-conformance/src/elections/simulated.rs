@@ -170,11 +170,11 @@ impl<A: Algorithm> SimulatedElection<A> {
         for node in 0..NODES {
             let seat = Seat(node);
             let who = self.world.process(seat).map(|process| process.me);
-            let belief = who.and_then(|who| self.world.beliefs.of(who));
-            let belief = belief.filter(|belief| belief.in_force(self.world.now()));
-            let lead = belief.map(|belief| (belief.ordinal, belief.until()));
+            let interval = who.and_then(|who| self.world.leaderships.of(who));
+            let interval = interval.filter(|interval| interval.in_force(self.world.now()));
+            let lead = interval.map(|interval| (interval.ordinal, interval.until()));
             let (term, mandate) =
-                belief.map_or((0, Mandate::Advisory), |belief| (belief.term.0, belief.mandate));
+                interval.map_or((0, Mandate::Advisory), |interval| (interval.term.0, interval.mandate));
             self.look_at_lead(node, lead, term, mandate);
             let leader = who.and_then(|_| self.world.node(seat).leader).map(|leader| leader.term.0);
             if leader != std::mem::replace(&mut self.nodes[node].leader, leader) {

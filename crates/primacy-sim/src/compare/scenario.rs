@@ -202,6 +202,6 @@ impl<A: Algorithm> Stage<A> {
     /// True if work of this node may be running.
     fn works(&self, seat: Seat) -> bool {
         let name = self.world.node(seat).name;
-        self.world.beliefs.in_force(self.world.now()).any(|belief| belief.who.node == name)
+        self.world.leaderships.in_force(self.world.now()).any(|interval| interval.who.node == name)
     }
 }

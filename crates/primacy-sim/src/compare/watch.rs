@@ -28,8 +28,8 @@ pub(super) struct Watch {
 impl Watch {
     /// Begins in a world in which one node leads.
     pub(super) fn begin<A: Algorithm>(world: &World<A>) -> Self {
-        let current = world.beliefs.in_force(world.now()).map(|belief| belief.ordinal).max();
-        Self { current: current.unwrap_or(0), newest: world.beliefs.count, ..Self::default() }
+        let current = world.leaderships.in_force(world.now()).map(|interval| interval.ordinal).max();
+        Self { current: current.unwrap_or(0), newest: world.leaderships.count, ..Self::default() }
     }
 
     /// Adds the time from now until `until`, in which nothing happens but that leaderships end by the clock.
@@ -40,11 +40,11 @@ impl Watch {
             let mut acting = 0;
             let mut next = until;
             let mut of_larger_part: Vec<u64> = Vec::new();
-            for belief in world.beliefs.in_force(from) {
+            for interval in world.leaderships.in_force(from) {
                 acting += 1;
-                next = next.min(belief.until());
-                if !aside.contains(&belief.who.node) {
-                    of_larger_part.push(belief.ordinal);
+                next = next.min(interval.until());
+                if !aside.contains(&interval.who.node) {
+                    of_larger_part.push(interval.ordinal);
                 }
             }
             let passed = next.since(from);
@@ -56,7 +56,7 @@ impl Watch {
                 self.overlap = self.overlap.plus(passed);
             }
             self.count_changes(&of_larger_part);
-            self.newest = world.beliefs.count;
+            self.newest = world.leaderships.count;
             from = next;
         }
     }

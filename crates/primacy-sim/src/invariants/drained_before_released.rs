@@ -3,8 +3,8 @@
 use primacy_core::Mandate;
 
 use super::{Invariant, Meaning, Observation};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Checks at every release that no work may still be running under the released token.
 #[derive(Debug, Default)]
@@ -15,22 +15,27 @@ impl Invariant for DrainedBeforeReleased {
         "I8"
     }
 
-    fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        now: Moment,
+        seen: &Observation<'_>,
+        leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         let Observation::Said { who, meaning } = *seen else { return Ok(()) };
         let (token, earlier) = match meaning {
             Meaning::Releases { token } => (token, true),
             Meaning::Withdraws { token } => (token, false),
             Meaning::Nothing | Meaning::Votes { .. } | Meaning::Leads { .. } => return Ok(()),
         };
-        let running = beliefs.in_force(now).find(|belief| match belief.mandate {
-            Mandate::Fenced(held) => held == token || (earlier && belief.who == who && held <= token),
+        let running = leaderships.in_force(now).find(|interval| match interval.mandate {
+            Mandate::Fenced(held) => held == token || (earlier && interval.who == who && held <= token),
             // Without tokens, nothing guards earlier leaderships.
-            Mandate::Advisory => belief.who == who && belief.term.0 == token.0,
+            Mandate::Advisory => interval.who == who && interval.term.0 == token.0,
         });
-        running.map_or(Ok(()), |belief| {
+        running.map_or(Ok(()), |interval| {
             Err(format!(
                 "{} releases token {token}, and the work of {} has not drained",
-                who.node, belief.who.node
+                who.node, interval.who.node
             ))
         })
     }

@@ -1,8 +1,8 @@
 //! I6: after the world heals there is one leader, known to all, within a stated time.
 
 use super::{Invariant, Observation, Phase};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Checks that all agree once the time that the election states for itself has passed.
 #[derive(Debug, Default)]
@@ -15,7 +15,12 @@ impl Invariant for LeaderAfterHealing {
         "I6"
     }
 
-    fn observe(&mut self, now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Phase(Phase::Healed { until }) => self.healed = Some((now, until)),
             Observation::Phase(Phase::Faults | Phase::Calm) => self.healed = None,

@@ -22,9 +22,9 @@ use primacy_core::metadata::log::Write;
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::{Event, FencingToken, Identity, NodeId, Term};
 
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// An observation of the judge.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +184,12 @@ pub trait Invariant: core::fmt::Debug {
     ///
     /// # Errors
     /// The violation, in words.
-    fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String>;
+    fn observe(
+        &mut self,
+        now: Moment,
+        seen: &Observation<'_>,
+        leaderships: &LeadershipIntervals,
+    ) -> Result<(), String>;
 
     /// Counts the events since the last call that show that a branch was taken that matters.
     fn count(&mut self, counters: &mut Counters) {

@@ -3,8 +3,8 @@
 use primacy_core::Event;
 
 use super::{Invariant, Observation, Phase};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Requires the same leader as long as no fault strikes it, nor so many other nodes that it lacks a majority:
 /// while one node that does not lead is cut off and comes back, restarts, or loses connections, and messages
@@ -19,7 +19,12 @@ impl Invariant for NoNeedlessChange {
         "I5"
     }
 
-    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        _now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         let (who, does) = match *seen {
             Observation::Phase(phase) => {
                 self.calm = phase == Phase::Calm;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use primacy_core::{Event, Identity};
 
 use super::{Invariant, Observation};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 use crate::trace::until;
 
 /// Compares the beliefs that are in force.
@@ -23,7 +23,12 @@ impl Invariant for OneLeaderAtATime {
         "I3"
     }
 
-    fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        now: Moment,
+        seen: &Observation<'_>,
+        leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Told { event: Event::Elected { .. } | Event::Renewed { .. }, .. }
             | Observation::ClockChanged => {}
@@ -37,7 +42,7 @@ impl Invariant for OneLeaderAtATime {
             | Observation::DiskLost { .. }
             | Observation::Viewed { .. } => return Ok(()),
         }
-        let mut in_force = beliefs.in_force(now);
+        let mut in_force = leaderships.in_force(now);
         let Some(one) = in_force.next() else { return Ok(()) };
         let Some(other) = in_force.find(|other| other.who != one.who) else { return Ok(()) };
         if !self.reported.insert((one.who, other.who)) {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use primacy_core::{Event, Identity, Term};
 
 use super::{Invariant, Meaning, Observation};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Remembers the leaders of each term, also those that only claimed to lead in a message and never believed
 /// it.
@@ -22,7 +22,12 @@ impl Invariant for OneLeaderPerTerm {
         "I1"
     }
 
-    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        _now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         let (who, term) = match *seen {
             Observation::Told { who, event: &Event::Elected { term, .. } } => (who, term),
             Observation::Said { who, meaning: Meaning::Leads { term, .. } } => (who, term),

@@ -20,10 +20,10 @@ use primacy_core::{Identity, LeaderSequence, NodeId};
 
 use super::reference_map::ReferenceMap;
 use super::{Invariant, Observation, Seen};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::display::metadata::command_text;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// A place among the committed records, and the result there.
 type Place = (usize, Applied);
@@ -225,7 +225,12 @@ impl Invariant for OneLog {
         "I9"
     }
 
-    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        _now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Metadata(Seen::Wrote { write: Write::Append(records), .. }) => {
                 records.iter().try_for_each(|record| self.learn(record))

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use primacy_core::{Identity, NodeId, Term};
 
 use super::{Invariant, Meaning, Observation};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Remembers every vote. A node that leads has voted for itself, in most elections; asking for votes is not yet a vote, for the
 /// request may leave before the vote is on disk.
@@ -37,7 +37,12 @@ impl Invariant for OneVotePerTerm {
         "I4"
     }
 
-    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        _now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         let (voter, term, candidate) = match *seen {
             Observation::Said { who, meaning: Meaning::Votes { term, candidate } } => (who, term, candidate),
             Observation::Said { who, meaning: Meaning::Leads { term, by_own_vote } } => {

@@ -12,9 +12,9 @@ use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::{Drift, Duration, Event, Identity, LeaderSequence, Term};
 
 use super::{Invariant, Observation, Seen};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Remembers the time until which each session must live.
 #[derive(Debug)]
@@ -154,7 +154,12 @@ impl Invariant for SessionsLive {
         "I9"
     }
 
-    fn observe(&mut self, now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Metadata(Seen::Settled { who, machine }) => self.settled(now, who, machine),
             Observation::Metadata(Seen::Asked { who, ticket, ask }) => {

@@ -16,9 +16,9 @@ use primacy_core::metadata::voters::Voters;
 use primacy_core::{Identity, LeaderSequence, NodeId, majority};
 
 use super::{Invariant, Observation, Seen};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 use crate::counters::Counters;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Remembers the last number that each node has ever written to its log, and the last record that any node
 /// has shown.
@@ -70,7 +70,12 @@ impl Invariant for ShownIsDurable {
         "I10"
     }
 
-    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        _now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Metadata(Seen::Wrote { who, write: Write::Append(records) }) => {
                 records.iter().for_each(|record| self.wrote(who.node, record.number));

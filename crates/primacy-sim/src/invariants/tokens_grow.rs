@@ -3,8 +3,8 @@
 use primacy_core::{Event, Mandate};
 
 use super::{Invariant, Observation};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Remembers the highest token given, and the highest number accepted.
 #[derive(Debug)]
@@ -34,7 +34,12 @@ impl Invariant for TokensGrow {
         "I2"
     }
 
-    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        _now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Told { who, event: &Event::Elected { mandate: Mandate::Fenced(token), .. } } => {
                 let before = self.given;

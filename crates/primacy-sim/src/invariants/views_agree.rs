@@ -7,8 +7,8 @@ use primacy_core::membership::{Age, Cluster, Sight, View, ViewVersion};
 use primacy_core::{Identity, Term};
 
 use super::{Invariant, Observation, Phase};
-use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::leadership_intervals::LeadershipIntervals;
 
 /// Checks every view that a process has.
 #[derive(Debug, Default)]
@@ -27,7 +27,12 @@ impl Invariant for ViewsAgree {
         "I7"
     }
 
-    fn observe(&mut self, now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+    fn observe(
+        &mut self,
+        now: Moment,
+        seen: &Observation<'_>,
+        _leaderships: &LeadershipIntervals,
+    ) -> Result<(), String> {
         match *seen {
             Observation::Viewed { who, joining, view } => self.viewed(who, joining, view),
             Observation::Ended { who } => {

@@ -94,8 +94,8 @@ impl<A: Algorithm> Story<A> {
                 let (seat, term) = (self.seat(node)?, value::<u64>(term)?);
                 self.expect_leader(seat)?;
                 let world = self.world()?;
-                let led = world.process(seat).and_then(|process| world.beliefs.of(process.me));
-                let led = led.map(|belief| belief.term.0);
+                let led = world.process(seat).and_then(|process| world.leaderships.of(process.me));
+                let led = led.map(|interval| interval.term.0);
                 if led != Some(term) {
                     return Err(format!("it leads in term {}", led.unwrap_or_default()));
                 }
@@ -107,7 +107,7 @@ impl<A: Algorithm> Story<A> {
                 }
             }
             ["expect", "elections", count] => {
-                let (count, so_far) = (value::<u64>(count)?, self.world()?.beliefs.count);
+                let (count, so_far) = (value::<u64>(count)?, self.world()?.leaderships.count);
                 if count != so_far {
                     return Err(format!("there have been {so_far}"));
                 }
@@ -156,7 +156,7 @@ fn state<A: Algorithm>(world: &crate::world::World<A>, seat: Seat) -> String {
     let Some(process) = world.process(seat) else { return format!("{name} is down") };
     let paused = if process.paused { " (paused)" } else { "" };
     if world.believes(seat) {
-        let term = world.beliefs.of(process.me).map_or(0, |belief| belief.term.0);
+        let term = world.leaderships.of(process.me).map_or(0, |interval| interval.term.0);
         return format!("{name} leads in term {term}{paused}");
     }
     match node.leader.filter(|leader| leader.identity.node != name) {

@@ -433,7 +433,10 @@ impl<A: Algorithm> Story<A> {
         let latest = world.now().after(PATIENCE);
         while !come(world) {
             // A belief can end between two steps, by its own clock.
-            let ends = world.beliefs.in_force(world.now()).map(crate::beliefs::Belief::until);
+            let ends = world
+                .leaderships
+                .in_force(world.now())
+                .map(crate::leadership_intervals::LeadershipInterval::until);
             let next = ends.chain(world.next_at()).min().unwrap_or(Moment::NEVER);
             if next > latest {
                 return Err(format!("that does not come within {PATIENCE}"));

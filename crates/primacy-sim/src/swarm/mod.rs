@@ -303,7 +303,7 @@ impl Verdict {
         Self {
             breaches: world.breaches().to_vec(),
             alarms: world.alarms(),
-            elections: world.beliefs.count,
+            elections: world.leaderships.count,
             handled: world.handled(),
             simulated: Duration::from_nanos(world.now().as_nanos()),
             counters: world.counters.clone(),

@@ -89,9 +89,9 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("busy {leader}"));
         self.tell(format!("cut {leader} {long}"));
         self.tell(format!("join {leader} {short}"));
-        let before = self.world().beliefs.count;
+        let before = self.world().leaderships.count;
         let is_again = |swarm: &Self| {
-            swarm.world().beliefs.count > before && swarm.world().leaders().any(|seat| seat == LEADER)
+            swarm.world().leaderships.count > before && swarm.world().leaders().any(|seat| seat == LEADER)
         };
         if self.comes(longest, is_again) {
             // Its second lease ends, so that the voter that gave it could lead.

@@ -59,11 +59,11 @@ impl<A: Algorithm> World<A> {
             }
             Crash::Process | Crash::ProcessAndGuardian => {
                 self.close_all(seat, life);
-                self.beliefs.gone(self.now, dead);
+                self.leaderships.gone(self.now, dead);
                 self.node_mut(seat).guarded = false;
             }
             Crash::Host => {
-                self.beliefs.gone(self.now, dead);
+                self.leaderships.gone(self.now, dead);
                 let guardian = self.guardian(seat);
                 self.seats[guardian.0] = None;
                 self.node_mut(seat).guarded = false;
@@ -113,7 +113,7 @@ impl<A: Algorithm> World<A> {
 
     /// Records that the guardian has ended the work of its dead node; only then it tells the others.
     pub(crate) fn work_killed(&mut self, seat: Seat, dead: Identity) {
-        self.beliefs.gone(self.now, dead);
+        self.leaderships.gone(self.now, dead);
         if !self.node(seat).guarded {
             return;
         }
@@ -155,7 +155,7 @@ impl<A: Algorithm> World<A> {
             return;
         };
         // The work dies with the guardian.
-        self.beliefs.work_ended(self.now, who);
+        self.leaderships.work_ended(self.now, who);
         self.give(seat, Input::Command(Command::Resign));
     }
 
@@ -272,7 +272,7 @@ impl<A: Algorithm> World<A> {
         let guardian = self.guardian(seat);
         if let Some(who) = self.process(seat).map(|process| process.me) {
             let clock = &self.nodes[seat.0].clock;
-            self.beliefs.clock_changed(clock, who);
+            self.leaderships.clock_changed(clock, who);
             self.observe(Observation::ClockChanged);
         }
         self.settle(seat);

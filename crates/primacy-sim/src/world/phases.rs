@@ -8,10 +8,10 @@ use primacy_core::{Command, Duration, Input, Reason, majority};
 use super::faults::Crash;
 use super::{Happening, World};
 use crate::algorithm::{Algorithm, Settings as _, Surroundings};
-use crate::beliefs::Stage;
 use crate::clock::Moment;
 use crate::disk::MetByCrash;
 use crate::invariants::{Observation, Phase};
+use crate::leadership_intervals::LeadershipStage;
 use crate::network::Chance;
 use crate::seat::Seat;
 use crate::trace::Level;
@@ -70,7 +70,7 @@ impl<A: Algorithm> World<A> {
     /// Ends work that was too busy to end.
     fn let_drain(&mut self, seat: Seat) {
         let Some(who) = self.process(seat).map(|process| process.me) else { return };
-        if self.beliefs.of(who).is_some_and(|belief| belief.stage == Stage::Resigning) {
+        if self.leaderships.of(who).is_some_and(|interval| interval.stage == LeadershipStage::Resigning) {
             self.drained(seat);
         }
     }

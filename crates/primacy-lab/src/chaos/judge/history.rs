@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::{Event, FencingToken, Identity, Instant, Mandate, Reason, Term};
-use primacy_sim::beliefs::Beliefs;
 use primacy_sim::clock::{Clock, Moment};
 use primacy_sim::invariants::{Invariant, Meaning, Observation};
+use primacy_sim::leadership_intervals::LeadershipIntervals;
 
 use super::Finding;
 use super::record::{Life, Record, Said};
@@ -179,7 +179,7 @@ fn could_not_tell(life: &Life, first: u64) -> bool {
 }
 
 fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invariant>>) -> Vec<Finding> {
-    let mut beliefs = Beliefs::default();
+    let mut leaderships = LeadershipIntervals::default();
     // Every instant is one of the machine's clock by now, which is true time here.
     let clock = Clock::new(Instant::from_nanos(0));
     let mut findings = Vec::new();
@@ -187,16 +187,16 @@ fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invarian
         let now = Moment::from_nanos(*at);
         let seen = match happening {
             Happening::WorkEnded(who) => {
-                beliefs.work_ended(now, *who);
+                leaderships.work_ended(now, *who);
                 continue;
             }
             Happening::Gone(who) => {
-                beliefs.gone(now, *who);
+                leaderships.gone(now, *who);
                 Observation::Ended { who: *who }
             }
             Happening::Told(who, event) => {
                 // The work itself shows how long it goes on.
-                if let Err(what) = beliefs.told(now, &clock, *who, event, Moment::NEVER) {
+                if let Err(what) = leaderships.told(now, &clock, *who, event, Moment::NEVER) {
                     findings.push(Finding::new(*at, "contract", what));
                 }
                 Observation::Told { who: *who, event }
@@ -207,7 +207,7 @@ fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invarian
             Happening::Accepted(token) => Observation::Accepted { number: token.0 },
         };
         for invariant in &mut invariants {
-            if let Err(what) = invariant.observe(now, &seen, &beliefs) {
+            if let Err(what) = invariant.observe(now, &seen, &leaderships) {
                 findings.push(Finding::new(*at, invariant.name(), what));
             }
         }

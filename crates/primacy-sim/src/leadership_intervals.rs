@@ -1,7 +1,7 @@
-//! Beliefs in leadership, each with its beginning and end in true time: the basis on which invariants are
-//! judged.
+//! Leadership intervals: the beliefs of processes that they lead, each with its beginning and end in true time,
+//! by which invariants are judged.
 //!
-//! A belief is in force while its work may still run: from `Elected` until the work has drained, or until
+//! An interval is in force while its work may still run: from `Elected` until the work has drained, or until
 //! `valid_until` on the leader's own clock. The work of a deposed node does not end at that moment; it is
 //! given the time to drain. So this is stricter than the node's own view.
 
@@ -9,9 +9,9 @@ use primacy_core::{Event, Identity, Instant, Mandate, Reason, Term};
 
 use crate::clock::{Clock, Moment};
 
-/// The stage of a belief.
+/// The stage of a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum LeadershipStage {
     /// It leads.
     Leading,
     /// It is draining.
@@ -22,7 +22,7 @@ pub enum Stage {
 
 /// One leadership of one process, as that process sees it.
 #[derive(Clone, Debug)]
-pub struct Belief {
+pub struct LeadershipInterval {
     /// The process.
     pub who: Identity,
     /// Its term.
@@ -35,21 +35,21 @@ pub struct Belief {
     /// Its end on its own clock.
     pub valid_until: Instant,
     /// Its stage.
-    pub stage: Stage,
+    pub stage: LeadershipStage,
     by_clock: Moment,
     /// The work has ended, or will have ended, by then.
     work_until: Moment,
 }
 
-/// All the beliefs that may still be in force.
+/// All the intervals that may still be in force.
 #[derive(Clone, Debug, Default)]
-pub struct Beliefs {
-    open: Vec<Belief>,
-    /// The number of beliefs so far.
+pub struct LeadershipIntervals {
+    open: Vec<LeadershipInterval>,
+    /// The number of intervals so far.
     pub count: u64,
 }
 
-impl Belief {
+impl LeadershipInterval {
     /// Returns the moment at which it ends, if nothing happens.
     #[must_use]
     pub fn until(&self) -> Moment {
@@ -63,16 +63,16 @@ impl Belief {
     }
 }
 
-impl Beliefs {
-    /// The beliefs that are in force.
-    pub fn in_force(&self, now: Moment) -> impl Iterator<Item = &Belief> {
-        self.open.iter().filter(move |belief| belief.in_force(now))
+impl LeadershipIntervals {
+    /// The intervals that are in force.
+    pub fn in_force(&self, now: Moment) -> impl Iterator<Item = &LeadershipInterval> {
+        self.open.iter().filter(move |interval| interval.in_force(now))
     }
 
-    /// Returns the belief of this process, unless it was deposed.
+    /// Returns the interval of this process, unless it was deposed.
     #[must_use]
-    pub fn of(&self, who: Identity) -> Option<&Belief> {
-        self.open.iter().find(|belief| belief.who == who && belief.stage != Stage::Deposed)
+    pub fn of(&self, who: Identity) -> Option<&LeadershipInterval> {
+        self.open.iter().find(|interval| interval.who == who && interval.stage != LeadershipStage::Deposed)
     }
 
     /// Records an event that a machine reports to its application. `drained_by` is the time by which the work
@@ -90,25 +90,35 @@ impl Beliefs {
     ) -> Result<(), String> {
         match *event {
             Event::Elected { term, mandate, valid_until } => {
-                self.open.retain(|belief| belief.stage != Stage::Deposed || belief.in_force(now));
+                self.open
+                    .retain(|interval| interval.stage != LeadershipStage::Deposed || interval.in_force(now));
                 if self.of(who).is_some() {
                     return Err(format!("{} is told that it leads, and leads already", who.node));
                 }
                 self.count += 1;
                 let ordinal = self.count;
                 let by_clock = clock.when(valid_until);
-                let (stage, work_until) = (Stage::Leading, Moment::NEVER);
-                let belief = Belief { who, term, mandate, ordinal, valid_until, stage, by_clock, work_until };
-                self.open.push(belief);
+                let (stage, work_until) = (LeadershipStage::Leading, Moment::NEVER);
+                let interval = LeadershipInterval {
+                    who,
+                    term,
+                    mandate,
+                    ordinal,
+                    valid_until,
+                    stage,
+                    by_clock,
+                    work_until,
+                };
+                self.open.push(interval);
                 Ok(())
             }
             Event::Renewed { valid_until } => self.renewed(now, clock, who, valid_until),
             Event::Resigning(_) => {
-                let belief = self.open_of(who).ok_or("it is told to drain, and does not lead")?;
-                if belief.stage != Stage::Leading {
+                let interval = self.open_of(who).ok_or("it is told to drain, and does not lead")?;
+                if interval.stage != LeadershipStage::Leading {
                     return Err(format!("{} is told to drain, and drains already", who.node));
                 }
-                belief.stage = Stage::Resigning;
+                interval.stage = LeadershipStage::Resigning;
                 Ok(())
             }
             Event::Deposed(reason) => self.deposed(now, who, reason, drained_by),
@@ -123,13 +133,13 @@ impl Beliefs {
         who: Identity,
         valid_until: Instant,
     ) -> Result<(), String> {
-        let belief = self.open_of(who).ok_or("it is renewed, and does not lead")?;
-        if valid_until <= belief.valid_until {
+        let interval = self.open_of(who).ok_or("it is renewed, and does not lead")?;
+        if valid_until <= interval.valid_until {
             return Err(format!("{} is renewed, and its end does not come later", who.node));
         }
-        let lapsed = now >= belief.by_clock;
-        belief.valid_until = valid_until;
-        belief.by_clock = clock.when(valid_until);
+        let lapsed = now >= interval.by_clock;
+        interval.valid_until = valid_until;
+        interval.by_clock = clock.when(valid_until);
         if lapsed { Err(format!("{} is renewed after its end", who.node)) } else { Ok(()) }
     }
 
@@ -140,45 +150,47 @@ impl Beliefs {
         reason: Reason,
         drained_by: Moment,
     ) -> Result<(), String> {
-        let belief = self.open_of(who).ok_or("it is deposed, and does not lead")?;
-        belief.stage = Stage::Deposed;
-        belief.work_until = belief.work_until.min(drained_by);
+        let interval = self.open_of(who).ok_or("it is deposed, and does not lead")?;
+        interval.stage = LeadershipStage::Deposed;
+        interval.work_until = interval.work_until.min(drained_by);
         let in_order = matches!(reason, Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy);
-        if in_order && belief.in_force(now) {
+        if in_order && interval.in_force(now) {
             return Err(format!("{} gives up the lead before its work has drained", who.node));
         }
         Ok(())
     }
 
-    fn open_of(&mut self, who: Identity) -> Option<&mut Belief> {
-        self.open.iter_mut().find(|belief| belief.who == who && belief.stage != Stage::Deposed)
+    fn open_of(&mut self, who: Identity) -> Option<&mut LeadershipInterval> {
+        self.open
+            .iter_mut()
+            .find(|interval| interval.who == who && interval.stage != LeadershipStage::Deposed)
     }
 
     /// Records that the work of this process's current leadership has ended; the work of an earlier
     /// leadership, from which it was deposed, has not.
     pub fn drained(&mut self, now: Moment, who: Identity) {
-        if let Some(belief) = self.open_of(who) {
-            belief.work_until = belief.work_until.min(now);
+        if let Some(interval) = self.open_of(who) {
+            interval.work_until = interval.work_until.min(now);
         }
     }
 
     /// Records that all work of this process has ended.
     pub fn work_ended(&mut self, now: Moment, who: Identity) {
-        for belief in self.open.iter_mut().filter(|belief| belief.who == who) {
-            belief.work_until = belief.work_until.min(now);
+        for interval in self.open.iter_mut().filter(|interval| interval.who == who) {
+            interval.work_until = interval.work_until.min(now);
         }
     }
 
     /// Records that the process and all its work are gone.
     pub fn gone(&mut self, now: Moment, who: Identity) {
         self.work_ended(now, who);
-        self.open.retain(|belief| belief.who != who);
+        self.open.retain(|interval| interval.who != who);
     }
 
     /// Records that the clock of this process has changed.
     pub fn clock_changed(&mut self, clock: &Clock, who: Identity) {
-        for belief in self.open.iter_mut().filter(|belief| belief.who == who) {
-            belief.by_clock = clock.when(belief.valid_until);
+        for interval in self.open.iter_mut().filter(|interval| interval.who == who) {
+            interval.by_clock = clock.when(interval.valid_until);
         }
     }
 }
