@@ -1,9 +1,9 @@
 //! `primacy-lab sim`: worlds drawn from seeds, in which everything goes wrong that may, on all cores.
 
-mod counts;
+mod message_complexity;
 mod progress;
 mod search;
-mod sums;
+mod totals;
 pub(crate) mod worlds;
 
 use std::num::NonZeroU64;
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use primacy_sim::counts::Counts;
+use primacy_sim::message_complexity::CountedElection;
 use primacy_sim::swarm::{Beyond, Election};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::progress::Progress;
 use self::search::{Bound, Search};
-use self::sums::Sums;
+use self::totals::Totals;
 use crate::exit::{self, Exit, Failure};
 
 /// The default number of worlds.
@@ -76,12 +76,12 @@ pub(crate) struct Sim {
     until_failure: bool,
 
     /// Count the messages of one election among up to so many nodes, from 2 to 100000: of bully, ring or ring_bidirectional
-    #[arg(long, value_name = "N", value_parser = counts::nodes)]
+    #[arg(long, value_name = "N", value_parser = message_complexity::nodes)]
     nodes: Option<usize>,
 
     /// The nodes that start that election
-    #[arg(long, value_enum, default_value_t = counts::Who::All, requires = "nodes")]
-    initiators: counts::Who,
+    #[arg(long, value_enum, default_value_t = message_complexity::Who::All, requires = "nodes")]
+    initiators: message_complexity::Who,
 
     /// Draw what was counted, with the formulas, on logarithmic axes into this SVG file; - is standard output
     #[arg(long, value_name = "FILE", requires = "nodes")]
@@ -120,20 +120,20 @@ pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
         },
     };
     let began = Instant::now();
-    let mut sums = Sums::new(&search.elections, args.beyond.is_none());
+    let mut totals = Totals::new(&search.elections, args.beyond.is_none());
     let mut progress = Progress::new(search.bound, search.elections.len());
     search.run(&interrupted, |world, outcome| {
-        if let Some(failure) = sums.add(world, outcome) {
+        if let Some(failure) = totals.add(world, outcome) {
             progress.clear();
-            sums::tell_failure(failure, args.json);
+            totals::tell_failure(failure, args.json);
         }
-        progress.show(&sums, began.elapsed());
+        progress.show(&totals, began.elapsed());
     });
     progress.clear();
-    sums.tell(began.elapsed(), search.jobs.get(), args.json)?;
+    totals.tell(began.elapsed(), search.jobs.get(), args.json)?;
     Ok(match interrupted.load(Ordering::SeqCst) {
-        _ if sums.failures() > 0 => Exit::Broken,
-        0 if sums.never_met().is_empty() => Exit::Success,
+        _ if totals.failures() > 0 => Exit::Broken,
+        0 if totals.never_met().is_empty() => Exit::Success,
         0 => Exit::Failed,
         signal => Exit::Signal(i32::try_from(signal).unwrap_or(SIGTERM)),
     })
@@ -142,9 +142,9 @@ pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
 fn count(args: &Sim, nodes: usize) -> Result<Exit, Failure> {
     let usage = |message: &str| Err(Failure::new(Exit::Usage, message));
     let election = match args.election {
-        Which::One(Election::Bully) => Counts::Bully,
-        Which::One(Election::Ring) => Counts::Ring,
-        Which::One(Election::RingBidirectional) => Counts::RingBidirectional,
+        Which::One(Election::Bully) => CountedElection::Bully,
+        Which::One(Election::Ring) => CountedElection::Ring,
+        Which::One(Election::RingBidirectional) => CountedElection::RingBidirectional,
         Which::One(_) | Which::All => {
             return usage(
                 "--nodes counts the messages of bully, ring or ring_bidirectional; write one of them after --election",
@@ -154,7 +154,7 @@ fn count(args: &Sim, nodes: usize) -> Result<Exit, Failure> {
     if args.json && args.plot.as_deref() == Some(Path::new("-")) {
         return usage("--plot - and --json both write to standard output; draw into a file");
     }
-    counts::tell(election, args.initiators, nodes, args.plot.as_deref(), args.json)
+    message_complexity::tell(election, args.initiators, nodes, args.plot.as_deref(), args.json)
 }
 
 fn bound(args: &Sim) -> Bound {

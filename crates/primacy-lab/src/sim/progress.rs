@@ -1,11 +1,11 @@
-//! The progress of the search: a bar on a terminal, and a line now and then elsewhere; on standard error, so that the sums can be kept
+//! The progress of the search: a bar on a terminal, and a line now and then elsewhere; on standard error, so that the totals can be kept
 //! apart.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use super::search::Bound;
-use super::sums::{Sums, per_second, span};
+use super::totals::{Totals, per_second, span};
 
 /// The interval between two moves of a bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
@@ -35,13 +35,13 @@ impl Progress {
     }
 
     /// Shows the progress, unless it has just been shown.
-    pub(super) fn show(&mut self, sums: &Sums, passed: Duration) {
+    pub(super) fn show(&mut self, totals: &Totals, passed: Duration) {
         let interval = if self.terminal { BAR_INTERVAL } else { LINE_INTERVAL };
         if passed.saturating_sub(self.shown_at) < interval {
             return;
         }
         self.shown_at = passed;
-        let text = self.text(sums, passed);
+        let text = self.text(totals, passed);
         // An error is no failure: the user may have closed standard error.
         let mut stderr = std::io::stderr();
         let _ = if self.terminal { write!(stderr, "\r{text}\x1b[K") } else { writeln!(stderr, "{text}") };
@@ -55,9 +55,9 @@ impl Progress {
         }
     }
 
-    fn text(&self, sums: &Sums, passed: Duration) -> String {
-        let simulated = sums.simulated();
-        let bar = self.share(sums).map_or_else(String::new, |share| {
+    fn text(&self, totals: &Totals, passed: Duration) -> String {
+        let simulated = totals.simulated();
+        let bar = self.share(totals).map_or_else(String::new, |share| {
             let full = "#".repeat(part(share, BAR));
             let left = Duration::try_from_secs_f64(passed.as_secs_f64() * (1.0 / share.max(1e-9) - 1.0));
             let left = left.map_or_else(|_| "long".to_owned(), span);
@@ -65,18 +65,18 @@ impl Progress {
         });
         format!(
             "{bar}{} seeds, {} simulated, {:.0} times real time, {} bad",
-            sums.seeds(),
+            totals.seeds(),
             span(simulated),
             per_second(simulated.as_secs_f64(), passed),
-            sums.failures()
+            totals.failures()
         )
     }
 
     /// The share of it that is done, from 0 to 1.
-    fn share(&self, sums: &Sums) -> Option<f64> {
+    fn share(&self, totals: &Totals) -> Option<f64> {
         let share = match self.bound {
-            Bound::Seeds(seeds) => sums.seeds() as f64 / (seeds as f64 * self.elections as f64),
-            Bound::Hours(hours) => sums.simulated().as_secs_f64() / (hours * 3_600.0),
+            Bound::Seeds(seeds) => totals.seeds() as f64 / (seeds as f64 * self.elections as f64),
+            Bound::Hours(hours) => totals.simulated().as_secs_f64() / (hours * 3_600.0),
             Bound::None => return None,
         };
         Some(share.min(1.0))

@@ -23,7 +23,7 @@ const RING_SEED: u64 = 1;
 
 /// The elections whose messages are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counts {
+pub enum CountedElection {
     /// `bully`: the highest name is dead.
     Bully,
     /// `ring`.
@@ -94,7 +94,7 @@ impl Point {
     }
 }
 
-impl Counts {
+impl CountedElection {
     /// The name, which is also that of the folder of its scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_count_is_met_to_the_message() {
-        for election in [Counts::Bully, Counts::Ring, Counts::RingBidirectional] {
+        for election in [CountedElection::Bully, CountedElection::Ring, CountedElection::RingBidirectional] {
             for initiators in [Initiators::All, Initiators::One] {
                 for case in election.count(initiators, 100) {
                     assert!(case.is_met(), "{case:?}");
@@ -282,14 +282,14 @@ mod tests {
 
     #[test]
     fn what_takes_too_many_messages_is_not_counted() {
-        let cases = Counts::Ring.count(Initiators::All, 4_096);
+        let cases = CountedElection::Ring.count(Initiators::All, 4_096);
         let counted = |case: &Case| case.points.last().map(|point| point.nodes);
         assert_eq!(cases.iter().map(counted).collect::<Vec<_>>(), [Some(2_048), Some(4_096), Some(4_096)]);
     }
 
     #[test]
     fn what_is_missed_is_seen() {
-        let mut cases = Counts::RingBidirectional.count(Initiators::All, 4);
+        let mut cases = CountedElection::RingBidirectional.count(Initiators::All, 4);
         cases[0].points[0].messages += 1;
         assert!(!cases[0].is_met());
     }

@@ -1,4 +1,4 @@
-//! The sums over all worlds, for people and for programs.
+//! The totals over all worlds, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,19 +19,19 @@ use crate::exit::{self, Failure};
 /// The number of failures that are shown; of more, only their number is.
 const FAILURES_SHOWN: usize = 20;
 
-/// The sums.
+/// The totals.
 #[derive(Debug)]
-pub(super) struct Sums {
-    elections: BTreeMap<Election, Sum>,
+pub(super) struct Totals {
+    elections: BTreeMap<Election, Total>,
     failures: u64,
     first_failure: Option<Drawn>,
     /// True if it is known for these worlds what they must meet.
     must_meet: bool,
 }
 
-/// The sums of one election.
+/// The totals of one election.
 #[derive(Clone, Debug, Default)]
-struct Sum {
+struct Total {
     seeds: u64,
     simulated_ns: u128,
     leaderships: u64,
@@ -42,7 +42,7 @@ struct Sum {
     slowest: Option<(Settled, u64)>,
 }
 
-impl Sum {
+impl Total {
     /// Keeps the first of the worlds that needed the most.
     fn settled(&mut self, settled: Settled, seed: u64) {
         if self.slowest.is_none_or(|(slowest, _)| slowest.share_ppm() < settled.share_ppm()) {
@@ -64,9 +64,9 @@ pub(super) struct Failed {
     shown: bool,
 }
 
-impl Sums {
+impl Totals {
     pub(super) fn new(elections: &[Election], must_meet: bool) -> Self {
-        let elections = elections.iter().map(|&election| (election, Sum::default())).collect();
+        let elections = elections.iter().map(|&election| (election, Total::default())).collect();
         Self { elections, failures: 0, first_failure: None, must_meet }
     }
 
@@ -133,7 +133,7 @@ impl Sums {
         missing.collect()
     }
 
-    /// Prints the sums.
+    /// Prints the totals.
     pub(super) fn tell(&self, took: Duration, jobs: usize, json: bool) -> Result<(), Failure> {
         let text = if json {
             serde_json::to_string(&self.all(took, jobs)).unwrap_or_default() + "\n"
@@ -144,7 +144,7 @@ impl Sums {
     }
 
     fn all(&self, took: Duration, jobs: usize) -> All<'_> {
-        let of = |(election, sum): (&Election, &Sum)| One {
+        let of = |(election, sum): (&Election, &Total)| One {
             election: election.name(),
             seeds: sum.seeds,
             simulated_seconds: sum.simulated_ns as f64 / 1e9,
@@ -304,27 +304,27 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_failure_with_a_replay() {
-        let mut sums = Sums::new(Election::ALL, true);
-        let failed = sums.add(drawn(7), &Err("panicked: oh".to_owned())).unwrap();
+        let mut totals = Totals::new(Election::ALL, true);
+        let failed = totals.add(drawn(7), &Err("panicked: oh".to_owned())).unwrap();
         assert_eq!((failed.invariant.as_str(), failed.what.as_str()), ("panic", "panicked: oh"));
         assert_eq!(failed.replay, "primacy-lab replay --election lease --seed 7");
-        assert_eq!((sums.failures(), sums.seeds(), sums.first_failure), (1, 1, Some(drawn(7))));
+        assert_eq!((totals.failures(), totals.seeds(), totals.first_failure), (1, 1, Some(drawn(7))));
     }
 
     #[test]
     fn what_many_worlds_never_met_is_said_once_there_are_many() {
-        let mut sums = Sums::new(Election::ALL, true);
+        let mut totals = Totals::new(Election::ALL, true);
         let outcome = worlds::run(drawn(0));
         for seed in 1..ENOUGH_SEEDS {
-            assert!(sums.add(drawn(seed), &outcome).is_none());
+            assert!(totals.add(drawn(seed), &outcome).is_none());
         }
-        assert_eq!(sums.never_met(), [""; 0], "too few to say anything");
-        sums.add(drawn(ENOUGH_SEEDS), &outcome);
-        let never_met = sums.never_met();
+        assert_eq!(totals.never_met(), [""; 0], "too few to say anything");
+        totals.add(drawn(ENOUGH_SEEDS), &outcome);
+        let never_met = totals.never_met();
         assert!(!never_met.is_empty(), "one world does not meet everything");
-        assert!(sums.text(Duration::from_secs(1), 1).contains(&format!("of it: {}", never_met[0])));
-        sums.must_meet = false;
-        assert_eq!(sums.never_met(), [""; 0], "nobody knows what these must meet");
+        assert!(totals.text(Duration::from_secs(1), 1).contains(&format!("of it: {}", never_met[0])));
+        totals.must_meet = false;
+        assert_eq!(totals.never_met(), [""; 0], "nobody knows what these must meet");
     }
 
     #[test]

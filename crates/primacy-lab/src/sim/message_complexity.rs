@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use clap::ValueEnum;
-use primacy_sim::counts::{Case, Counts, Initiators, MESSAGES_MAX, NODES_MAX};
 use primacy_sim::draw::plot::{Curve, Plot, number, svg};
+use primacy_sim::message_complexity::{Case, CountedElection, Initiators, MESSAGES_MAX, NODES_MAX};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, print};
@@ -33,7 +33,7 @@ pub(super) fn nodes(text: &str) -> Result<usize, String> {
 
 /// Counts, prints and draws. A picture on standard output is printed alone.
 pub(super) fn tell(
-    election: Counts,
+    election: CountedElection,
     who: Who,
     nodes: usize,
     picture: Option<&Path>,
@@ -70,7 +70,7 @@ pub(super) fn tell(
     }
 }
 
-fn as_table(election: Counts, cases: &[Case]) -> String {
+fn as_table(election: CountedElection, cases: &[Case]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
     for case in cases {
@@ -122,9 +122,9 @@ struct ToldPoint {
     formula: f64,
 }
 
-fn as_json(election: Counts, who: Who, cases: &[Case]) -> Result<String, Failure> {
+fn as_json(election: CountedElection, who: Who, cases: &[Case]) -> Result<String, Failure> {
     let told = |case: &Case| {
-        let point = |point: &primacy_sim::counts::Point| ToldPoint {
+        let point = |point: &primacy_sim::message_complexity::Point| ToldPoint {
             nodes: point.nodes,
             messages: point.messages,
             exact: point.exact,
@@ -155,14 +155,14 @@ fn as_json(election: Counts, who: Who, cases: &[Case]) -> Result<String, Failure
     text.map(|text| text + "\n").map_err(|error| Failure::new(Exit::System, error.to_string()))
 }
 
-fn plot(election: Counts, who: Who, nodes: usize, cases: &[Case]) -> Plot {
+fn plot(election: CountedElection, who: Who, nodes: usize, cases: &[Case]) -> Plot {
     let starts = match who {
         Who::All => "all nodes start",
         Who::One => "one node starts",
     };
     let what = match election {
-        Counts::Bully => "All messages, with those that say who leads.",
-        Counts::Ring | Counts::RingBidirectional => {
+        CountedElection::Bully => "All messages, with those that say who leads.",
+        CountedElection::Ring | CountedElection::RingBidirectional => {
             "Probes until one is elected; announcing it takes one more message for each node."
         }
     };
