@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use primacy_sim::model::mark::Marks;
+use primacy_sim::model::coverage::Coverage;
 use primacy_sim::model::spaces::{Bounds, Row, SPACES};
 
 fn main() -> ExitCode {
@@ -117,7 +117,7 @@ fn prove(row: &Row, states_max: u64, json: bool) -> Proved {
         found.depth,
         found.cut,
         row.bounds,
-        Marks(found.reached)
+        Coverage(found.reached)
     );
     let mut story = String::new();
     if !wrong.is_empty() {

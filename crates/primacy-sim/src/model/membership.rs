@@ -19,9 +19,9 @@ use primacy_core::{
     Protocol as _, Reason,
 };
 
+use super::coverage::Coverage;
 use super::fold::Fold;
 use super::interned::Interned;
-use super::mark::Marks;
 use super::now::NOW;
 use super::search::{Found, Model};
 use crate::algorithm::Algorithm as _;
@@ -37,7 +37,7 @@ const ROUNDS: usize = 8;
 
 /// The bounds of a space.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct MembershipBounds {
     /// The number of times that an operator declares a member gone.
     pub downs: u8,
     /// The number of times that a coordinator is told to resign.
@@ -50,7 +50,7 @@ pub struct Space {
     pub hears: u8,
 }
 
-impl Space {
+impl MembershipBounds {
     /// A process starts again, and all goes on until no message is left to be heard.
     pub const CALM: Self = Self { downs: 0, resignations: 0, restarts: 1, wakes: 1, hears: u8::MAX };
 }
@@ -64,7 +64,7 @@ pub struct State {
     draining: [bool; NODES],
     /// The sender, receiver and number of each message, sorted.
     wire: Rc<Vec<(u8, u8, u32)>>,
-    left: Space,
+    left: MembershipBounds,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ impl State {
 /// The machines and messages of a space, each once.
 #[derive(Debug)]
 pub struct Members {
-    space: Space,
+    bounds: MembershipBounds,
     machines: Interned<Seniority>,
     messages: Interned<Message>,
 }
@@ -107,8 +107,8 @@ pub struct Members {
 impl Members {
     /// The space within these bounds.
     #[must_use]
-    pub fn new(space: Space) -> Self {
-        Self { space, machines: Interned::default(), messages: Interned::default() }
+    pub fn new(bounds: MembershipBounds) -> Self {
+        Self { bounds, machines: Interned::default(), messages: Interned::default() }
     }
 
     fn moves(&self, state: &State) -> Vec<Move> {
@@ -141,7 +141,7 @@ impl Members {
     }
 
     /// Takes a move. Returns the next state, the marks on the way, and the broken invariant, if any.
-    fn take(&mut self, state: &State, taken: Move) -> (State, Marks, Option<&'static str>) {
+    fn take(&mut self, state: &State, taken: Move) -> (State, Coverage, Option<&'static str>) {
         let mut next = state.clone();
         let mut now = NOW;
         let (seat, input) = match taken {
@@ -179,13 +179,13 @@ impl Members {
         let mut machine = if input.is_some() { (*before).clone() } else { start(seat, next.lives[place]) };
         let input = input.unwrap_or(Input::Command(Command::Campaign));
         machine.handle(now, input);
-        let mut marks = Marks::default();
+        let mut coverage = Coverage::default();
         let mut said = Vec::new();
         while let Some(output) = machine.poll() {
             match output {
                 Output::Send { to: Endpoint::Node(to), message } => said.push((seat_of(to), message)),
                 Output::Send { to: Endpoint::Store | Endpoint::Client, .. } | Output::Persist(()) => {} // It has none.
-                Output::Event(event) => marks.0 |= mark(&event, &mut next.draining[place]),
+                Output::Event(event) => coverage.0 |= mark(&event, &mut next.draining[place]),
             }
         }
         let broken = goes_back(&before, &machine, matches!(taken, Move::Restarts(_)));
@@ -205,13 +205,14 @@ impl Members {
             next.left.hears -= 1;
         }
         let broken = broken.or_else(|| self.made_twice(&next));
-        (next, marks, broken.map(|()| "I7"))
+        (next, coverage, broken.map(|()| "I7"))
     }
 
     /// True if all agree once every sent message arrives, all nodes wake when they are due, and all are told
     /// of dead incarnations (because silence reports no death here), again and again.
     fn agree_in_the_end(&mut self, state: &State) -> bool {
-        let left = Space { downs: 0, resignations: 0, restarts: 0, wakes: u8::MAX, hears: u8::MAX };
+        let left =
+            MembershipBounds { downs: 0, resignations: 0, restarts: 0, wakes: u8::MAX, hears: u8::MAX };
         let mut last = State { left, ..state.clone() };
         for _ in 0..ROUNDS {
             let told = self.deaths(&last);
@@ -306,7 +307,7 @@ impl Model for Members {
         let mut numbers = machines.into_iter().map(|machine| self.machines.number(machine).0);
         let nodes = [(); NODES].map(|()| numbers.next().expect("one for each"));
         let (lives, draining) = ([1; NODES], [false; NODES]);
-        vec![State { nodes, lives, draining, wire: Rc::default(), left: self.space }]
+        vec![State { nodes, lives, draining, wire: Rc::default(), left: self.bounds }]
     }
 
     fn fingerprint(&self, state: &State) -> u64 {
@@ -327,13 +328,13 @@ impl Model for Members {
     fn steps(&mut self, state: &State, found: &mut Found<State>) {
         let mut ends = state.left.hears > 0;
         for taken in self.moves(state) {
-            let (next, marks, broken) = self.take(state, taken);
+            let (next, coverage, broken) = self.take(state, taken);
             ends &= !taken.comes_by_itself() || next.is_like(state);
-            found.push(next, marks.0, broken);
+            found.push(next, coverage.0, broken);
         }
         if ends {
             let broken = (!self.agree_in_the_end(state)).then_some("I7");
-            found.push(state.clone(), Marks::SETTLED, broken);
+            found.push(state.clone(), Coverage::SETTLED, broken);
         }
     }
 
@@ -416,17 +417,17 @@ fn as_if_now(machine: &mut Seniority, now: Instant) {
 
 fn mark(event: &Event, draining: &mut bool) -> u64 {
     match event {
-        Event::Elected { .. } => Marks::ELECTED,
+        Event::Elected { .. } => Coverage::ELECTED,
         Event::Resigning(_) => {
             *draining = true;
-            Marks::RESIGNED
+            Coverage::RESIGNED
         }
         Event::Deposed(reason) => {
             *draining = false;
             if matches!(reason, Reason::Transferred(_)) {
-                Marks::RELEASED | Marks::DEPOSED
+                Coverage::RELEASED | Coverage::DEPOSED
             } else {
-                Marks::DEPOSED
+                Coverage::DEPOSED
             }
         }
         Event::Renewed { .. } | Event::LeaderChanged(_) | Event::Violation(_) => 0,

@@ -10,15 +10,15 @@
 //! which is what a pause is; so no random wait need be drawn, for a wait of nothing and a late process are
 //! every wait.
 
+pub mod coverage;
 mod fold;
 mod interned;
-pub mod mark;
 pub mod membership;
 mod now;
 pub mod peers;
 pub mod replicas;
 pub mod search;
-mod seen;
 pub mod spaces;
 pub mod store;
+mod visited;
 mod work;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::seen::{Seen, Way};
+use super::visited::{Visited, Way};
 
 /// A model that can be searched.
 pub trait Model {
@@ -86,22 +86,22 @@ pub struct Broken {
 
 /// Searches all states, or the first `states_max`, up to the first broken invariant.
 pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
-    let mut seen = Seen::new();
+    let mut visited = Visited::new();
     let mut waiting: VecDeque<(u32, M::State)> = VecDeque::new();
     let mut starts = Vec::new();
     for state in model.starts() {
-        if let Some(place) = seen.insert(model.fingerprint(&state), None) {
+        if let Some(place) = visited.insert(model.fingerprint(&state), None) {
             starts.push((place, state.clone()));
             waiting.push_back((place, state));
         }
     }
     let (mut steps, mut reached, mut depth) = (0, 0, 0);
-    let mut layer_end = seen.count();
+    let mut layer_end = visited.count();
     let mut found = Found { steps: Vec::new(), cut: 0 };
     let mut broken = None;
     'search: while let Some((from, state)) = waiting.pop_front() {
         if from as usize >= layer_end {
-            layer_end = seen.count();
+            layer_end = visited.count();
             depth += 1;
         }
         found.steps.clear();
@@ -114,30 +114,35 @@ pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
                 break 'search;
             }
             let way = Way { from, step: step.number };
-            if let Some(place) = seen.insert(model.fingerprint(&step.state), Some(way)) {
+            if let Some(place) = visited.insert(model.fingerprint(&step.state), Some(way)) {
                 waiting.push_back((place, step.state));
             }
         }
-        if seen.count() as u64 >= states_max {
+        if visited.count() as u64 >= states_max {
             break;
         }
     }
     let broken = broken.map(|(invariant, from, step)| Broken {
         invariant,
-        story: replay(model, &seen, &starts, Way { from, step }),
+        story: replay(model, &visited, &starts, Way { from, step }),
     });
-    let (states, cut) = (seen.count() as u64, found.cut);
+    let (states, cut) = (visited.count() as u64, found.cut);
     let complete = waiting.is_empty() && broken.is_none();
     Searched { states, steps, cut, depth, reached, broken, complete }
 }
 
 /// Replays the way to a state, and returns each step as text.
-fn replay<M: Model>(model: &mut M, seen: &Seen, starts: &[(u32, M::State)], last: Way) -> Vec<Vec<String>> {
+fn replay<M: Model>(
+    model: &mut M,
+    visited: &Visited,
+    starts: &[(u32, M::State)],
+    last: Way,
+) -> Vec<Vec<String>> {
     let mut steps = vec![last.step];
     let mut place = last.from;
-    while seen.way(place).from != place {
-        steps.push(seen.way(place).step);
-        place = seen.way(place).from;
+    while visited.way(place).from != place {
+        steps.push(visited.way(place).step);
+        place = visited.way(place).from;
     }
     let Some((_, start)) = starts.iter().find(|(start, _)| *start == place) else { return Vec::new() };
     let mut state = start.clone();

@@ -5,9 +5,9 @@ use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::finite::{Finite, Use};
 use primacy_core::{Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term};
 
+use super::bounds::PeerBounds;
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
-use super::space::Space;
 use crate::arbitrary_nominator::Silence;
 use crate::model::now::ticks;
 
@@ -65,13 +65,13 @@ pub type AnyConfirmed = Confirmed<AnyNomination, Quorum>;
 impl Machine for AnyConfirmed {
     const HEARS_THE_CONNECTED: bool = Quorum::HEARS_THE_CONNECTED;
 
-    fn begin(me: Identity, space: &Space, disk: HardState) -> Self {
-        let candidates = space.candidates;
+    fn begin(me: Identity, bounds: &PeerBounds, disk: HardState) -> Self {
+        let candidates = bounds.candidates;
         let nomination = AnyNomination { me: me.node, candidates, named: candidates, says: false };
         // At once, mostly: a nomination that does not flap is one of those that are searched.
-        let patience = ticks(space.patience);
+        let patience = ticks(bounds.patience);
         let config = Config { me: me.node, damping: patience, patience };
-        Self::new(config, nomination, Quorum::begin(me, space, disk))
+        Self::new(config, nomination, Quorum::begin(me, bounds, disk))
     }
 
     fn view(&self) -> View {

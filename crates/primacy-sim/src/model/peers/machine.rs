@@ -8,8 +8,8 @@ use primacy_core::election::quorum::HardState;
 use primacy_core::finite::Finite;
 use primacy_core::{Identity, NodeId, Protocol, Term};
 
+use super::bounds::PeerBounds;
 use super::node::Fact;
-use super::space::Space;
 
 /// A machine whose orders of events are searched.
 pub trait Machine:
@@ -20,7 +20,7 @@ pub trait Machine:
     const HEARS_THE_CONNECTED: bool;
 
     /// Starts a process of the node of this identity, with the contents of its disk.
-    fn begin(me: Identity, space: &Space, disk: HardState) -> Self;
+    fn begin(me: Identity, bounds: &PeerBounds, disk: HardState) -> Self;
 
     /// Returns the view of its state.
     fn view(&self) -> View;

@@ -6,27 +6,27 @@
 //! left. Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once
 //! for each of its states and each input, and its answer is kept.
 
+mod bounds;
 pub mod confirmed;
 mod judge;
 mod machine;
-mod moves;
 mod node;
 mod quorum;
 pub mod ranked;
-mod space;
 mod text;
+mod transitions;
 mod wire;
 
 use primacy_core::election::quorum::Safety;
 
+pub use self::bounds::{PeerBounds, Timers};
 use self::judge::History;
 use self::machine::Machine;
-use self::moves::{Moves, Sign, Way};
 use self::node::{Act, Fact, Node, SEATS_MAX, identity};
-pub use self::space::{Space, Timers};
+use self::transitions::{Sign, Transitions, Way};
 use self::wire::Wire;
+use super::coverage::Coverage;
 use super::fold::Fold;
-use super::mark::Marks;
 use super::search::{Found, Model, Step};
 use super::work::Guardian;
 use std::hash::Hasher as _;
@@ -68,7 +68,7 @@ const TICK: u32 = 1 << 31;
 /// The search of one space.
 #[derive(Debug)]
 pub struct Peers<M: Machine> {
-    moves: Moves<M>,
+    transitions: Transitions<M>,
     planned: Vec<Move>,
 }
 
@@ -78,28 +78,28 @@ impl<M: Machine> Peers<M> {
     /// # Panics
     /// If a bound is larger than a state has room for.
     #[must_use]
-    pub fn new(space: Space) -> Self {
-        assert!((3..=SEATS_MAX).contains(&space.voters), "three voters or four");
-        assert!(space.terms <= judge::TERMS_MAX, "no room for so many terms");
-        assert!(space.crashes < judge::STARTS_MAX, "no room for so many starts");
-        Self { moves: Moves::new(space), planned: Vec::new() }
+    pub fn new(bounds: PeerBounds) -> Self {
+        assert!((3..=SEATS_MAX).contains(&bounds.voters), "three voters or four");
+        assert!(bounds.terms <= judge::TERMS_MAX, "no room for so many terms");
+        assert!(bounds.crashes < judge::STARTS_MAX, "no room for so many starts");
+        Self { transitions: Transitions::new(bounds), planned: Vec::new() }
     }
 
     fn sign(&self, state: &State, seat: u8) -> Sign {
-        self.moves.signs[state.nodes[usize::from(seat)] as usize]
+        self.transitions.signs[state.nodes[usize::from(seat)] as usize]
     }
 
     /// Plans the moves of single nodes.
     fn plan(&mut self, state: &State) {
-        let (space, left) = (self.moves.space, state.left);
+        let (bounds, left) = (self.transitions.bounds, state.left);
         let mut planned = std::mem::take(&mut self.planned);
         planned.clear();
-        for seat in 0..space.voters {
+        for seat in 0..bounds.voters {
             let sign = self.sign(state, seat);
             let mut plan = |act, left| planned.push(Move { seat, act, left });
             if sign.up {
-                let idle = &self.moves.idle[state.nodes[usize::from(seat)] as usize];
-                for item in state.sent.among(&self.moves.to[usize::from(seat)], idle) {
+                let idle = &self.transitions.idle[state.nodes[usize::from(seat)] as usize];
+                for item in state.sent.among(&self.transitions.to[usize::from(seat)], idle) {
                     plan(Act::Hear(u32::from(item)), left);
                 }
             }
@@ -118,17 +118,17 @@ impl<M: Machine> Peers<M> {
             if let Some(crashes) = left.crashes.checked_sub(1).filter(|_| sign.up) {
                 plan(Act::Crash, Left { crashes, ..left });
             }
-            if space.guardians {
+            if bounds.guardians {
                 plan_guardian(sign, left, &mut plan);
             }
             if let Some(resignations) = left.resignations.checked_sub(1).filter(|_| sign.leads) {
                 let left = Left { resignations, ..left };
                 plan(Act::Resign, left);
-                for to in (0..space.voters).filter(|&to| space.transfers && to != seat) {
+                for to in (0..bounds.voters).filter(|&to| bounds.transfers && to != seat) {
                     plan(Act::Transfer(to), left);
                 }
             }
-            if space.closes > 0 {
+            if bounds.closes > 0 {
                 self.plan_connections(state, seat, &mut plan);
             }
         }
@@ -137,7 +137,7 @@ impl<M: Machine> Peers<M> {
 
     fn plan_connections(&self, state: &State, seat: u8, plan: &mut impl FnMut(Act, Left)) {
         let sign = self.sign(state, seat);
-        for other in (0..self.moves.space.voters).filter(|&other| sign.up && other != seat) {
+        for other in (0..self.transitions.bounds.voters).filter(|&other| sign.up && other != seat) {
             let peer = self.sign(state, other);
             if sign.connected & 1 << other == 0 {
                 if peer.up {
@@ -159,26 +159,27 @@ impl<M: Machine> Peers<M> {
         let place = usize::from(planned.seat);
         let who = identity(planned.seat, self.sign(state, planned.seat).starts);
         next.nodes[place] = way.node;
-        let mut marks = marks(way);
+        let mut coverage = coverage(way);
         let mut broken = way.broken;
         for &fact in &way.facts {
             if let Fact::Elected { term, over_earlier_work } = fact {
                 let is_other = next.history.has_led_before(who, term);
-                let crashed = next.left.crashes < self.moves.space.crashes;
-                marks.set_if(Marks::TAKEN_OVER, is_other);
-                marks.set_if(Marks::TAKEN_OVER_AFTER_CRASH, is_other && crashed);
-                marks.set_if(Marks::LED_OVER_EARLIER_WORK, over_earlier_work);
+                let crashed = next.left.crashes < self.transitions.bounds.crashes;
+                coverage.set_if(Coverage::TAKEN_OVER, is_other);
+                coverage.set_if(Coverage::TAKEN_OVER_AFTER_CRASH, is_other && crashed);
+                coverage.set_if(Coverage::LED_OVER_EARLIER_WORK, over_earlier_work);
             }
-            broken = broken.or(next.history.take(who, fact, self.moves.space.safety));
+            broken = broken.or(next.history.take(who, fact, self.transitions.bounds.safety));
             if let Fact::Votes { term, .. } = fact {
-                marks.set_if(Marks::VOTES_SPLIT, next.history.is_split(term));
+                coverage.set_if(Coverage::VOTES_SPLIT, next.history.is_split(term));
             }
         }
-        let working = (0..self.moves.space.voters).filter(|&seat| self.sign(&next, seat).works).count();
+        let working =
+            (0..self.transitions.bounds.voters).filter(|&seat| self.sign(&next, seat).works).count();
         if working > 1 {
-            match self.moves.space.safety {
+            match self.transitions.bounds.safety {
                 Safety::Lease => broken = broken.or(Some("I3")),
-                Safety::Fenced => marks.set_if(Marks::TWO_BELIEVE, true),
+                Safety::Fenced => coverage.set_if(Coverage::TWO_BELIEVE, true),
             }
         }
         let rounds = next.left.rounds.checked_sub(way.rounds);
@@ -193,7 +194,7 @@ impl<M: Machine> Peers<M> {
             self.connect(&mut next, planned.seat);
         }
         let number = way.number(planned.act, planned.seat);
-        found.steps.push(Step { number, state: next, reached: marks.0, broken });
+        found.steps.push(Step { number, state: next, reached: coverage.0, broken });
     }
 
     /// Connects a new process with all that run, where machines hear no others. Connecting at once loses
@@ -202,14 +203,14 @@ impl<M: Machine> Peers<M> {
         if !M::HEARS_THE_CONNECTED {
             return;
         }
-        for other in (0..self.moves.space.voters).filter(|&other| other != seat) {
+        for other in (0..self.transitions.bounds.voters).filter(|&other| other != seat) {
             for (seat, to) in [(seat, other), (other, seat)] {
                 let peer = self.sign(state, to);
                 if !peer.up || !self.sign(state, seat).up {
                     continue;
                 }
                 let node = state.nodes[usize::from(seat)];
-                let way = self.moves.ways(node, Act::Connected(to, peer.starts))[0].clone();
+                let way = self.transitions.ways(node, Act::Connected(to, peer.starts))[0].clone();
                 state.nodes[usize::from(seat)] = way.node;
                 state.sent = state.sent.with(&way.sent);
             }
@@ -218,20 +219,22 @@ impl<M: Machine> Peers<M> {
 
     /// Lets time pass for all nodes at once.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
-        let rates = self.moves.space.rate_max;
+        let rates = self.transitions.bounds.rate_max;
         let ticks = state.left.ticks.map(|ticks| ticks.checked_sub(1));
         if ticks == Some(None) {
             found.cut += 1;
             return;
         }
-        for code in 0..u32::from(rates).pow(u32::from(self.moves.space.voters)) {
+        for code in 0..u32::from(rates).pow(u32::from(self.transitions.bounds.voters)) {
             let mut next = *state;
             next.left.ticks = ticks.flatten();
-            for (seat, node) in next.nodes.iter_mut().enumerate().take(usize::from(self.moves.space.voters)) {
+            for (seat, node) in
+                next.nodes.iter_mut().enumerate().take(usize::from(self.transitions.bounds.voters))
+            {
                 let by =
                     1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
                 let by = u8::try_from(by).expect("at most the highest rate");
-                let ways = self.moves.ways(*node, Act::Tick(by));
+                let ways = self.transitions.ways(*node, Act::Tick(by));
                 *node = ways[0].node;
             }
             found.steps.push(Step { number: TICK | code, state: next, reached: 0, broken: None });
@@ -244,7 +247,7 @@ impl<M: Machine> Peers<M> {
         for index in 0..self.planned.len() {
             let planned = self.planned[index];
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.moves.ways(node, planned.act).iter() {
+            for way in self.transitions.ways(node, planned.act).iter() {
                 self.take(state, planned, way, found);
             }
         }
@@ -264,50 +267,50 @@ fn plan_guardian(sign: Sign, left: Left, plan: &mut impl FnMut(Act, Left)) {
     }
 }
 
-fn marks(way: &Way) -> Marks {
-    let mut marks = Marks::default();
-    marks.set_if(Marks::CRASHED_BETWEEN, way.crash_after.is_some());
+fn coverage(way: &Way) -> Coverage {
+    let mut coverage = Coverage::default();
+    coverage.set_if(Coverage::CRASHED_BETWEEN, way.crash_after.is_some());
     for fact in &way.facts {
-        marks.0 |= match fact {
+        coverage.0 |= match fact {
             Fact::Votes { .. } | Fact::Leads { .. } => 0,
-            Fact::JobExited => Marks::JOB_EXITED,
-            Fact::Elected { .. } => Marks::ELECTED,
-            Fact::Renewed => Marks::RENEWED,
-            Fact::Deposed(primacy_core::Reason::Expired) => Marks::EXPIRED,
-            Fact::Deposed(_) => Marks::DEPOSED,
-            Fact::Resigned => Marks::RESIGNED,
-            Fact::Refuses => Marks::REFUSED,
+            Fact::JobExited => Coverage::JOB_EXITED,
+            Fact::Elected { .. } => Coverage::ELECTED,
+            Fact::Renewed => Coverage::RENEWED,
+            Fact::Deposed(primacy_core::Reason::Expired) => Coverage::EXPIRED,
+            Fact::Deposed(_) => Coverage::DEPOSED,
+            Fact::Resigned => Coverage::RESIGNED,
+            Fact::Refuses => Coverage::REFUSED,
         };
     }
-    marks
+    coverage
 }
 
 impl<M: Machine> Model for Peers<M> {
     type State = State;
 
     fn starts(&mut self) -> Vec<State> {
-        let space = self.moves.space;
+        let bounds = self.transitions.bounds;
         let start = |seat| {
-            let mut node = Node::new(seat, &space);
-            node.start(&space, &mut node::Doings::default());
-            node.settle(&space);
+            let mut node = Node::new(seat, &bounds);
+            node.start(&bounds, &mut node::Doings::default());
+            node.settle(&bounds);
             node
         };
         let nodes = [0, 1, 2, 3].map(|seat| {
-            let node = if seat < space.voters { start(seat) } else { Node::new(seat, &space) };
-            self.moves.number(node)
+            let node = if seat < bounds.voters { start(seat) } else { Node::new(seat, &bounds) };
+            self.transitions.number(node)
         });
         let left = Left {
-            rounds: space.rounds,
-            ticks: space.ticks,
-            crashes: space.crashes,
-            resignations: space.resignations,
-            closes: space.closes,
-            guardian_deaths: space.guardian_deaths,
-            job_exits: space.job_exits,
+            rounds: bounds.rounds,
+            ticks: bounds.ticks,
+            crashes: bounds.crashes,
+            resignations: bounds.resignations,
+            closes: bounds.closes,
+            guardian_deaths: bounds.guardian_deaths,
+            job_exits: bounds.job_exits,
         };
         let mut state = State { nodes, sent: Wire::default(), history: History::default(), left };
-        for seat in 0..space.voters {
+        for seat in 0..bounds.voters {
             self.connect(&mut state, seat);
         }
         vec![state]
@@ -340,13 +343,13 @@ impl<M: Machine> Model for Peers<M> {
         self.plan(state);
         for planned in self.planned.clone() {
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.moves.ways(node, planned.act).iter() {
+            for way in self.transitions.ways(node, planned.act).iter() {
                 if way.number(planned.act, planned.seat) == step {
                     return self.told(state, planned, way.crash_after);
                 }
             }
         }
-        let rates = u32::from(self.moves.space.rate_max);
+        let rates = u32::from(self.transitions.bounds.rate_max);
         let by = |seat: u32| 1 + (step & !TICK) / rates.pow(seat) % rates;
         vec![match rates {
             1 => "a tick passes".to_owned(),
@@ -359,10 +362,11 @@ impl<M: Machine> Model for Peers<M> {
 
 impl<M: Machine> Peers<M> {
     fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
-        let item = if let Act::Hear(item) = planned.act { Some(self.moves.items.value(item)) } else { None };
+        let item =
+            if let Act::Hear(item) = planned.act { Some(self.transitions.items.value(item)) } else { None };
         let mut lines = vec![text::act::<M>(planned.seat, planned.act, item.map(AsRef::as_ref))];
-        let node = self.moves.nodes.value(state.nodes[usize::from(planned.seat)]);
-        lines.extend(self.moves.act(node, planned.act, crash_after).1.told);
+        let node = self.transitions.nodes.value(state.nodes[usize::from(planned.seat)]);
+        lines.extend(self.transitions.act(node, planned.act, crash_after).1.told);
         lines.extend(crash_after.map(|_| "crashes, and starts again".to_owned()));
         lines
     }

@@ -7,8 +7,8 @@ use primacy_core::{
     Term,
 };
 
+use super::bounds::PeerBounds;
 use super::machine::Machine;
-use super::space::Space;
 use crate::model::now::{NOW, ticks};
 use crate::model::work::Works;
 
@@ -124,8 +124,8 @@ pub(super) fn seat(node: NodeId) -> u8 {
 
 impl<M: Machine> Node<M> {
     /// A node that has never started.
-    pub(super) fn new(seat: u8, space: &Space) -> Self {
-        let works = Works::new(space.guardians);
+    pub(super) fn new(seat: u8, bounds: &PeerBounds) -> Self {
+        let works = Works::new(bounds.guardians);
         Self { seat, starts: 0, machine: None, disk: HardState::default(), works, told: false }
     }
 
@@ -137,7 +137,7 @@ impl<M: Machine> Node<M> {
     pub(super) fn input(
         act: Act,
         message: Option<(NodeId, M::Message)>,
-        space: &Space,
+        bounds: &PeerBounds,
     ) -> Option<Input<M::Message>> {
         Some(match act {
             Act::Hear(_) => {
@@ -151,7 +151,7 @@ impl<M: Machine> Node<M> {
             Act::Connected(seat, starts) => Input::Evidence(Evidence::Connected(Peer {
                 identity: identity(seat, starts),
                 priority: 0,
-                witness: seat >= space.candidates,
+                witness: seat >= bounds.candidates,
                 round_trip: Duration::ZERO,
             })),
             Act::Disconnected(seat) => Input::Evidence(Evidence::Disconnected(name(seat))),
@@ -162,19 +162,19 @@ impl<M: Machine> Node<M> {
     }
 
     /// Moves its clock.
-    pub(super) fn tick(&mut self, by: u8, space: &Space) {
+    pub(super) fn tick(&mut self, by: u8, bounds: &PeerBounds) {
         let by = ticks(by);
         self.works.tick(by);
         if let Some(machine) = &mut self.machine {
             machine.visit_instants(&mut |_, instant| *instant = instant.before(by));
         }
-        self.settle(space);
+        self.settle(bounds);
     }
 
     /// Makes all past instants alike, as far as they are.
-    pub(super) fn settle(&mut self, space: &Space) {
+    pub(super) fn settle(&mut self, bounds: &PeerBounds) {
         self.works.settle();
-        let timers = space.timers;
+        let timers = bounds.timers;
         let longest = timers.promise.max(timers.round).max(timers.heartbeat * timers.misses);
         if let Some(machine) = &mut self.machine {
             machine.simplify();
@@ -201,11 +201,11 @@ impl<M: Machine> Node<M> {
     }
 
     /// Starts a process, which first ends the work of an earlier one.
-    pub(super) fn start(&mut self, space: &Space, doings: &mut Doings<M::Message>) {
+    pub(super) fn start(&mut self, bounds: &PeerBounds, doings: &mut Doings<M::Message>) {
         self.works.start();
         self.told = false;
         self.starts += 1;
-        self.machine = Some(M::begin(self.me(), space, self.disk));
+        self.machine = Some(M::begin(self.me(), bounds, self.disk));
         while let Some(output) = self.machine.as_mut().and_then(M::poll) {
             self.perform(output, doings);
         }

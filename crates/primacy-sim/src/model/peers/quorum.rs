@@ -3,32 +3,32 @@
 use primacy_core::election::quorum::{Answer, Body, Config, HardState, Message, Quorum};
 use primacy_core::{Drift, Duration, Identity, NodeId};
 
+use super::bounds::PeerBounds;
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
-use super::space::Space;
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{NOW, ticks};
 
 impl Machine for Quorum {
     const HEARS_THE_CONNECTED: bool = false;
 
-    fn begin(me: Identity, space: &Space, disk: HardState) -> Self {
-        let short = space.short_promise.filter(|_| seat(me.node) == 1);
+    fn begin(me: Identity, bounds: &PeerBounds, disk: HardState) -> Self {
+        let short = bounds.short_promise.filter(|_| seat(me.node) == 1);
         let config = Config {
             me,
-            voters: (0..space.voters).map(name).collect(),
-            safety: space.safety,
-            heartbeat_interval: ticks(space.timers.heartbeat),
-            miss_count: u32::from(space.timers.misses),
-            promise_duration: ticks(short.unwrap_or(space.timers.promise)),
+            voters: (0..bounds.voters).map(name).collect(),
+            safety: bounds.safety,
+            heartbeat_interval: ticks(bounds.timers.heartbeat),
+            miss_count: u32::from(bounds.timers.misses),
+            promise_duration: ticks(short.unwrap_or(bounds.timers.promise)),
             initial_wait: Duration::ZERO,
             random_wait_max: Duration::ZERO,
-            round_timeout: ticks(space.timers.round),
+            round_timeout: ticks(bounds.timers.round),
             stagger: Duration::ZERO,
-            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
+            drift_max: Drift::from_ppm(bounds.drift_percent * 10_000),
             priority: 0,
-            witness: seat(me.node) >= space.candidates,
-            pre_vote: space.pre_vote,
+            witness: seat(me.node) >= bounds.candidates,
+            pre_vote: bounds.pre_vote,
             sticky: true,
             seed: 0,
         };

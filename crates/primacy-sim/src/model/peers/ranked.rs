@@ -4,15 +4,15 @@ use primacy_core::election::quorum::{HardState, Safety};
 use primacy_core::election::ranked::{Body, Config, Message, Ranked};
 use primacy_core::{Identity, NodeId};
 
+use super::bounds::{self, Timers};
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
-use super::space::{self, Timers};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{NOW, ticks};
 
 /// The bounds of a search. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct RankedBounds {
     /// The number of servers that vote, three or four.
     pub voters: u8,
     /// The number of them that campaign; the others only vote.
@@ -39,7 +39,7 @@ pub struct Space {
     pub gathering: u8,
 }
 
-impl Space {
+impl RankedBounds {
     /// No faults but late or lost messages and paused processes.
     pub const CALM: Self = Self {
         voters: 3,
@@ -56,8 +56,8 @@ impl Space {
     };
 
     /// The same as bounds of elections among peers.
-    pub(in crate::model) const fn among_peers(self) -> space::Space {
-        space::Space {
+    pub(in crate::model) const fn among_peers(self) -> bounds::PeerBounds {
+        bounds::PeerBounds {
             safety: Safety::Fenced,
             voters: self.voters,
             candidates: self.candidates,
@@ -74,7 +74,7 @@ impl Space {
                 round: self.gathering,
             },
             refusals: false,
-            ..space::Space::CALM
+            ..bounds::PeerBounds::CALM
         }
     }
 }
@@ -82,15 +82,15 @@ impl Space {
 impl Machine for Ranked {
     const HEARS_THE_CONNECTED: bool = true;
 
-    fn begin(me: Identity, space: &space::Space, disk: HardState) -> Self {
+    fn begin(me: Identity, bounds: &bounds::PeerBounds, disk: HardState) -> Self {
         let config = Config {
             me,
-            voters: (0..space.voters).map(name).collect(),
-            heartbeat_interval: ticks(space.timers.heartbeat),
-            miss_count: u32::from(space.timers.misses),
+            voters: (0..bounds.voters).map(name).collect(),
+            heartbeat_interval: ticks(bounds.timers.heartbeat),
+            miss_count: u32::from(bounds.timers.misses),
             initial_count: 0,
-            gathering: ticks(space.timers.round),
-            witness: seat(me.node) >= space.candidates,
+            gathering: ticks(bounds.timers.round),
+            witness: seat(me.node) >= bounds.candidates,
             seed: 0,
         };
         Self::new(config, disk, NOW)

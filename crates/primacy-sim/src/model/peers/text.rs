@@ -4,8 +4,8 @@ use primacy_core::election::quorum::HardState;
 use primacy_core::{Endpoint, Output, text};
 
 use super::machine::Machine;
-use super::moves::Item;
 use super::node::{Act, name};
+use super::transitions::Item;
 use crate::model::now::NOW;
 
 /// An effect.

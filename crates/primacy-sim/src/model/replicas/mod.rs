@@ -19,12 +19,12 @@
 //! left. All of these are numbers: the real machine is asked once for each of its states and each input, and
 //! its answer is kept.
 
-mod moves;
+mod applied_log;
+mod bounds;
 mod node;
 mod order;
-mod space;
 mod text;
-mod told;
+mod transitions;
 
 use std::hash::Hasher as _;
 use std::rc::Rc;
@@ -32,14 +32,14 @@ use std::rc::Rc;
 use primacy_core::LeaderSequence;
 use primacy_core::metadata::replica::Durability;
 
-use self::moves::{Kind, Label, Moves, Sign, Way};
+use self::applied_log::AppliedLog;
+pub use self::bounds::ReplicaBounds;
 use self::node::{Act, FIRST_LIFE, Node, SEATS};
 use self::order::Order;
-pub use self::space::Space;
-use self::told::Told;
+use self::transitions::{Kind, Label, Sign, Transitions, Way};
+use super::coverage::Coverage;
 use super::fold::Fold;
 use super::interned::Interned;
-use super::mark::Marks;
 use super::search::{Found, Model};
 
 /// The size of a majority.
@@ -78,7 +78,7 @@ struct Left {
 /// The records that were ever committed, as far as any node knew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
-    all: Told,
+    all: AppliedLog,
     /// The last number.
     last: LeaderSequence,
     /// The predecessor of each record, including the first records of terms, which the payloads do not show.
@@ -96,7 +96,7 @@ struct Move {
 /// The search of one space.
 #[derive(Debug)]
 pub struct Replicas {
-    moves: Moves,
+    transitions: Transitions,
     wires: Interned<Vec<u32>>,
     known: Interned<Known>,
 }
@@ -107,13 +107,13 @@ impl Replicas {
     /// # Panics
     /// If a bound is larger than a state has room for.
     #[must_use]
-    pub fn new(space: Space) -> Self {
-        assert!(usize::from(space.terms) <= TERMS_MAX, "no room for so many terms");
-        Self { moves: Moves::new(space), wires: Interned::default(), known: Interned::default() }
+    pub fn new(bounds: ReplicaBounds) -> Self {
+        assert!(usize::from(bounds.terms) <= TERMS_MAX, "no room for so many terms");
+        Self { transitions: Transitions::new(bounds), wires: Interned::default(), known: Interned::default() }
     }
 
     fn sign(&self, state: &State, seat: u8) -> Sign {
-        self.moves.signs[state.nodes[usize::from(seat)] as usize]
+        self.transitions.signs[state.nodes[usize::from(seat)] as usize]
     }
 
     /// Plans the moves.
@@ -121,13 +121,13 @@ impl Replicas {
         let left = state.left;
         let mut moves = Vec::new();
         for &item in self.wires.value(state.wire).iter() {
-            let label = self.moves.labels[item as usize];
+            let label = self.transitions.labels[item as usize];
             if may_come(state, label) {
                 moves.push(Move { seat: label.to, act: Act::Hear(item), left });
             }
         }
         let term = state.led.iter().take_while(|&&seat| seat > 0).count() + 1;
-        let may_lead = term <= usize::from(self.moves.space.terms);
+        let may_lead = term <= usize::from(self.transitions.bounds.terms);
         found.cut += u64::from(!may_lead);
         // Nodes differ only in their names, so nodes that have not led yet are alike.
         let news = state.led.iter().max().copied().unwrap_or(0);
@@ -145,7 +145,7 @@ impl Replicas {
             }
             if sign.is_active {
                 // The first record of a term does not count.
-                let room = sign.last.counter <= u64::from(self.moves.space.each);
+                let room = sign.last.counter <= u64::from(self.transitions.bounds.each);
                 match left.records.checked_sub(1).filter(|_| room) {
                     Some(records) => {
                         moves.push(Move { seat, act: Act::Propose, left: Left { records, ..left } })
@@ -188,7 +188,7 @@ impl Replicas {
 
     /// True if two have lost their logs at once, and no operator has accepted the loss.
     fn is_without_a_majority(&self, state: &State) -> bool {
-        let Space { durability, recovers, pairs, accepts, .. } = self.moves.space;
+        let ReplicaBounds { durability, recovers, pairs, accepts, .. } = self.transitions.bounds;
         let is_lost = state.left.pairs < pairs && state.left.accepts == accepts;
         is_lost && recovers && durability == Durability::Memory
     }
@@ -200,19 +200,19 @@ impl Replicas {
             let mut next = State { left: Left { pairs, ..state.left }, ..*state };
             for seat in (0..SEATS).filter(|&seat| seat != spared) {
                 let place = usize::from(seat);
-                let ways = self.moves.ways(next.nodes[place], Act::Crash);
+                let ways = self.transitions.ways(next.nodes[place], Act::Crash);
                 let Some(way) = ways.first() else { continue };
                 next.nodes[place] = way.node;
                 next.connected[place] = [0; SEATS as usize];
                 next.wire = self.join(&next, seat, &way.sent);
             }
             self.connect_followers(&mut next);
-            found.push(next, Marks::STANDS_STILL, None);
+            found.push(next, Coverage::STANDS_STILL, None);
         }
     }
 
     fn may_crash(&self, sign: Sign) -> bool {
-        sign.is_recovering || !self.moves.space.only_recovering
+        sign.is_recovering || !self.transitions.bounds.only_recovering
     }
 
     /// Takes one way of a move.
@@ -234,32 +234,32 @@ impl Replicas {
         if self.sign(&next, planned.seat).life > self.sign(state, planned.seat).life {
             next.connected[place] = [0; SEATS as usize];
         }
-        let space = self.moves.space;
-        let is_lost = next.left.pairs < space.pairs;
-        if !is_lost && self.recovering(&next) > usize::from(space.lost) {
+        let bounds = self.transitions.bounds;
+        let is_lost = next.left.pairs < bounds.pairs;
+        if !is_lost && self.recovering(&next) > usize::from(bounds.lost) {
             return; // More than is assumed.
         }
-        let mut marks = way.marks;
+        let mut coverage = way.coverage;
         let known = self.known.value(state.known).last;
         let held_it = known > LeaderSequence::NONE && self.holds(state, planned.seat, known);
-        marks.set_if(Marks::DISK_LOST, matches!(planned.act, Act::LoseDisk) && held_it);
-        marks.set_if(Marks::HEARD_THE_DEAD, self.is_of_the_dead(state, planned, way));
-        marks.set_if(Marks::STANDS_STILL, self.is_without_a_majority(&next));
-        let mut broken = way.broken.or_else(|| self.judge(&mut next, planned.seat, &mut marks));
+        coverage.set_if(Coverage::DISK_LOST, matches!(planned.act, Act::LoseDisk) && held_it);
+        coverage.set_if(Coverage::HEARD_THE_DEAD, self.is_of_the_dead(state, planned, way));
+        coverage.set_if(Coverage::STANDS_STILL, self.is_without_a_majority(&next));
+        let mut broken = way.broken.or_else(|| self.judge(&mut next, planned.seat, &mut coverage));
         if self.is_without_a_majority(&next) && !self.stands_still(&next) {
             broken = broken.or(Some("I9: goes on although a majority has lost its logs at once"));
         }
         next.wire = self.join(&next, planned.seat, &way.sent);
         self.connect_followers(&mut next);
         if broken.is_some() || next != *state {
-            found.push(next, marks.0, broken);
+            found.push(next, coverage.0, broken);
         }
     }
 
     /// True if a leader makes use of a message from a process whose successor has begun.
     fn is_of_the_dead(&self, state: &State, planned: Move, way: &Way) -> bool {
         let Act::Hear(item) = planned.act else { return false };
-        let label = self.moves.labels[item as usize];
+        let label = self.transitions.labels[item as usize];
         let is_earlier = label.from_life < self.sign(state, label.from).life;
         let is_taken = way.node != state.nodes[usize::from(planned.seat)];
         is_earlier && is_taken && self.sign(state, planned.seat).leads
@@ -282,7 +282,7 @@ impl Replicas {
             }
             for (other, life) in self.unconnected(state, seat) {
                 let place = usize::from(seat);
-                let ways = self.moves.ways(state.nodes[place], Act::Connected(other, life));
+                let ways = self.transitions.ways(state.nodes[place], Act::Connected(other, life));
                 // It writes nothing.
                 let Some(way) = ways.first() else { continue };
                 state.connected[place][usize::from(other)] = life;
@@ -293,14 +293,14 @@ impl Replicas {
     }
 
     /// Checks the records that a node has applied against the committed ones.
-    fn judge(&mut self, next: &mut State, seat: u8, marks: &mut Marks) -> Option<&'static str> {
+    fn judge(&mut self, next: &mut State, seat: u8, coverage: &mut Coverage) -> Option<&'static str> {
         let sign = self.sign(next, seat);
         let known = self.known.value(next.known);
         let leads_it = sign.is_active && known.last.term <= sign.bound;
         if (leads_it || sign.committed >= known.last) && !self.has(next, seat, known.last) {
             return Some("I9");
         }
-        let applied = self.moves.told.value(sign.current?);
+        let applied = self.transitions.applied.value(sign.current?);
         let both = applied.0.len().min(known.all.0.len());
         if applied.0[..both] != known.all.0[..both] {
             return Some("I9");
@@ -308,32 +308,32 @@ impl Replicas {
         if leads_it && applied.0.len() < known.all.0.len() {
             return Some("I9");
         }
-        let order = self.moves.orders.value(sign.order);
+        let order = self.transitions.orders.value(sign.order);
         if !order.agrees_with(&known.order) {
             return Some("I9");
         }
         let news = &applied.0[both..];
         for entry in news {
-            marks.0 |= match entry.number.term.0 {
-                1 => Marks::COMMITTED_IN_FIRST,
-                2 => Marks::COMMITTED_IN_SECOND,
-                _ => Marks::COMMITTED_IN_THIRD,
+            coverage.0 |= match entry.number.term.0 {
+                1 => Coverage::COMMITTED_IN_FIRST,
+                2 => Coverage::COMMITTED_IN_SECOND,
+                _ => Coverage::COMMITTED_IN_THIRD,
             };
-            marks.set_if(Marks::KEPT, entry.number.term < sign.committed.term);
+            coverage.set_if(Coverage::KEPT, entry.number.term < sign.committed.term);
         }
         if news.is_empty() && sign.committed <= known.last {
             return None;
         }
         let others = (0..SEATS).filter(|&other| other != seat);
         let is_deposed = others.map(|other| self.sign(next, other).bound).any(|bound| bound > sign.bound);
-        marks.set_if(Marks::DEPOSED_COMMITS, is_deposed && sign.is_active);
+        coverage.set_if(Coverage::DEPOSED_COMMITS, is_deposed && sign.is_active);
         // A snapshot may have taken the place of the record itself.
         let is_begin = sign.committed == LeaderSequence::first(sign.committed.term);
         let begins = order.begins().chain(is_begin.then_some(sign.committed));
         for begun in begins.filter(|begun| *begun > known.last) {
-            marks.0 |= Marks::BEGUN;
-            marks.set_if(
-                Marks::BEGUN_BEHIND,
+            coverage.0 |= Coverage::BEGUN;
+            coverage.set_if(
+                Coverage::BEGUN_BEHIND,
                 known.last > LeaderSequence::NONE && begun.term > known.last.term,
             );
         }
@@ -347,13 +347,13 @@ impl Replicas {
 
     /// True if a node has applied all records up to a number, and its log or snapshot contains that number.
     fn has(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
-        let replica = &self.moves.nodes.value(state.nodes[usize::from(seat)]).replica;
+        let replica = &self.transitions.nodes.value(state.nodes[usize::from(seat)]).replica;
         self.holds(state, seat, number) && replica.applied() >= number
     }
 
     /// True if a node's log or snapshot contains a number.
     fn holds(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
-        let log = self.moves.nodes.value(state.nodes[usize::from(seat)]).replica.log();
+        let log = self.transitions.nodes.value(state.nodes[usize::from(seat)]).replica.log();
         number <= log.base() || log.position(number).is_some()
     }
 
@@ -369,9 +369,9 @@ impl Replicas {
         }
         let touches = |label: Label| label.from == by || label.to == by;
         let mut suspects: Vec<u32> =
-            wire.iter().copied().filter(|&item| touches(self.moves.labels[item as usize])).collect();
+            wire.iter().copied().filter(|&item| touches(self.transitions.labels[item as usize])).collect();
         // Answers are removed first, and then the questions that would only be answered so again.
-        suspects.sort_by_key(|&item| self.moves.labels[item as usize].to_life.is_none());
+        suspects.sort_by_key(|&item| self.transitions.labels[item as usize].to_life.is_none());
         for item in suspects {
             if self.is_void(state, item, &wire)
                 && let Ok(place) = wire.binary_search(&item)
@@ -395,12 +395,12 @@ impl Replicas {
 
     /// Returns the answers to a message, if it has no other effect, now and ever.
     fn without_effect(&mut self, state: &State, number: u32) -> Option<Vec<u32>> {
-        let label = self.moves.labels[number as usize];
+        let label = self.transitions.labels[number as usize];
         if !self.is_settled(state, label) {
             return None;
         }
         let node = state.nodes[usize::from(label.to)];
-        let ways = self.moves.ways(node, Act::Hear(number));
+        let ways = self.transitions.ways(node, Act::Hear(number));
         let way = ways.iter().find(|way| way.cut.is_none())?;
         (way.broken.is_none() && way.node == node).then(|| way.sent.clone())
     }
@@ -417,7 +417,7 @@ impl Replicas {
         let is_in_term = label.term == to.bound;
         // A process keeps all records and knowledge that it has as long as it lives.
         let Left { crashes, pairs, disks, .. } = state.left;
-        let keeps = (crashes == 0 && pairs == 0 && disks == 0) || !self.moves.space.late;
+        let keeps = (crashes == 0 && pairs == 0 && disks == 0) || !self.transitions.bounds.late;
         match label.kind {
             Kind::Recover => from.life > label.from_life || !from.is_recovering,
             Kind::RecoverReply => is_late || !to.is_recovering,
@@ -441,7 +441,7 @@ impl Replicas {
     fn each(&mut self, state: &State, found: &mut Found<State>, mut visit: impl FnMut(Move, &Way, usize)) {
         for planned in self.plan(state, found) {
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.moves.ways(node, planned.act).iter() {
+            for way in self.transitions.ways(node, planned.act).iter() {
                 let before = found.steps.len();
                 self.take(state, planned, way, found);
                 if found.steps.len() > before {
@@ -461,11 +461,11 @@ impl Model for Replicas {
     type State = State;
 
     fn starts(&mut self) -> Vec<State> {
-        let space = self.moves.space;
-        let nodes = [0, 1, 2].map(|seat| self.moves.number(Node::new(seat, &space)));
+        let bounds = self.transitions.bounds;
+        let nodes = [0, 1, 2].map(|seat| self.transitions.number(Node::new(seat, &bounds)));
         let wire = self.wires.number(Vec::new()).0;
         let known = self.known.number(Known::default()).0;
-        let Space { records, crashes, pairs, disks, resends, accepts, .. } = space;
+        let ReplicaBounds { records, crashes, pairs, disks, resends, accepts, .. } = bounds;
         let left = Left { records, crashes, pairs, disks, resends, accepts };
         let connected = [[FIRST_LIFE; SEATS as usize]; SEATS as usize];
         vec![State { nodes, wire, known, led: [0; TERMS_MAX], connected, left }]
@@ -501,6 +501,6 @@ impl Model for Replicas {
         let Some((planned, cut)) = taken else {
             return vec!["two crash at once, and start again".to_owned()];
         };
-        self.moves.told_of(state.nodes[usize::from(planned.seat)], planned.act, cut)
+        self.transitions.told_of(state.nodes[usize::from(planned.seat)], planned.act, cut)
     }
 }

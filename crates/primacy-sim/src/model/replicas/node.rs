@@ -10,9 +10,9 @@ use primacy_core::metadata::replica::{Config, Durability, Effect, ROUND, Replica
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
 
-use super::space::Space;
-use super::told::Told;
-use crate::model::mark::Marks;
+use super::applied_log::AppliedLog;
+use super::bounds::ReplicaBounds;
+use crate::model::coverage::Coverage;
 use crate::model::now::NOW;
 
 /// The number of nodes.
@@ -36,7 +36,7 @@ pub(super) struct Node {
     /// True if the loss of the log is recorded on its disk, beside the term. Logs in memory are lost by every
     /// crash, and so need no record.
     log_lost: bool,
-    pub(super) replica: Replica<Told>,
+    pub(super) replica: Replica<AppliedLog>,
 }
 
 /// An act on a node.
@@ -83,7 +83,7 @@ pub(super) struct Cut {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doings {
     pub(super) sent: Vec<Item>,
-    pub(super) marks: Marks,
+    pub(super) coverage: Coverage,
     /// The invariant that an effect itself has broken.
     pub(super) broken: Option<&'static str>,
     /// The effects, for people.
@@ -105,14 +105,14 @@ fn identity(seat: u8, life: u8) -> Identity {
 
 impl Node {
     /// A node that starts for the first time.
-    pub(super) fn new(seat: u8, space: &Space) -> Self {
+    pub(super) fn new(seat: u8, bounds: &ReplicaBounds) -> Self {
         let members = (0..SEATS).map(|seat| (name(seat), Arc::from(""))).collect::<BTreeMap<_, _>>();
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         let (life, disk) = (FIRST_LIFE, Stored::default());
-        let replica = start(identity(seat, life), Term(0), Arc::clone(&voters), disk.clone(), false, space);
+        let replica = start(identity(seat, life), Term(0), Arc::clone(&voters), disk.clone(), false, bounds);
         let replica = replica.expect("there is nothing to be read");
         let mut node = Self { seat, life, voters, disk, log_lost: false, replica };
-        node.hurry(space);
+        node.hurry(bounds);
         node
     }
 
@@ -134,14 +134,14 @@ impl Node {
     }
 
     /// Performs due timeouts at once, where nothing is gathered.
-    fn hurry(&mut self, space: &Space) {
-        while !space.gathers && self.replica.deadline().is_some_and(|at| at <= NOW) {
+    fn hurry(&mut self, bounds: &ReplicaBounds) {
+        while !bounds.gathers && self.replica.deadline().is_some_and(|at| at <= NOW) {
             self.replica.on_timeout(NOW);
         }
     }
 
     /// Hands an act to the machine; its effects wait in it.
-    pub(super) fn take(&mut self, act: Act, heard: Option<&Item>, space: &Space) {
+    pub(super) fn take(&mut self, act: Act, heard: Option<&Item>, bounds: &ReplicaBounds) {
         match (act, heard) {
             (Act::Hear(_), Some(item)) => {
                 // Its sender leads: the term binds, and is on the disk before any answer is sent.
@@ -172,42 +172,47 @@ impl Node {
                 self.replica.lead(NOW);
             }
             (Act::Connected(seat, life), _) => self.replica.on_connected(NOW, identity(seat, life)),
-            (Act::Crash, _) => self.start_again(space),
+            (Act::Crash, _) => self.start_again(bounds),
             (Act::LoseDisk, _) => {
                 self.disk = Stored::default();
                 self.log_lost = true;
-                self.start_again(space);
+                self.start_again(bounds);
             }
             (Act::Accept, _) => {
                 self.log_lost = false;
-                self.start_with(false, space);
+                self.start_with(false, bounds);
             }
         }
-        self.hurry(space);
+        self.hurry(bounds);
     }
 
     /// Starts a new process, which knows whether its log is lost.
-    fn start_again(&mut self, space: &Space) {
-        let lost = self.log_lost || space.durability == Durability::Memory;
-        self.start_with(lost && space.recovers, space);
+    fn start_again(&mut self, bounds: &ReplicaBounds) {
+        let lost = self.log_lost || bounds.durability == Durability::Memory;
+        self.start_with(lost && bounds.recovers, bounds);
     }
 
     /// Starts a new process, with the contents of the disk.
-    fn start_with(&mut self, log_lost: bool, space: &Space) {
+    fn start_with(&mut self, log_lost: bool, bounds: &ReplicaBounds) {
         self.life += 1;
         let (me, bound, voters) = (self.me(), self.replica.bound(), Arc::clone(&self.voters));
-        let replica = start(me, bound, voters, self.disk.clone(), log_lost, space);
+        let replica = start(me, bound, voters, self.disk.clone(), log_lost, bounds);
         self.replica = replica.expect("what was written can be read");
     }
 
     /// Performs all effects that wait in the machine.
-    fn perform_all(&mut self, space: &Space) -> Doings {
+    fn perform_all(&mut self, bounds: &ReplicaBounds) -> Doings {
         let effects = std::iter::from_fn(|| self.replica.poll()).collect();
-        self.perform(effects, None, space)
+        self.perform(effects, None, bounds)
     }
 
     /// Performs effects, up to the point where the process ends.
-    pub(super) fn perform(&mut self, effects: Vec<Effect>, cut: Option<Cut>, space: &Space) -> Doings {
+    pub(super) fn perform(
+        &mut self,
+        effects: Vec<Effect>,
+        cut: Option<Cut>,
+        bounds: &ReplicaBounds,
+    ) -> Doings {
         let mut doings = Doings::default();
         for (place, effect) in effects.into_iter().enumerate() {
             let cut = cut.filter(|cut| place >= cut.effects);
@@ -222,7 +227,7 @@ impl Node {
                     doings.sent.push(Item { from, to: seat(to), term, body });
                 }
                 Effect::Voters(_) | Effect::Send { .. } => {}
-                Effect::LogLost(lost) if cut.is_none() && space.durability == Durability::Fsync => {
+                Effect::LogLost(lost) if cut.is_none() && bounds.durability == Durability::Fsync => {
                     doings
                         .told
                         .push(format!("remembers that its log is {}", if lost { "lost" } else { "whole" }));
@@ -236,15 +241,15 @@ impl Node {
             }
         }
         if cut.is_some() {
-            doings.marks.0 |= Marks::CRASHED_BETWEEN;
+            doings.coverage.0 |= Coverage::CRASHED_BETWEEN;
             doings.told.push("crashes, and starts again".to_owned());
-            self.take(Act::Crash, None, space);
-            let begun = self.perform_all(space);
+            self.take(Act::Crash, None, bounds);
+            let begun = self.perform_all(bounds);
             doings.sent.extend(begun.sent);
             doings.told.extend(begun.told);
         } else if self.replica.on_performed(NOW) {
-            self.hurry(space);
-            let more = self.perform_all(space);
+            self.hurry(bounds);
+            let more = self.perform_all(bounds);
             doings.sent.extend(more.sent);
             doings.told.extend(more.told);
         }
@@ -269,7 +274,7 @@ impl Node {
             }
             Write::Snapshot(snapshot) if kept > 0 => {
                 doings.told.push(format!("writes a snapshot up to {}", snapshot.number));
-                doings.marks.0 |= Marks::SNAPSHOT_WRITTEN;
+                doings.coverage.0 |= Coverage::SNAPSHOT_WRITTEN;
                 self.disk.records.retain(|record| record.number > snapshot.number);
                 self.disk.snapshot = Some(snapshot);
             }
@@ -295,12 +300,12 @@ fn start(
     voters: Arc<Voters>,
     disk: Stored,
     log_lost: bool,
-    space: &Space,
-) -> Option<Replica<Told>> {
-    let kept_max = if space.keeps { usize::MAX / 16 } else { 0 };
+    bounds: &ReplicaBounds,
+) -> Option<Replica<AppliedLog>> {
+    let kept_max = if bounds.keeps { usize::MAX / 16 } else { 0 };
     let config = Config {
         me,
-        durability: space.durability,
+        durability: bounds.durability,
         resend_after: RESEND_AFTER,
         append_max: usize::MAX,
         window: usize::MAX,

@@ -2,40 +2,40 @@
 
 use primacy_core::Reason;
 
-use super::kept::Kept;
 use super::node::{Doings, Fact, SEATS};
+use super::store_kind::StoreKind;
 use super::{Contenders, State};
-use crate::model::mark::Marks;
+use crate::model::coverage::Coverage;
 
-impl<K: Kept> Contenders<K> {
+impl<K: StoreKind> Contenders<K> {
     /// Returns the marks that a node's step reaches, and the invariant that it breaks.
     pub(super) fn judge(
         &self,
         next: &mut State,
         seat: usize,
         doings: &Doings<K::Message>,
-    ) -> (Marks, Option<&'static str>) {
-        let mut marks = Marks::default();
+    ) -> (Coverage, Option<&'static str>) {
+        let mut coverage = Coverage::default();
         let mut broken = doings.broken;
         for fact in &doings.facts {
-            marks.0 |= match *fact {
+            coverage.0 |= match *fact {
                 Fact::Elected(term) => {
                     // Above all tokens that were given before: so no term has two leaders, and tokens grow.
                     if term.0 <= next.given {
                         broken = broken.or(Some("I2"));
                     }
                     let is_other = next.given_to < SEATS && usize::from(next.given_to) != seat;
-                    marks.set_if(Marks::TAKEN_OVER, is_other);
-                    let crashed = next.left.crashes < self.space.crashes;
-                    marks.set_if(Marks::TAKEN_OVER_AFTER_CRASH, is_other && crashed);
+                    coverage.set_if(Coverage::TAKEN_OVER, is_other);
+                    let crashed = next.left.crashes < self.bounds.crashes;
+                    coverage.set_if(Coverage::TAKEN_OVER_AFTER_CRASH, is_other && crashed);
                     next.given = next.given.max(term.0);
                     next.given_to = u8::try_from(seat).expect("a seat");
-                    Marks::ELECTED
+                    Coverage::ELECTED
                 }
-                Fact::Renewed => Marks::RENEWED,
-                Fact::Deposed(Reason::Expired) => Marks::EXPIRED,
-                Fact::Deposed(Reason::SessionEnded) => Marks::SESSION_ENDED,
-                Fact::Deposed(_) => Marks::DEPOSED,
+                Fact::Renewed => Coverage::RENEWED,
+                Fact::Deposed(Reason::Expired) => Coverage::EXPIRED,
+                Fact::Deposed(Reason::SessionEnded) => Coverage::SESSION_ENDED,
+                Fact::Deposed(_) => Coverage::DEPOSED,
                 Fact::Released(token) => {
                     // The work that the released token guards must have drained, whichever process releases
                     // it.
@@ -44,17 +44,17 @@ impl<K: Kept> Contenders<K> {
                     if is_its && holder.is_some_and(|&node| self.signs[node as usize].works) {
                         broken = broken.or(Some("I8"));
                     }
-                    Marks::RELEASED
+                    Coverage::RELEASED
                 }
-                Fact::Violation => Marks::VIOLATION,
-                Fact::ErrandDone => Marks::ERRAND_DONE,
-                Fact::JobExited => Marks::JOB_EXITED,
+                Fact::Violation => Coverage::VIOLATION,
+                Fact::ErrandDone => Coverage::ERRAND_DONE,
+                Fact::JobExited => Coverage::JOB_EXITED,
             };
         }
         let working = next.nodes.iter().filter(|&&node| self.signs[node as usize].works).count();
         if working > 1 {
             broken = broken.or(Some("I3"));
         }
-        (marks, broken)
+        (coverage, broken)
     }
 }

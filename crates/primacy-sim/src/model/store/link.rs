@@ -2,8 +2,8 @@
 
 use primacy_core::election::lease::RequestId;
 
-use super::kept::Kept;
 use super::node::{NUMBERS, UNWAITED};
+use super::store_kind::StoreKind;
 
 /// The sender of a request: a process, or the guardian of a dead one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ impl<M> Link<M> {
 
     /// Gives one asker's requests under way their fixed numbers, and makes all earlier ones alike: no process
     /// waits for their answers. A write among them may still land.
-    pub(super) fn renumber<K: Kept<Message = M>>(
+    pub(super) fn renumber<K: StoreKind<Message = M>>(
         &mut self,
         who: Asker,
         under_way: [Option<RequestId>; 2],
@@ -73,7 +73,7 @@ impl<M> Link<M> {
     }
 
     /// Forgets the answers to earlier processes, and their questions, which no process hears.
-    pub(super) fn forget_lives_before<K: Kept<Message = M>>(&mut self, starts: u8) {
+    pub(super) fn forget_lives_before<K: StoreKind<Message = M>>(&mut self, starts: u8) {
         let lives = |asker: &Asker| match asker {
             Asker::Life(life) | Asker::GuardianOf(life) => *life >= starts,
         };

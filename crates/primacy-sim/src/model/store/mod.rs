@@ -4,13 +4,13 @@
 //! A state is the nodes, the state of the store, the messages between each node and the store, the tokens
 //! given, and the number of faults that are left.
 
+mod bounds;
 mod judge;
-mod kept;
 mod link;
 mod node;
 mod queue;
 mod record;
-mod space;
+mod store_kind;
 mod text;
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use std::rc::Rc;
 
 use primacy_core::Protocol;
 
-use self::kept::{Kept, Machine as _, Mood};
+pub use self::bounds::StoreBounds;
 use self::link::Link;
 use self::node::{Act, Doings, Node, SEATS};
 pub use self::queue::Queue;
 pub use self::record::Record;
-pub use self::space::Space;
+use self::store_kind::{Machine as _, Mood, StoreKind};
 use super::fold::{BuildFold, Fold};
 use super::interned::Interned;
 use super::now::NOW;
@@ -90,8 +90,8 @@ struct Sign {
 
 /// The search of one space.
 #[derive(Debug)]
-pub struct Contenders<K: Kept> {
-    space: Space,
+pub struct Contenders<K: StoreKind> {
+    bounds: StoreBounds,
     nodes: Interned<Node<K>>,
     signs: Vec<Sign>,
     links: Interned<Link<K::Message>>,
@@ -100,12 +100,12 @@ pub struct Contenders<K: Kept> {
     known: HashMap<u64, Rc<Outcome<K::Message>>, BuildFold>,
 }
 
-impl<K: Kept> Contenders<K> {
+impl<K: StoreKind> Contenders<K> {
     /// The model with these bounds.
     #[must_use]
-    pub fn new(space: Space) -> Self {
+    pub fn new(bounds: StoreBounds) -> Self {
         Self {
-            space,
+            bounds,
             nodes: Interned::default(),
             signs: Vec::new(),
             links: Interned::default(),
@@ -145,7 +145,7 @@ impl<K: Kept> Contenders<K> {
         }
         let mut node = Node::clone(self.nodes.value(number));
         let mut doings = Doings::default();
-        node.act(&act, &self.space, &mut doings);
+        node.act(&act, &self.bounds, &mut doings);
         let node = self.node(node);
         let outcome = Rc::new(Outcome { node, doings });
         self.known.insert(key, Rc::clone(&outcome));
@@ -184,7 +184,7 @@ impl<K: Kept> Contenders<K> {
         }
         // The node sees it.
         plan(sign.holds && (sign.has_exited || sign.guardian == Guardian::Dead), Act::Resign, left);
-        if self.space.guardians {
+        if self.bounds.guardians {
             let witnessed = sign.guardian == Guardian::Alive && !sign.up;
             plan(witnessed && !sign.errand, Act::JobEnds, left);
             plan(!sign.up && (sign.errand || !sign.works), Act::Start, left);
@@ -205,7 +205,7 @@ impl<K: Kept> Contenders<K> {
                 let (asker, request) = link.requests.remove(*place);
                 let mut cell = K::clone(self.cells.value(state.cell));
                 if let Some(reply) = cell.serve(&request, *mood) {
-                    link.answer(asker, reply, self.space.replies);
+                    link.answer(asker, reply, self.bounds.replies);
                 }
                 next.left = *left;
                 next.cell = self.cells.number(cell).0;
@@ -229,10 +229,10 @@ impl<K: Kept> Contenders<K> {
                 within &= next.left.writes > 0;
                 next.left.writes = next.left.writes.saturating_sub(1);
             }
-            link.ask(*asker, request.clone(), self.space.requests);
+            link.ask(*asker, request.clone(), self.bounds.requests);
         }
         for &(asker, under_way) in &outcome.doings.renumbered {
-            link.renumber::<K>(asker, under_way, self.space.late_answers);
+            link.renumber::<K>(asker, under_way, self.bounds.late_answers);
         }
         link.forget_lives_before::<K>(self.nodes.value(outcome.node).starts);
         next.links[seat] = self.links.number(link).0;
@@ -247,8 +247,8 @@ impl<K: Kept> Contenders<K> {
 
     /// Lets time pass for all nodes at once, and for a store that has a clock.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
-        let rates = u32::from(self.space.rate_max);
-        let candidates = self.space.candidates;
+        let rates = u32::from(self.bounds.rate_max);
+        let candidates = self.bounds.candidates;
         let has_clock = K::clone(self.cells.value(state.cell)).tick(0);
         let clocks = u32::from(candidates) + u32::from(has_clock);
         for code in 0..rates.pow(clocks) {
@@ -277,7 +277,7 @@ impl<K: Kept> Contenders<K> {
         found: &mut Found<State>,
         mut at: impl FnMut(usize, Taken<'_, K::Message>),
     ) {
-        for seat in 0..usize::from(self.space.candidates) {
+        for seat in 0..usize::from(self.bounds.candidates) {
             for planned in self.plan(state, seat) {
                 self.take(state, seat, &planned, found);
                 at(found.steps.len(), Taken::Of(seat, &planned));
@@ -309,35 +309,35 @@ enum Taken<'a, M> {
     AtStore(&'a str),
 }
 
-impl<K: Kept> Model for Contenders<K> {
+impl<K: StoreKind> Model for Contenders<K> {
     type State = State;
 
     fn starts(&mut self) -> Vec<State> {
-        let space = self.space;
+        let bounds = self.bounds;
         let mut links = [self.links.number(Link::default()).0; SEATS as usize];
         let nodes = [0, 1, 2].map(|seat: u8| {
-            let mut node = Node::new(seat, &space);
+            let mut node = Node::new(seat, &bounds);
             let mut doings = Doings::default();
-            if seat < space.candidates {
-                node.start(&space, &mut doings);
+            if seat < bounds.candidates {
+                node.start(&bounds, &mut doings);
             }
-            node.settle(&space, &mut doings);
+            node.settle(&bounds, &mut doings);
             let mut link = Link::default();
             for (asker, request) in doings.asked {
-                link.ask(asker, request, space.requests);
+                link.ask(asker, request, bounds.requests);
             }
             links[usize::from(seat)] = self.links.number(link).0;
             self.node(node)
         });
-        let cell = self.cells.number(K::new(&space)).0;
+        let cell = self.cells.number(K::new(&bounds)).0;
         let left = Left {
-            writes: space.writes,
-            unknowns: space.unknowns,
-            crashes: space.crashes,
-            resignations: space.resignations,
-            deletions: space.deletions,
-            guardian_deaths: space.guardian_deaths,
-            job_exits: space.job_exits,
+            writes: bounds.writes,
+            unknowns: bounds.unknowns,
+            crashes: bounds.crashes,
+            resignations: bounds.resignations,
+            deletions: bounds.deletions,
+            guardian_deaths: bounds.guardian_deaths,
+            job_exits: bounds.job_exits,
         };
         vec![State { nodes, links, cell, given: 1, given_to: SEATS, left }]
     }

@@ -7,9 +7,9 @@ use primacy_core::{
     Protocol as _, Reason, Term,
 };
 
-use super::kept::{Errand as _, Kept, Machine as _};
+use super::bounds::StoreBounds;
 use super::link::Asker;
-use super::space::Space;
+use super::store_kind::{Errand as _, Machine as _, StoreKind};
 use crate::model::now::{NOW, ticks};
 use crate::model::work::{Guardian, Works};
 
@@ -20,7 +20,7 @@ pub(super) const SEATS: u8 = 3;
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Node<K: Kept> {
+pub(super) struct Node<K: StoreKind> {
     pub(super) seat: u8,
     pub(super) starts: u8,
     pub(super) machine: Option<K::Machine>,
@@ -84,9 +84,9 @@ pub(super) fn name(seat: u8) -> NodeId {
     NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
 }
 
-impl<K: Kept> Node<K> {
-    pub(super) fn new(seat: u8, space: &Space) -> Self {
-        Self { seat, starts: 0, machine: None, errand: None, works: Works::new(space.guardians) }
+impl<K: StoreKind> Node<K> {
+    pub(super) fn new(seat: u8, bounds: &StoreBounds) -> Self {
+        Self { seat, starts: 0, machine: None, errand: None, works: Works::new(bounds.guardians) }
     }
 
     fn me(&self) -> Identity {
@@ -94,7 +94,12 @@ impl<K: Kept> Node<K> {
     }
 
     /// Performs an act.
-    pub(super) fn act(&mut self, act: &Act<K::Message>, space: &Space, doings: &mut Doings<K::Message>) {
+    pub(super) fn act(
+        &mut self,
+        act: &Act<K::Message>,
+        bounds: &StoreBounds,
+        doings: &mut Doings<K::Message>,
+    ) {
         let life = Asker::Life(self.starts);
         match act {
             Act::Hear(asker, message) => {
@@ -109,8 +114,8 @@ impl<K: Kept> Node<K> {
                 self.hand(life, Input::Command(Command::Drained), doings);
             }
             Act::Tick(by) => self.tick(*by),
-            Act::Crash => self.crash(space, doings),
-            Act::Start => self.start(space, doings),
+            Act::Crash => self.crash(bounds, doings),
+            Act::Start => self.start(bounds, doings),
             Act::JobExits => {
                 self.works.exit();
                 doings.facts.push(Fact::JobExited);
@@ -118,14 +123,14 @@ impl<K: Kept> Node<K> {
             Act::JobEnds => {
                 self.works.end();
                 let seed = 1 << 16 | u64::from(self.seat) << 8 | u64::from(self.starts);
-                self.errand = Some(K::errand(self.me(), seed, space));
+                self.errand = Some(K::errand(self.me(), seed, bounds));
             }
             Act::GuardianDies => {
                 self.works.guardian_dies();
                 self.errand = None;
             }
         }
-        self.settle(space, doings);
+        self.settle(bounds, doings);
     }
 
     fn hand(&mut self, asker: Asker, input: Input<K::Message>, doings: &mut Doings<K::Message>) {
@@ -185,11 +190,12 @@ impl<K: Kept> Node<K> {
     }
 
     /// Makes all past instants alike, as far as they are, and also the numbers of requests.
-    pub(super) fn settle(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
+    pub(super) fn settle(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
         self.works.settle();
-        let drift = Drift::from_ppm(space.drift_percent * 10_000);
-        let longest = drift.lengthen(ticks(space.duration)).max(ticks(space.request_timeout)).times(K::TICK);
-        let asked = ticks(space.request_timeout).times(K::TICK);
+        let drift = Drift::from_ppm(bounds.drift_percent * 10_000);
+        let longest =
+            drift.lengthen(ticks(bounds.duration)).max(ticks(bounds.request_timeout)).times(K::TICK);
+        let asked = ticks(bounds.request_timeout).times(K::TICK);
         let mut clip = |used, instant: &mut Instant| {
             let floor = match used {
                 Use::End => NOW,
@@ -212,22 +218,22 @@ impl<K: Kept> Node<K> {
         }
     }
 
-    fn crash(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
+    fn crash(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
         self.machine = None;
         self.works.crash();
         if self.works.guardian == Guardian::Absent {
             // A process that stays away is no different from one that is late with everything.
-            self.start(space, doings);
+            self.start(bounds, doings);
         }
     }
 
     /// Starts a process, which first ends the work of an earlier one.
-    pub(super) fn start(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
+    pub(super) fn start(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
         self.works.start();
         self.errand = None;
         self.starts += 1;
         let seed = u64::from(self.seat) << 8 | u64::from(self.starts);
-        let mut machine = K::machine(self.me(), seed, space);
+        let mut machine = K::machine(self.me(), seed, bounds);
         machine.renumber(NUMBERS);
         self.machine = Some(machine);
         self.hand(Asker::Life(self.starts), Input::Command(Command::Campaign), doings);

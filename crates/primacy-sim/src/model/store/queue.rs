@@ -6,8 +6,8 @@ use primacy_core::election::session::{
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity};
 
-use super::kept::{Errand, Kept, Machine, Mood};
-use super::space::Space;
+use super::bounds::StoreBounds;
+use super::store_kind::{Errand, Machine, Mood, StoreKind};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{self, NOW};
 use crate::sessions::refusal;
@@ -91,34 +91,34 @@ impl Queue {
     }
 }
 
-impl Kept for Queue {
+impl StoreKind for Queue {
     type Message = Message;
     type Machine = Session;
     type Errand = Eviction;
 
     const TICK: u64 = 3;
 
-    fn new(space: &Space) -> Self {
-        Self { sessions: Vec::new(), entries: Vec::new(), begun: 0, token: 1, timeout: space.duration }
+    fn new(bounds: &StoreBounds) -> Self {
+        Self { sessions: Vec::new(), entries: Vec::new(), begun: 0, token: 1, timeout: bounds.duration }
     }
 
-    fn machine(me: Identity, _: u64, space: &Space) -> Session {
+    fn machine(me: Identity, _: u64, bounds: &StoreBounds) -> Session {
         let config = Config {
             me: Holder { identity: me, address: String::new() },
-            timeout: ticks(space.duration),
-            timeout_min: ticks(space.duration),
-            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
-            keep_alive_interval: ticks(space.renew),
+            timeout: ticks(bounds.duration),
+            timeout_min: ticks(bounds.duration),
+            drift_max: Drift::from_ppm(bounds.drift_percent * 10_000),
+            keep_alive_interval: ticks(bounds.renew),
             // It may look at any time; looking late is being late.
-            look_interval: ticks(space.poll),
-            request_timeout: ticks(space.request_timeout),
-            poll_interval: ticks(space.poll),
+            look_interval: ticks(bounds.poll),
+            request_timeout: ticks(bounds.request_timeout),
+            poll_interval: ticks(bounds.poll),
         };
         Session::new(config, NOW)
     }
 
-    fn errand(dead: Identity, _: u64, space: &Space) -> Eviction {
-        Eviction::new(dead, ticks(space.duration), ticks(space.poll), NOW)
+    fn errand(dead: Identity, _: u64, bounds: &StoreBounds) -> Eviction {
+        Eviction::new(dead, ticks(bounds.duration), ticks(bounds.poll), NOW)
     }
 
     fn serve(&mut self, message: &Message, mood: Mood) -> Option<Message> {

@@ -6,8 +6,8 @@ use primacy_core::election::lease::{
 };
 use primacy_core::{Drift, FencingToken, Identity};
 
-use super::kept::{Errand, Kept, Machine, Mood};
-use super::space::Space;
+use super::bounds::StoreBounds;
+use super::store_kind::{Errand, Machine, Mood, StoreKind};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{NOW, ticks};
 
@@ -34,35 +34,35 @@ impl Record {
     }
 }
 
-impl Kept for Record {
+impl StoreKind for Record {
     type Message = Message;
     type Machine = Lease;
     type Errand = errand::Errand;
 
     const TICK: u64 = 1;
 
-    fn new(space: &Space) -> Self {
-        let first = || Content::released(FencingToken(1), ticks(space.duration));
-        Self { content: space.initialised.then(first), version: 1, deletions: 0 }
+    fn new(bounds: &StoreBounds) -> Self {
+        let first = || Content::released(FencingToken(1), ticks(bounds.duration));
+        Self { content: bounds.initialised.then(first), version: 1, deletions: 0 }
     }
 
-    fn machine(me: Identity, seed: u64, space: &Space) -> Lease {
+    fn machine(me: Identity, seed: u64, bounds: &StoreBounds) -> Lease {
         let config = Config {
             me,
             address: String::new(),
-            duration: ticks(space.duration),
-            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
-            renew_interval: ticks(space.renew),
-            request_timeout: ticks(space.request_timeout),
+            duration: ticks(bounds.duration),
+            drift_max: Drift::from_ppm(bounds.drift_percent * 10_000),
+            renew_interval: ticks(bounds.renew),
+            request_timeout: ticks(bounds.request_timeout),
             // It may look at any time; looking late is being late.
-            poll_interval: ticks(space.poll),
+            poll_interval: ticks(bounds.poll),
             seed,
         };
         Lease::new(config, NOW)
     }
 
-    fn errand(dead: Identity, seed: u64, space: &Space) -> errand::Errand {
-        errand::Errand::new(Task::ReleaseFor(dead), ticks(space.duration), ticks(space.poll), seed, NOW)
+    fn errand(dead: Identity, seed: u64, bounds: &StoreBounds) -> errand::Errand {
+        errand::Errand::new(Task::ReleaseFor(dead), ticks(bounds.duration), ticks(bounds.poll), seed, NOW)
     }
 
     fn serve(&mut self, request: &Message, mood: Mood) -> Option<Message> {

@@ -2,12 +2,12 @@
 
 use primacy_core::{Output, text};
 
-use super::kept::Kept;
 use super::node::{Act, name};
+use super::store_kind::StoreKind;
 use crate::model::now::NOW;
 
 /// An effect.
-pub(super) fn effect<K: Kept>(output: &Output<K::Message, ()>) -> String {
+pub(super) fn effect<K: StoreKind>(output: &Output<K::Message, ()>) -> String {
     match output {
         Output::Persist(()) => "writes".to_owned(),
         Output::Send { message, .. } => format!("to the store: {}", K::text(message)),
@@ -18,7 +18,7 @@ pub(super) fn effect<K: Kept>(output: &Output<K::Message, ()>) -> String {
 }
 
 /// An act.
-pub(super) fn act<K: Kept>(seat: u8, act: &Act<K::Message>) -> String {
+pub(super) fn act<K: StoreKind>(seat: u8, act: &Act<K::Message>) -> String {
     let who = name(seat);
     match act {
         Act::Hear(_, message) => format!("{who} hears the store: {}", K::text(message)),
@@ -36,6 +36,6 @@ pub(super) fn act<K: Kept>(seat: u8, act: &Act<K::Message>) -> String {
 }
 
 /// The store's service of a request.
-pub(super) fn served<K: Kept>(seat: u8, request: &K::Message, how: &str) -> String {
+pub(super) fn served<K: StoreKind>(seat: u8, request: &K::Message, how: &str) -> String {
     format!("the store takes from {}: {}{how}", name(seat), K::text(request))
 }

@@ -8,10 +8,10 @@ use primacy_core::election::lease::RequestId;
 use primacy_core::finite::Finite;
 use primacy_core::{FencingToken, Identity, Protocol};
 
-use super::space::Space;
+use super::bounds::StoreBounds;
 
 /// The state of a store. It is a value: all of the store at one moment.
-pub trait Kept: Clone + Debug + Eq + Hash {
+pub trait StoreKind: Clone + Debug + Eq + Hash {
     /// A message between a candidate and the store.
     type Message: Clone + Debug + Eq + Hash;
     /// A candidate.
@@ -23,13 +23,13 @@ pub trait Kept: Clone + Debug + Eq + Hash {
     const TICK: u64;
 
     /// The state at the beginning.
-    fn new(space: &Space) -> Self;
+    fn new(bounds: &StoreBounds) -> Self;
 
     /// Starts the machine of a process. No two have the same seed.
-    fn machine(me: Identity, seed: u64, space: &Space) -> Self::Machine;
+    fn machine(me: Identity, seed: u64, bounds: &StoreBounds) -> Self::Machine;
 
     /// Starts the errand of the guardian of a dead process.
-    fn errand(dead: Identity, seed: u64, space: &Space) -> Self::Errand;
+    fn errand(dead: Identity, seed: u64, bounds: &StoreBounds) -> Self::Errand;
 
     /// Serves a request, and answers it. Returns `None` for a message that is no request.
     fn serve(&mut self, request: &Self::Message, mood: Mood) -> Option<Self::Message>;

@@ -9,7 +9,7 @@ use primacy_core::{Identity, LeaderSequence, Term};
 
 /// The applied records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Told(pub(super) Vec<Entry>);
+pub(super) struct AppliedLog(pub(super) Vec<Entry>);
 
 /// A record that was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ pub(super) struct Entry {
 /// The number of bytes of an entry in a snapshot.
 const LENGTH: usize = 3;
 
-impl Replicated for Told {
+impl Replicated for AppliedLog {
     type Outcome = ();
 
     fn apply(&mut self, number: LeaderSequence, payload: &[u8], _: Identity) {

@@ -12,7 +12,7 @@ pub(super) struct Way {
 /// A set of fingerprints, in the order in which they came. Two states with one fingerprint would be taken for one: among
 /// 10⁸ states that is so with a probability of 3 in 10,000.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct Visited {
     fingerprints: Vec<u64>,
     ways: Vec<Way>,
     /// Places in the lists above, or `EMPTY`, found by fingerprint; at most half full.
@@ -21,7 +21,7 @@ pub(super) struct Seen {
 
 const EMPTY: u32 = u32::MAX;
 
-impl Seen {
+impl Visited {
     pub(super) fn new() -> Self {
         Self { fingerprints: Vec::new(), ways: Vec::new(), slots: vec![EMPTY; 1 << 16] }
     }

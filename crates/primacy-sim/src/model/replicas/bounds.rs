@@ -4,7 +4,7 @@ use primacy_core::metadata::replica::Durability;
 
 /// The bounds of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct ReplicaBounds {
     /// The durability of a record that a node holds.
     pub durability: Durability,
     /// The highest term.
@@ -44,7 +44,7 @@ pub struct Space {
     pub accepts: u8,
 }
 
-impl Space {
+impl ReplicaBounds {
     /// No faults but late, doubled or lost messages and paused processes.
     pub const CALM: Self = Self {
         durability: Durability::Fsync,

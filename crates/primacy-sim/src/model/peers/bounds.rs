@@ -4,7 +4,7 @@ use primacy_core::election::quorum::Safety;
 
 /// The bounds of a search. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct PeerBounds {
     /// The promised safety.
     pub safety: Safety,
     /// The number of nodes that vote, three or four. With four, a majority is more than one vote beside one's
@@ -66,7 +66,7 @@ pub struct Timers {
     pub round: u8,
 }
 
-impl Space {
+impl PeerBounds {
     /// No faults but late or lost messages and paused processes.
     pub const CALM: Self = Self {
         safety: Safety::Fenced,

@@ -9,13 +9,13 @@ use primacy_core::metadata::message::Body;
 use primacy_core::metadata::replica::{Durability, Effect};
 use primacy_core::{LeaderSequence, Term};
 
+use super::applied_log::AppliedLog;
+use super::bounds::ReplicaBounds;
 use super::node::{Act, Cut, Doings, Item, Node, seat};
 use super::order::Order;
-use super::space::Space;
-use super::told::Told;
+use crate::model::coverage::Coverage;
 use crate::model::fold::BuildFold;
 use crate::model::interned::Interned;
-use crate::model::mark::Marks;
 use crate::model::now::NOW;
 
 /// The effect of an act on a node.
@@ -25,7 +25,7 @@ pub(super) struct Way {
     pub(super) node: u32,
     /// The messages that it sends.
     pub(super) sent: Vec<u32>,
-    pub(super) marks: Marks,
+    pub(super) coverage: Coverage,
     pub(super) broken: Option<&'static str>,
     /// The point at which its process ends meanwhile.
     pub(super) cut: Option<Cut>,
@@ -116,27 +116,27 @@ impl Label {
 
 /// The nodes and messages of a space, each once, with the effects of acts on them.
 #[derive(Debug)]
-pub(super) struct Moves {
-    pub(super) space: Space,
+pub(super) struct Transitions {
+    pub(super) bounds: ReplicaBounds,
     pub(super) nodes: Interned<Node>,
     pub(super) signs: Vec<Sign>,
     items: Interned<Item>,
     /// The label of each message, by its number.
     pub(super) labels: Vec<Label>,
-    pub(super) told: Interned<Told>,
+    pub(super) applied: Interned<AppliedLog>,
     pub(super) orders: Interned<Order>,
     ways: HashMap<(u32, u32), Rc<[Way]>, BuildFold>,
 }
 
-impl Moves {
-    pub(super) fn new(space: Space) -> Self {
+impl Transitions {
+    pub(super) fn new(bounds: ReplicaBounds) -> Self {
         Self {
-            space,
+            bounds,
             nodes: Interned::default(),
             signs: Vec::new(),
             items: Interned::default(),
             labels: Vec::new(),
-            told: Interned::default(),
+            applied: Interned::default(),
             orders: Interned::default(),
             ways: HashMap::default(),
         }
@@ -153,7 +153,7 @@ impl Moves {
 
     fn sign(&mut self, node: &Node) -> Sign {
         let replica = &node.replica;
-        let current = replica.is_current().then(|| self.told.number(replica.state().clone()).0);
+        let current = replica.is_current().then(|| self.applied.number(replica.state().clone()).0);
         Sign {
             life: node.life,
             bound: replica.bound(),
@@ -181,8 +181,8 @@ impl Moves {
         let before = Rc::clone(self.nodes.value(node));
         let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&before, act)));
         let ways = asked.unwrap_or_else(|_| {
-            let marks = Marks::default();
-            vec![Way { node, sent: Vec::new(), marks, broken: Some("panic"), cut: None }]
+            let coverage = Coverage::default();
+            vec![Way { node, sent: Vec::new(), coverage, broken: Some("panic"), cut: None }]
         });
         let ways: Rc<[Way]> = ways.into();
         self.ways.insert(key, Rc::clone(&ways));
@@ -191,14 +191,14 @@ impl Moves {
 
     fn ask(&mut self, before: &Node, act: Act) -> Vec<Way> {
         let heard = self.heard(act);
-        let (after, effects) = asked(before, act, heard.as_deref(), &self.space);
+        let (after, effects) = asked(before, act, heard.as_deref(), &self.bounds);
         let mut cuts = vec![None];
-        if self.space.crashes > 0 {
+        if self.bounds.crashes > 0 {
             for (place, effect) in effects.iter().enumerate() {
                 let records = match effect {
                     Effect::Write(Write::Append(records)) => records.len(),
                     Effect::Write(Write::Snapshot(_)) | Effect::Voters(_) => 1,
-                    Effect::LogLost(_) => usize::from(self.space.durability == Durability::Fsync),
+                    Effect::LogLost(_) => usize::from(self.bounds.durability == Durability::Fsync),
                     Effect::Send { .. } | Effect::TwoLeaders { .. } => 0,
                 };
                 cuts.extend((0..records).map(|kept| Some(Cut { effects: place, kept })));
@@ -207,10 +207,10 @@ impl Moves {
         let mut ways = Vec::new();
         for cut in cuts {
             let mut node = after.clone();
-            let doings = node.perform(effects.clone(), cut, &self.space);
-            let (marks, broken) = judged(before, &node, heard.as_deref(), &doings);
+            let doings = node.perform(effects.clone(), cut, &self.bounds);
+            let (coverage, broken) = judged(before, &node, heard.as_deref(), &doings);
             let sent = doings.sent.into_iter().map(|item| self.item(item)).collect();
-            ways.push(Way { node: self.number(node), sent, marks, broken, cut });
+            ways.push(Way { node: self.number(node), sent, coverage, broken, cut });
         }
         ways
     }
@@ -234,8 +234,8 @@ impl Moves {
         let heard = self.heard(act);
         let mut lines = vec![super::text::act(before.seat, act, heard.as_deref())];
         let doings = catch_unwind(AssertUnwindSafe(|| {
-            let (mut node, effects) = asked(before, act, heard.as_deref(), &self.space);
-            node.perform(effects, cut, &self.space)
+            let (mut node, effects) = asked(before, act, heard.as_deref(), &self.bounds);
+            node.perform(effects, cut, &self.bounds)
         }));
         lines.extend(doings.map_or_else(|_| vec!["panics".to_owned()], |doings| doings.told));
         lines
@@ -243,9 +243,9 @@ impl Moves {
 }
 
 /// Returns the node after an act, and its effects, before any of them is performed.
-fn asked(before: &Node, act: Act, heard: Option<&Item>, space: &Space) -> (Node, Vec<Effect>) {
+fn asked(before: &Node, act: Act, heard: Option<&Item>, bounds: &ReplicaBounds) -> (Node, Vec<Effect>) {
     let mut after = before.clone();
-    after.take(act, heard, space);
+    after.take(act, heard, bounds);
     let effects = std::iter::from_fn(|| after.replica.poll()).collect();
     (after, effects)
 }
@@ -256,33 +256,36 @@ fn judged(
     after: &Node,
     heard: Option<&Item>,
     doings: &Doings,
-) -> (Marks, Option<&'static str>) {
-    let (mut marks, mut broken) = (doings.marks, doings.broken);
+) -> (Coverage, Option<&'static str>) {
+    let (mut coverage, mut broken) = (doings.coverage, doings.broken);
     let (was, is) = (&before.replica, &after.replica);
     if before.life == after.life {
         if is.last() < was.last() || is.committed() < was.committed() || is.applied() < was.applied() {
             broken = broken.or(Some("I9: a log goes back"));
         }
         let recovered = was.is_recovering() && !is.is_recovering();
-        marks.set_if(Marks::RECOVERED, recovered && !is.leads());
-        marks.set_if(Marks::RECOVERED_AS_LEADER, recovered && is.leads());
-        marks.set_if(
-            Marks::FETCHED,
+        coverage.set_if(Coverage::RECOVERED, recovered && !is.leads());
+        coverage.set_if(Coverage::RECOVERED_AS_LEADER, recovered && is.leads());
+        coverage.set_if(
+            Coverage::FETCHED,
             heard.is_some_and(brings_records) && was.is_catching_up() && is.last() > was.last(),
         );
-        marks.set_if(Marks::DROPPED, payloads(before).iter().any(|number| !payloads(after).contains(number)));
+        coverage.set_if(
+            Coverage::DROPPED,
+            payloads(before).iter().any(|number| !payloads(after).contains(number)),
+        );
     }
     let installs = heard.is_some_and(|item| matches!(item.body, Body::PartReply { .. }));
-    marks.set_if(Marks::SNAPSHOT_INSTALLED, installs && is.last() > was.last());
+    coverage.set_if(Coverage::SNAPSHOT_INSTALLED, installs && is.last() > was.last());
     let old = heard.is_some_and(|item| match item.body {
         Body::AppendReply { last, .. } => was.is_active() && last <= was.committed(),
         Body::Sync | Body::SyncReply { .. } | Body::Fetch { .. } | Body::Fetched { .. } => false,
         Body::Append { .. } | Body::Offer { .. } | Body::Part { .. } | Body::PartReply { .. } => false,
         Body::Recover | Body::RecoverReply { .. } => false,
     });
-    marks.set_if(Marks::OLD_ANSWER, old);
-    marks.set_if(Marks::ELECTED, is.is_active() && !was.is_active());
-    (marks, broken)
+    coverage.set_if(Coverage::OLD_ANSWER, old);
+    coverage.set_if(Coverage::ELECTED, is.is_active() && !was.is_active());
+    (coverage, broken)
 }
 
 fn brings_records(item: &Item) -> bool {

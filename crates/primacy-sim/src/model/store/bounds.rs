@@ -2,7 +2,7 @@
 
 /// The bounds of a search. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct StoreBounds {
     /// The number of candidates, up to three.
     pub candidates: u8,
     /// The number of writes that all together may request; where there are sessions, the number of these.
@@ -45,7 +45,7 @@ pub struct Space {
     pub poll: u8,
 }
 
-impl Space {
+impl StoreBounds {
     /// No faults but late or lost messages and paused processes.
     pub const CALM: Self = Self {
         candidates: 2,

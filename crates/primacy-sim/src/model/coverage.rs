@@ -1,14 +1,14 @@
-//! Marks: states that a search must reach; a search that never reaches them proves nothing.
+//! Coverage: the marks of a search, which are states that it must reach; a search that never reaches them proves nothing.
 
 use core::fmt;
 
-/// A set of marks.
+/// A set of marks, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(pub u64);
+pub struct Coverage(pub u64);
 
-macro_rules! marks {
+macro_rules! coverage {
     ($($bit:expr, $name:ident, $text:expr;)*) => {
-        impl Marks {
+        impl Coverage {
             $(#[doc = $text] pub const $name: u64 = 1 << $bit;)*
             /// All of them, with their names.
             pub const NAMES: &[(u64, &str)] = &[$((Self::$name, $text)),*];
@@ -16,7 +16,7 @@ macro_rules! marks {
     };
 }
 
-marks! {
+coverage! {
     0, ELECTED, "elected";
     1, RENEWED, "renewed";
     2, TAKEN_OVER, "taken over by another";
@@ -54,7 +54,7 @@ marks! {
     34, DISK_LOST, "a disk was lost that held what was committed";
 }
 
-impl fmt::Display for Marks {
+impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> =
             Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect();
@@ -62,7 +62,7 @@ impl fmt::Display for Marks {
     }
 }
 
-impl Marks {
+impl Coverage {
     /// Adds `mark` where it was seen.
     pub const fn set_if(&mut self, mark: u64, seen: bool) {
         if seen {

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use primacy_core::election::quorum::HardState;
 use primacy_core::{NodeId, Output};
 
+use super::bounds::PeerBounds;
 use super::machine::Machine;
 use super::node::{Act, Doings, Fact, Node, SEATS_MAX, name, seat};
-use super::space::Space;
 use super::wire::Wire;
 use crate::model::fold::BuildFold;
 use crate::model::interned::Interned;
@@ -78,8 +78,8 @@ pub(super) struct Sign {
 
 /// Nodes and messages by their numbers, and the effects of acts on them.
 #[derive(Debug)]
-pub(super) struct Moves<M: Machine> {
-    pub(super) space: Space,
+pub(super) struct Transitions<M: Machine> {
+    pub(super) bounds: PeerBounds,
     pub(super) nodes: Interned<Node<M>>,
     pub(super) items: Interned<Item<M::Message>>,
     pub(super) signs: Vec<Sign>,
@@ -90,10 +90,10 @@ pub(super) struct Moves<M: Machine> {
     known: HashMap<u64, Rc<[Way]>, BuildFold>,
 }
 
-impl<M: Machine> Moves<M> {
-    pub(super) fn new(space: Space) -> Self {
+impl<M: Machine> Transitions<M> {
+    pub(super) fn new(bounds: PeerBounds) -> Self {
         Self {
-            space,
+            bounds,
             nodes: Interned::default(),
             items: Interned::default(),
             idle: Vec::new(),
@@ -150,7 +150,7 @@ impl<M: Machine> Moves<M> {
         let mut node = before.clone();
         let mut doings = Doings::default();
         let heard = self.heard(act);
-        match Node::<M>::input(self.meant(act), heard, &self.space) {
+        match Node::<M>::input(self.meant(act), heard, &self.bounds) {
             Some(input) => {
                 if act == Act::Drained {
                     node.works.drained();
@@ -166,9 +166,9 @@ impl<M: Machine> Moves<M> {
                 }
             }
             None => match act {
-                Act::Tick(by) => node.tick(by, &self.space),
+                Act::Tick(by) => node.tick(by, &self.bounds),
                 Act::Crash => self.crash(&mut node, &mut doings),
-                Act::Start => node.start(&self.space, &mut doings),
+                Act::Start => node.start(&self.bounds, &mut doings),
                 Act::JobEnds => node.end_job(),
                 Act::GuardianDies => node.works.guardian_dies(),
                 Act::JobExits => {
@@ -179,7 +179,7 @@ impl<M: Machine> Moves<M> {
                 Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => {}
             },
         }
-        node.settle(&self.space);
+        node.settle(&self.bounds);
         (node, doings)
     }
 
@@ -187,8 +187,8 @@ impl<M: Machine> Moves<M> {
     /// different from one that is late with everything.
     fn crash(&self, node: &mut Node<M>, doings: &mut Doings<M::Message>) {
         node.crash();
-        if !self.space.guardians {
-            node.start(&self.space, doings);
+        if !self.bounds.guardians {
+            node.start(&self.bounds, doings);
         }
     }
 
@@ -216,8 +216,8 @@ impl<M: Machine> Moves<M> {
     fn ask(&mut self, number: u32, act: Act) -> Rc<[Way]> {
         let before = Rc::clone(self.nodes.value(number));
         let mut crashes = vec![None];
-        if self.space.crashes > 0
-            && let Some(input) = Node::<M>::input(self.meant(act), self.heard(act), &self.space)
+        if self.bounds.crashes > 0
+            && let Some(input) = Node::<M>::input(self.meant(act), self.heard(act), &self.bounds)
         {
             let outputs = outputs(&mut Node::<M>::clone(&before), input);
             // Between two effects; no other node sees the events for the application.
@@ -244,16 +244,16 @@ impl<M: Machine> Moves<M> {
         if !within {
             // No search goes on from there, and a term that no other node has reached cannot be judged.
             doings.sent.clear();
-            doings.facts.retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.space.terms)));
+            doings.facts.retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.bounds.terms)));
         }
         let mut sent = Wire::default();
-        let heard = |message: &M::Message| self.space.refusals || !M::is_refusal(message);
+        let heard = |message: &M::Message| self.bounds.refusals || !M::is_refusal(message);
         for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
         {
             sent.add(self.item(Item::Said { from, to: seat(to), message }));
         }
         if act == Act::JobEnds {
-            for to in (0..self.space.voters).filter(|&to| to != from) {
+            for to in (0..self.bounds.voters).filter(|&to| to != from) {
                 sent.add(self.item(Item::Died { of: from, starts, to }));
             }
         }
@@ -263,7 +263,7 @@ impl<M: Machine> Moves<M> {
 
     fn is_within(&self, node: &Node<M>) -> bool {
         let term = node.machine.as_ref().map_or(node.disk.term, |machine| machine.view().term);
-        term.0 <= u64::from(self.space.terms)
+        term.0 <= u64::from(self.bounds.terms)
     }
 }
 
