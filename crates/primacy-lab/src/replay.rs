@@ -169,7 +169,7 @@ fn tell(args: &Replay, replayed: &Replayed) -> Result<(), Failure> {
         |entry: &&Entry| levels.is_none_or(|levels| levels.contain(entry.level)) || !entry.prolongs();
     let entries = || replayed.entries.iter().filter(in_frame).filter(wanted);
     let text = if args.story || (args.script.is_some() && args.level.is_none() && !args.json) {
-        replayed.story.clone()
+        replayed.script.clone()
     } else if args.json {
         entries().map(|entry| json(entry) + "\n").collect()
     } else {

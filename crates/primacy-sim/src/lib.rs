@@ -1,7 +1,7 @@
-//! A deterministic world for the state machines of `primacy-core`, and the stories that run in it.
+//! A deterministic world for the state machines of `primacy-core`, and the scripts that run in it.
 //!
 //! Everything in a run follows from its seed: there is no clock, no entropy and no thread in here. Start
-//! reading at [`world`], which runs the real machines as a driver would; then [`story`], which lists the
+//! reading at [`world`], which runs the real machines as a driver would; then [`script`], which lists the
 //! commands of the scripts under `scripts/`.
 
 pub mod algorithm;
@@ -12,6 +12,7 @@ pub mod counters;
 pub mod disk;
 pub mod display;
 pub mod draw;
+pub mod golden_file;
 pub mod historical;
 pub mod invariants;
 pub mod leadership_intervals;
@@ -28,7 +29,6 @@ pub mod seat;
 pub mod sessions;
 pub mod shrink;
 pub mod store;
-pub mod story;
 pub mod swarm;
 pub mod trace;
 pub mod world;

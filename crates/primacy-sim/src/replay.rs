@@ -1,11 +1,11 @@
-//! A replay of a script, or of the whole story of a seed: the events as data, and the outcome.
+//! A replay of a script, or of all commands of a seed: the events as data, and the outcome.
 
 use core::fmt;
 
 use crate::draw::Frame;
-use crate::script::{difference, replay};
+use crate::golden_file::{difference, replay};
+use crate::script::open;
 use crate::shrink;
-use crate::story::open;
 use crate::swarm::{Beyond, Election, Run};
 use crate::trace::{Entry, Levels, Trace};
 
@@ -17,7 +17,7 @@ pub struct Replayed {
     /// The title and description of its picture.
     pub frame: Frame,
     /// The script with its present outputs; for a seed, the equivalent script.
-    pub story: String,
+    pub script: String,
     /// The outcome.
     pub end: End,
 }
@@ -41,17 +41,17 @@ pub enum End {
 /// # Errors
 /// If there is no such election.
 pub fn script(election: &str, name: &str, text: &str, levels: Option<Levels>) -> Result<Replayed, String> {
-    let mut stage = open(election)?;
-    stage.record(levels);
-    let told = replay(text, stage.as_mut());
-    let end = match (&told, stage.unexpected()) {
+    let mut handler = open(election)?;
+    handler.record(levels);
+    let told = replay(text, handler.as_mut());
+    let end = match (&told, handler.unexpected()) {
         (_, Some(breach)) => End::Broken(breach),
         (Err(why), None) => End::Otherwise(why.clone()),
         (Ok(told), None) => difference(text, told).map_or(End::Good, End::Otherwise),
     };
     let frame = Frame::whole(format!("{election}: {}", name.replace('_', " ")), opening(text));
-    let story = told.unwrap_or_else(|_| text.to_owned());
-    Ok(Replayed { entries: stage.recorded(), frame, story, end })
+    let script = told.unwrap_or_else(|_| text.to_owned());
+    Ok(Replayed { entries: handler.recorded(), frame, script, end })
 }
 
 /// A world that is drawn from a seed.
@@ -66,7 +66,7 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// Replays its whole story, and records the entries of these levels.
+    /// Replays all its commands, and records the entries of these levels.
     #[must_use]
     pub fn replay(self, levels: Levels) -> Replayed {
         let mut trace = Trace::keeping(&[]);
@@ -74,40 +74,40 @@ impl Drawn {
         self.replayed(self.election.run_beyond(self.seed, self.beyond, trace), "")
     }
 
-    /// Shortens its story, replays that, and records the entries of these levels; `None` if it is good.
+    /// Shortens its script, replays that, and records the entries of these levels; `None` if it is good.
     #[must_use]
     pub fn replay_shorter(self, levels: Levels) -> Option<Replayed> {
-        let (story, _) = self.shorter()?;
+        let (commands, _) = self.shorter()?;
         let mut trace = Trace::keeping(&[]);
         trace.record(Some(levels));
-        Some(self.replayed(self.election.run_again(&story, trace), ", made shorter"))
+        Some(self.replayed(self.election.run_again(&commands, trace), ", made shorter"))
     }
 
     /// Returns a shorter script that fails in the same way, with its outputs; `None` if the world is good.
     #[must_use]
     pub fn shorter_script(self) -> Option<String> {
-        self.shorter().map(|(story, failure)| self.script(&story, Some(failure), ", made shorter"))
+        self.shorter().map(|(commands, failure)| self.script(&commands, Some(failure), ", made shorter"))
     }
 
-    /// Returns the shorter story, and its failure.
+    /// Returns the shorter commands, and its failure.
     fn shorter(self) -> Option<(Vec<String>, &'static str)> {
         let run = self.election.run_beyond(self.seed, self.beyond, Trace::keeping(&[]));
         let failure = run.verdict.failure()?;
-        Some((shrink::shrink(self.election, &run.story, failure)?, failure))
+        Some((shrink::shrink(self.election, &run.commands, failure)?, failure))
     }
 
     fn replayed(self, mut run: Run, changed: &str) -> Replayed {
         let verdict = run.verdict.to_string();
         let frame = Frame::whole(format!("{self}{changed}"), verdict.replace('\n', "; "));
         let end = if run.verdict.is_good() { End::Good } else { End::Broken(verdict) };
-        let story = self.script(&run.story, run.verdict.failure(), changed);
-        Replayed { entries: run.trace.take_recorded(), frame, story, end }
+        let script = self.script(&run.commands, run.verdict.failure(), changed);
+        Replayed { entries: run.trace.take_recorded(), frame, script, end }
     }
 
-    /// The story as a script, with its outputs.
-    fn script(self, story: &[String], failure: Option<&str>, changed: &str) -> String {
-        let script = shrink::script(story, failure, &format!("{self}{changed}"));
-        let told = open(self.election.name()).and_then(|mut stage| replay(&script, stage.as_mut()));
+    /// The commands as a script, with its outputs.
+    fn script(self, commands: &[String], failure: Option<&str>, changed: &str) -> String {
+        let script = shrink::script(commands, failure, &format!("{self}{changed}"));
+        let told = open(self.election.name()).and_then(|mut handler| replay(&script, handler.as_mut()));
         told.unwrap_or(script)
     }
 }
@@ -120,7 +120,7 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// Returns the comment with which a script opens, which says why its story matters.
+/// Returns the comment with which a script opens, which says why it matters.
 fn opening(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix('#'));
     lines.map(str::trim).collect::<Vec<&str>>().join(" ")
@@ -171,9 +171,9 @@ mod tests {
         let drawn = Drawn { election: Election::Lease, seed: 3, beyond: None };
         let replayed = drawn.replay(Levels::down_to(crate::trace::Level::Message));
         assert_eq!(replayed.end, End::Good);
-        assert!(replayed.story.starts_with("# lease: seed 3\n\nseed 3\nnodes a b"), "{}", replayed.story);
+        assert!(replayed.script.starts_with("# lease: seed 3\n\nseed 3\nnodes a b"), "{}", replayed.script);
         assert!(!replayed.entries.is_empty());
-        assert_eq!(script("lease", "", &replayed.story, None).unwrap().end, End::Good);
+        assert_eq!(script("lease", "", &replayed.script, None).unwrap().end, End::Good);
         assert!(drawn.shorter_script().is_none(), "it breaks nothing");
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let levels = Levels::down_to(crate::trace::Level::Event);
         let shorter = seeds.find_map(|drawn| drawn.replay_shorter(levels)).unwrap();
         assert!(matches!(&shorter.end, End::Broken(breach) if breach.contains("I3")), "{:?}", shorter.end);
-        assert!(shorter.story.contains("expect I3\n"), "{}", shorter.story);
-        assert_eq!(script("lease", "", &shorter.story, None).unwrap().end, End::Good);
+        assert!(shorter.script.contains("expect I3\n"), "{}", shorter.script);
+        assert_eq!(script("lease", "", &shorter.script, None).unwrap().end, End::Good);
     }
 }

@@ -1,7 +1,7 @@
-//! A shorter story that fails in the same way: with fewer faults, fewer nodes and rounder numbers. The same
+//! A shorter script that fails in the same way: with fewer faults, fewer nodes and rounder numbers. The same
 //! invariant breaks first; or a machine panics, or raises an alarm, and no invariant is broken.
 //!
-//! A story is shortened by leaving something out and replaying the rest. Preconditions of the promise must
+//! A script is shortened by leaving something out and replaying the rest. Preconditions of the promise must
 //! stay: the bound on drift, and where the promise is about the time after the healing, the healing and all
 //! timers.
 
@@ -11,57 +11,57 @@ use crate::algorithm::duration;
 use crate::swarm::{Election, Run};
 use crate::trace::Trace;
 
-/// The maximum number of replayed stories.
+/// The maximum number of replayed scripts.
 const TRIES_MAX: usize = 5_000;
 
-/// Runs a story, as far as it can be carried out.
+/// Runs a script, as far as it can be carried out.
 type Runs<'a> = &'a dyn Fn(&[String]) -> Run;
 
-/// A story that is being made shorter.
+/// A script that is being made shorter.
 struct Shrinking<'a> {
     runs: Runs<'a>,
     failure: &'static str,
-    story: Vec<String>,
+    commands: Vec<String>,
     tries: usize,
 }
 
-/// Shortens a story that fails in this way; `None` if it does not fail so.
+/// Shortens a script that fails in this way; `None` if it does not fail so.
 ///
 /// A panic is printed by the hook of the process each time that it happens again; set another hook to silence
 /// it.
 #[must_use]
-pub fn shrink(election: Election, story: &[String], failure: &'static str) -> Option<Vec<String>> {
-    shrink_by(&|story| election.run_again(story, Trace::keeping(&[])), story, failure)
+pub fn shrink(election: Election, commands: &[String], failure: &'static str) -> Option<Vec<String>> {
+    shrink_by(&|commands| election.run_again(commands, Trace::keeping(&[])), commands, failure)
 }
 
-fn shrink_by(runs: Runs<'_>, story: &[String], failure: &'static str) -> Option<Vec<String>> {
-    let mut shrinking = Shrinking { runs, failure, story: story.to_vec(), tries: 0 };
-    if !shrinking.takes(story.to_vec()) {
+fn shrink_by(runs: Runs<'_>, commands: &[String], failure: &'static str) -> Option<Vec<String>> {
+    let mut shrinking = Shrinking { runs, failure, commands: commands.to_vec(), tries: 0 };
+    if !shrinking.takes(commands.to_vec()) {
         return None;
     }
     loop {
-        let before = shrinking.story.len();
+        let before = shrinking.commands.len();
         shrinking.leave_out_lines();
         shrinking.leave_out_nodes();
         shrinking.join_pauses();
         shrinking.leave_out_settings();
-        if shrinking.story.len() == before || shrinking.tries >= TRIES_MAX {
+        if shrinking.commands.len() == before || shrinking.tries >= TRIES_MAX {
             break;
         }
     }
     shrinking.round_pauses();
-    Some(shrinking.story)
+    Some(shrinking.commands)
 }
 
-/// Returns a story as a script, whose end states its failure, if any.
+/// Returns commands as a script, whose end states its failure, if any.
 #[must_use]
-pub fn script(story: &[String], failure: Option<&str>, origin: &str) -> String {
+pub fn script(commands: &[String], failure: Option<&str>, origin: &str) -> String {
     let fails = failure.map_or_else(String::new, |failure| format!("expect {failure}\n"));
-    format!("# {origin}\n\n{}\n{fails}---\n", story.join("\n"))
+    format!("# {origin}\n\n{}\n{fails}---\n", commands.join("\n"))
 }
 
 impl Shrinking<'_> {
-    /// Takes the shorter story if it fails in the same way.
+    /// Takes the shorter script if it fails in the same way.
     fn takes(&mut self, shorter: Vec<String>) -> bool {
         if self.tries >= TRIES_MAX {
             return false;
@@ -71,7 +71,7 @@ impl Shrinking<'_> {
         let same = run.verdict.failure() == Some(self.failure);
         if same {
             // Without the commands that could not be carried out, or came after.
-            self.story = run.story;
+            self.commands = run.commands;
         }
         same
     }
@@ -93,16 +93,16 @@ impl Shrinking<'_> {
 
     /// Leaves out as many lines at once as can be, then fewer.
     fn leave_out_lines(&mut self) {
-        let mut size = self.story.len() / 2;
+        let mut size = self.commands.len() / 2;
         while size > 0 {
             let mut from = 0;
-            while from < self.story.len() {
-                let until = (from + size).min(self.story.len());
+            while from < self.commands.len() {
+                let until = (from + size).min(self.commands.len());
                 let kept =
                     |(index, line): &(usize, &String)| !(from..until).contains(index) || self.is_needed(line);
-                let lines = self.story.iter().enumerate().filter(kept);
+                let lines = self.commands.iter().enumerate().filter(kept);
                 let shorter: Vec<String> = lines.map(|(_, line)| line.clone()).collect();
-                if shorter.len() == self.story.len() || !self.takes(shorter) {
+                if shorter.len() == self.commands.len() || !self.takes(shorter) {
                     from = until;
                 }
             }
@@ -115,7 +115,9 @@ impl Shrinking<'_> {
         // With fewer than three, a node that is cut off leaves no majority.
         let least = if self.failure == "I5" { 3 } else { 1 };
         loop {
-            let Some(nodes) = self.story.iter().find_map(|line| line.strip_prefix("nodes ")) else { return };
+            let Some(nodes) = self.commands.iter().find_map(|line| line.strip_prefix("nodes ")) else {
+                return;
+            };
             let names: Vec<&str> = nodes.split(' ').collect();
             let Some((last, rest)) = names.split_last().filter(|(_, rest)| rest.len() >= least) else {
                 return;
@@ -129,7 +131,7 @@ impl Shrinking<'_> {
                 _ if line.split(' ').any(|word| word == *last) => None,
                 _ => Some(line.clone()),
             };
-            let shorter: Vec<String> = self.story.iter().filter_map(without).collect();
+            let shorter: Vec<String> = self.commands.iter().filter_map(without).collect();
             if !self.takes(shorter) {
                 return;
             }
@@ -139,13 +141,13 @@ impl Shrinking<'_> {
     /// Joins two pauses without a command between them.
     fn join_pauses(&mut self) {
         let mut index = 0;
-        while index + 1 < self.story.len() {
-            let pauses = [pause(&self.story[index]), pause(&self.story[index + 1])];
+        while index + 1 < self.commands.len() {
+            let pauses = [pause(&self.commands[index]), pause(&self.commands[index + 1])];
             let [Some(first), Some(second)] = pauses else {
                 index += 1;
                 continue;
             };
-            let mut shorter = self.story.clone();
+            let mut shorter = self.commands.clone();
             shorter[index] = advance(first.plus(second));
             shorter.remove(index + 1);
             if !self.takes(shorter) {
@@ -160,7 +162,7 @@ impl Shrinking<'_> {
             return;
         }
         let settings: Vec<String> =
-            self.story.iter().filter(|line| line.starts_with("set ")).cloned().collect();
+            self.commands.iter().filter(|line| line.starts_with("set ")).cloned().collect();
         for line in settings {
             for word in line.split(' ').filter(|word| word.contains('=') && !word.starts_with("drift_max")) {
                 let shorten = |old: &String| {
@@ -168,7 +170,8 @@ impl Shrinking<'_> {
                     words.collect::<Vec<&str>>().join(" ")
                 };
                 let same = |old: &String| line.split(' ').take(2).eq(old.split(' ').take(2));
-                let shorter = self.story.iter().map(|old| if same(old) { shorten(old) } else { old.clone() });
+                let shorter =
+                    self.commands.iter().map(|old| if same(old) { shorten(old) } else { old.clone() });
                 let shorter = shorter.filter(|line| !line.starts_with("set ") || line.contains('='));
                 self.takes(shorter.collect());
             }
@@ -177,13 +180,13 @@ impl Shrinking<'_> {
 
     /// Pauses of whole tenths of seconds, or at least of whole milliseconds, are easier to read.
     fn round_pauses(&mut self) {
-        for index in 0..self.story.len() {
-            let Some(exact) = pause(&self.story[index]) else { continue };
+        for index in 0..self.commands.len() {
+            let Some(exact) = pause(&self.commands[index]) else { continue };
             for unit in [100, 10, 1] {
                 let nanos = Duration::from_millis(unit).as_nanos();
-                let mut rounder = self.story.clone();
+                let mut rounder = self.commands.clone();
                 rounder[index] = advance(Duration::from_nanos(exact.as_nanos().div_ceil(nanos) * nanos));
-                if rounder[index] == self.story[index] || self.takes(rounder) {
+                if rounder[index] == self.commands[index] || self.takes(rounder) {
                     break;
                 }
             }

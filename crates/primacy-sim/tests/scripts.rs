@@ -1,4 +1,4 @@
-//! Every file under `scripts/` is a test: a story that must unfold as it is written down.
+//! Every file under `scripts/` is a test: a script that must unfold as it is written down.
 //!
 //! This is a test harness of its own, so that a new script is a new test without anything being compiled, and
 //! it prints what the usual harness prints. `UPDATE_GOLDENFILES=1` writes the outputs anew.
@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use primacy_sim::script::{difference, replay};
-use primacy_sim::story::open;
+use primacy_sim::golden_file::{difference, replay};
+use primacy_sim::script::open;
 
 fn main() -> ExitCode {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
@@ -71,9 +71,9 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 fn check(path: &Path, update: bool) -> Result<(), String> {
     let election = path.parent().and_then(Path::file_name).expect("a script has a folder");
-    let mut stage = open(&election.to_string_lossy())?;
+    let mut handler = open(&election.to_string_lossy())?;
     let expected = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let found = replay(&expected, stage.as_mut())?;
+    let found = replay(&expected, handler.as_mut())?;
     match difference(&expected, &found) {
         None => Ok(()),
         Some(_) if update => std::fs::write(path, found).map_err(|error| error.to_string()),

@@ -21,16 +21,16 @@ fn search(election: Election) {
     for seed in 0..seeds {
         let twice = seed < TWICE;
         let trace = || if twice { Trace::digesting() } else { Trace::keeping(&[]) };
-        let Run { verdict, story, .. } = election.run(seed, trace());
+        let Run { verdict, commands, .. } = election.run(seed, trace());
         if twice {
             let again = election.run(seed, trace());
             assert_eq!(
-                (&verdict, &story),
-                (&again.verdict, &again.story),
+                (&verdict, &commands),
+                (&again.verdict, &again.commands),
                 "{name}: seed {seed} does not repeat"
             );
-            let told = election.run_again(&story, trace());
-            let same = told.verdict.digest == verdict.digest && told.story == story;
+            let told = election.run_again(&commands, trace());
+            let same = told.verdict.digest == verdict.digest && told.commands == commands;
             assert!(same, "{name}: seed {seed}: its story is not the whole of it");
         }
         elections += verdict.elections;
@@ -56,7 +56,7 @@ fn search(election: Election) {
 fn tell(election: Election, seed: u64) {
     let levels = [Level::Event, Level::Scene, Level::Message, Level::Heartbeat, Level::Disk];
     let mut run = election.run(seed, Trace::keeping(&levels));
-    run.story.iter().for_each(|command| println!("{command}"));
+    run.commands.iter().for_each(|command| println!("{command}"));
     lines(&run.trace.take()).iter().for_each(|line| println!("{line}"));
     println!("{}", run.verdict);
     assert!(run.verdict.is_good());

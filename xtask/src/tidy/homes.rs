@@ -312,10 +312,10 @@ mod self_tests {
             "use crate::{trace, world};",
             "use crate::trace_of_another;",
             "fn f(world: &crate::world::World<A>) {}",
-            "use super::super::story::Story;",
+            "use super::super::script::Script;",
         ] {
             assert_eq!(found(drawings, &[(path, bad)]), 1, "{bad}");
         }
-        assert_eq!(found(drawings, &[("crates/primacy-sim/src/replay.rs", "use crate::story::open;")]), 0);
+        assert_eq!(found(drawings, &[("crates/primacy-sim/src/replay.rs", "use crate::script::open;")]), 0);
     }
 }

@@ -35,7 +35,7 @@ const METADATA: &[&str] = &[
     "crates/primacy/src/partitions",
     "crates/primacy-sim/src/display/partitions",
     "crates/primacy-sim/src/invariants/reference_partitions",
-    "crates/primacy-sim/src/story/primaries",
+    "crates/primacy-sim/src/script/primaries",
     "crates/primacy-sim/src/swarm/primaries",
     "crates/primacy-sim/src/world/primaries",
 ];

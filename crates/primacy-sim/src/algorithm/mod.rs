@@ -95,7 +95,7 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// Returns the name of a kind of message, by which faults are aimed.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// True if the message is sent all the time, so that a story had better leave it out.
+    /// True if the message is sent all the time, so that a script had better leave it out.
     fn is_routine(message: &Self::Message) -> bool;
 
     /// Returns the message as text for people, beginning with its kind.

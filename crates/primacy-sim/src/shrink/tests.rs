@@ -3,10 +3,10 @@ use primacy_core::{Endpoint, Event, FencingToken, Input, Instant, NodeId, Output
 use super::*;
 use crate::algorithm::blazingmq_naive::{BlazingmqNaive, Timers};
 use crate::algorithm::{Algorithm, Life};
+use crate::golden_file::replay;
 use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Message};
 use crate::invariants::{Invariant, Meaning};
-use crate::script::replay;
-use crate::story::{ALARM, PANIC, Story};
+use crate::script::{ALARM, PANIC, Script};
 use crate::swarm::{Beyond, run_again};
 
 #[test]
@@ -15,10 +15,10 @@ fn what_breaks_a_promise_is_told_in_a_few_lines() {
     for seed in 0..40 {
         let run = Election::Lease.run_beyond(seed, Some(Beyond::FrozenMachine), Trace::keeping(&[]));
         let Some(failure) = run.verdict.failure() else { continue };
-        let shorter = shrink(Election::Lease, &run.story, failure).expect("the same story fails again");
+        let shorter = shrink(Election::Lease, &run.commands, failure).expect("the same story fails again");
         let again = Election::Lease.run_again(&shorter, Trace::keeping(&[]));
         assert_eq!(again.verdict.failure(), Some(failure));
-        assert!(shorter.len() < run.story.len(), "{shorter:?}");
+        assert!(shorter.len() < run.commands.len(), "{shorter:?}");
         lines.push(shorter.len());
     }
     lines.sort_unstable();
@@ -103,7 +103,7 @@ impl<const PANICS: bool> Algorithm for Watched<PANICS> {
 
 /// Two nodes lead after the isolation of the first one, and hear each other after the healing. Most lines
 /// have nothing to do with that.
-const STORY: &str = "\
+const SCRIPT: &str = "\
 seed 3
 nodes a b c d e
 latency all 2ms
@@ -130,19 +130,19 @@ advance 3s
 resume d";
 
 fn fails<A: Algorithm>(failure: &'static str) {
-    let story: Vec<String> = STORY.lines().map(str::to_owned).collect();
-    let runs = |story: &[String]| run_again::<A>(story, Trace::keeping(&[]));
-    let run = runs(&story);
+    let commands: Vec<String> = SCRIPT.lines().map(str::to_owned).collect();
+    let runs = |commands: &[String]| run_again::<A>(commands, Trace::keeping(&[]));
+    let run = runs(&commands);
     assert_eq!(run.verdict.failure(), Some(failure));
-    let shorter = shrink_by(&runs, &run.story, failure).expect("the same story fails again");
+    let shorter = shrink_by(&runs, &run.commands, failure).expect("the same story fails again");
     assert_eq!(runs(&shorter).verdict.failure(), Some(failure));
     assert!(shorter.len() <= 8, "{shorter:?}");
 
     let kept = script(&shorter, Some(failure), "a leader hears another one");
-    replay(&kept, &mut Story::<A>::new(Trace::keeping(&[]))).expect("the script says how it ends");
+    replay(&kept, &mut Script::<A>::new(Trace::keeping(&[]))).expect("the script says how it ends");
     let unsaid = script(&shorter[..shorter.len() - 1], Some(failure), "and the reason is left out");
-    replay(&unsaid, &mut Story::<A>::new(Trace::keeping(&[]))).expect_err("it does not fail any more");
-    assert_eq!(shrink_by(&runs, &story, "I1"), None, "it does not fail in that way");
+    replay(&unsaid, &mut Script::<A>::new(Trace::keeping(&[]))).expect_err("it does not fail any more");
+    assert_eq!(shrink_by(&runs, &commands, "I1"), None, "it does not fail in that way");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The faults of the worlds: each kind, aimed at a node, as the commands of a story.
+//! The faults of the worlds: each kind, aimed at a node, as the commands of a script.
 
 use core::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Worlds that are drawn from a seed: the nodes, their timers, and their faults.
 //!
 //! Each seed draws its own mix of faults, and leaves some kinds out altogether: a world with every fault at
-//! once hides the effect of a single one. A drawn world is a [`story`](crate::story), told as it unfolds,
+//! once hides the effect of a single one. A drawn world is a [`script`](crate::script), written as it unfolds,
 //! because a fault may be aimed at the current leader; so every seed is also a script, which can be read,
 //! shortened and kept.
 //!
@@ -36,10 +36,10 @@ use self::voters::Operators;
 use crate::algorithm;
 use crate::algorithm::Algorithm;
 use crate::counters::Counters;
+use crate::golden_file::ScriptHandler as _;
 use crate::invariants::Breach;
-use crate::script::Stage as _;
+use crate::script::{ALARM, Script};
 use crate::seat::Seat;
-use crate::story::{ALARM, Story};
 use crate::trace::Trace;
 use crate::world::World;
 use crate::world::phases::Settled;
@@ -128,15 +128,15 @@ pub struct Verdict {
     pub digest: Option<u64>,
 }
 
-/// A run, and the story that was drawn for it.
+/// A run, and the commands that were drawn for it.
 #[derive(Debug)]
 pub struct Run {
     /// The outcome.
     pub verdict: Verdict,
     /// The lines that were kept.
     pub trace: Trace,
-    /// The story, one command a line.
-    pub story: Vec<String>,
+    /// The commands, one a line.
+    pub commands: Vec<String>,
 }
 
 impl Election {
@@ -211,24 +211,24 @@ impl Election {
         }
     }
 
-    /// Runs a story that was drawn before, or the rest of it: commands that cannot be carried out are left
+    /// Runs commands that were drawn before, or the rest of it: commands that cannot be carried out are left
     /// out.
     #[must_use]
-    pub fn run_again(self, story: &[String], trace: Trace) -> Run {
+    pub fn run_again(self, commands: &[String], trace: Trace) -> Run {
         match self {
-            Self::Quorum => run_again::<algorithm::quorum::Quorum>(story, trace),
-            Self::Ranked => run_again::<algorithm::ranked::Ranked>(story, trace),
-            Self::Bully => run_again::<algorithm::bully::Bully>(story, trace),
-            Self::Ring => run_again::<algorithm::ring::Ring>(story, trace),
-            Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(story, trace),
-            Self::Seniority => run_again::<algorithm::seniority::Seniority>(story, trace),
-            Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
-            Self::Session => run_again::<algorithm::session::Session>(story, trace),
-            Self::Confirmed => run_again::<ByQuorum>(story, trace),
-            Self::ConfirmedLease => run_again::<ByLease>(story, trace),
-            Self::ConfirmedSeniority => run_again::<OfTheOldest>(story, trace),
-            Self::ConfirmedWhim => run_again::<ByArbitraryNomination>(story, trace),
-            Self::Metadata => run_again::<algorithm::metadata::Metadata>(story, trace),
+            Self::Quorum => run_again::<algorithm::quorum::Quorum>(commands, trace),
+            Self::Ranked => run_again::<algorithm::ranked::Ranked>(commands, trace),
+            Self::Bully => run_again::<algorithm::bully::Bully>(commands, trace),
+            Self::Ring => run_again::<algorithm::ring::Ring>(commands, trace),
+            Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(commands, trace),
+            Self::Seniority => run_again::<algorithm::seniority::Seniority>(commands, trace),
+            Self::Lease => run_again::<algorithm::lease::Lease>(commands, trace),
+            Self::Session => run_again::<algorithm::session::Session>(commands, trace),
+            Self::Confirmed => run_again::<ByQuorum>(commands, trace),
+            Self::ConfirmedLease => run_again::<ByLease>(commands, trace),
+            Self::ConfirmedSeniority => run_again::<OfTheOldest>(commands, trace),
+            Self::ConfirmedWhim => run_again::<ByArbitraryNomination>(commands, trace),
+            Self::Metadata => run_again::<algorithm::metadata::Metadata>(commands, trace),
         }
     }
 
@@ -334,10 +334,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A story that is being drawn.
+/// A script that is being drawn.
 #[derive(Debug)]
 struct Swarm<A: Algorithm> {
-    story: Story<A>,
+    script: Script<A>,
     told: Vec<String>,
     rng: Rng,
     kinds: Vec<Kind>,
@@ -386,7 +386,7 @@ struct Swarm<A: Algorithm> {
 impl<A: Algorithm> Swarm<A> {
     fn new(rng: Rng, beyond: Option<Beyond>, trace: Trace) -> Self {
         Self {
-            story: Story::new(trace),
+            script: Script::new(trace),
             told: Vec::new(),
             rng,
             kinds: Vec::new(),
@@ -423,18 +423,18 @@ impl<A: Algorithm> Swarm<A> {
         if self.forgets && self.is_spared(&words) {
             return;
         }
-        let done = self.story.command(&words);
+        let done = self.script.command(&words);
         assert_eq!(done, Ok(()), "{command}: what is drawn can be carried out");
         self.told.push(command);
     }
 
     fn world(&self) -> &World<A> {
-        self.story.world.as_ref().expect("the nodes are named first")
+        self.script.world.as_ref().expect("the nodes are named first")
     }
 
     /// Counts a targeted fault that has succeeded.
     fn came_off(&mut self, fault: &'static str) {
-        if let Some(world) = &mut self.story.world {
+        if let Some(world) = &mut self.script.world {
             world.counters.count(fault);
         }
     }
@@ -556,11 +556,11 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     fn is_good(&self) -> bool {
-        self.story.world.as_ref().is_none_or(|world| world.breaches().is_empty())
+        self.script.world.as_ref().is_none_or(|world| world.breaches().is_empty())
     }
 
     fn end(self) -> Run {
-        let mut run = end(self.story, self.told);
+        let mut run = end(self.script, self.told);
         if self.alarming {
             run.verdict.alarms = 0;
         }
@@ -612,25 +612,25 @@ pub(crate) fn text(duration: Duration) -> String {
     }
 }
 
-pub(crate) fn run_again<A: Algorithm>(story: &[String], trace: Trace) -> Run {
-    let mut stage = Story::<A>::new(trace);
+pub(crate) fn run_again<A: Algorithm>(commands: &[String], trace: Trace) -> Run {
+    let mut script = Script::<A>::new(trace);
     let mut told = Vec::new();
-    for command in story {
-        if stage.world().is_ok_and(|world| !world.breaches().is_empty()) {
+    for command in commands {
+        if script.world().is_ok_and(|world| !world.breaches().is_empty()) {
             break;
         }
         let words: Vec<&str> = command.split_whitespace().collect();
-        if stage.command(&words).is_ok() {
+        if script.command(&words).is_ok() {
             told.push(command.clone());
         }
     }
-    end(stage, told)
+    end(script, told)
 }
 
-fn end<A: Algorithm>(mut stage: Story<A>, story: Vec<String>) -> Run {
-    let settled = stage.settled;
-    let Ok(world) = stage.world() else { panic!("a story without nodes is none") };
+fn end<A: Algorithm>(mut script: Script<A>, commands: Vec<String>) -> Run {
+    let settled = script.settled;
+    let Ok(world) = script.world() else { panic!("a story without nodes is none") };
     let verdict = Verdict::of(world, settled);
     let trace = core::mem::replace(&mut world.trace, Trace::keeping(&[]));
-    Run { verdict, trace, story }
+    Run { verdict, trace, commands }
 }

@@ -1,6 +1,6 @@
 //! The commands of faults of nodes and messages.
 
-use super::Story;
+use super::Script;
 use crate::algorithm::{Algorithm, duration, parts_per_million};
 use crate::disk::MetByCrash;
 use crate::network::{Chance, Fault, Host, Rule, STORE};
@@ -11,7 +11,7 @@ use crate::trace::Level;
 use crate::world::World;
 use crate::world::faults::Crash;
 
-impl<A: Algorithm> Story<A> {
+impl<A: Algorithm> Script<A> {
     pub(super) fn host(&mut self, name: &str) -> Result<Host, String> {
         if name == "store" {
             return Ok(STORE);

@@ -4,11 +4,11 @@ use primacy_core::metadata::clients::Keep;
 use primacy_core::metadata::command::{Bytes, Command, Keys, Operation, Read, SessionId};
 use primacy_core::metadata::replica::Wish;
 
-use super::Story;
+use super::Script;
 use crate::algorithm::{Algorithm, duration, value};
 use crate::world::clients::{Wanted, delete, put, swap};
 
-impl<A: Algorithm> Story<A> {
+impl<A: Algorithm> Script<A> {
     pub(super) fn client_wishes(&mut self, words: &[&str]) -> Result<bool, String> {
         let bytes = |text: &str| Bytes::from(text.as_bytes());
         match *words {

@@ -1,4 +1,4 @@
-//! Golden files: a story told in commands, with the output below them.
+//! Golden files: a script of commands, with the output below them.
 //!
 //! A file is a sequence of blocks. A block is commands and comments, a line `---`, and the output of these
 //! commands up to an empty line. The first word of a line is the command; `#` begins a comment. The name of
@@ -14,7 +14,7 @@ const SEPARATOR: &str = "---";
 const SHOWN_BEFORE_FAILURE: usize = 20;
 
 /// The interpreter of the commands of one file.
-pub trait Stage {
+pub trait ScriptHandler {
     /// Carries out one command.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ pub trait Stage {
 ///
 /// # Errors
 /// The line of the command that failed, and why.
-pub fn replay(text: &str, stage: &mut dyn Stage) -> Result<String, String> {
+pub fn replay(text: &str, handler: &mut dyn ScriptHandler) -> Result<String, String> {
     let mut told = String::new();
     let mut in_output = false;
     for (index, line) in text.lines().enumerate() {
@@ -50,7 +50,7 @@ pub fn replay(text: &str, stage: &mut dyn Stage) -> Result<String, String> {
         told.push('\n');
         if line == SEPARATOR {
             in_output = true;
-            let output = stage.output();
+            let output = handler.output();
             for line in output {
                 told.push_str(&line);
                 told.push('\n');
@@ -60,17 +60,17 @@ pub fn replay(text: &str, stage: &mut dyn Stage) -> Result<String, String> {
         let command = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = command.split_whitespace().collect();
         if !words.is_empty() {
-            let done = stage.command(&words);
-            done.map_err(|why| format!("line {}: {command}: {why}{}", index + 1, so_far(stage)))?;
+            let done = handler.command(&words);
+            done.map_err(|why| format!("line {}: {command}: {why}{}", index + 1, so_far(handler)))?;
         }
     }
-    stage.end().map_err(|why| format!("{why}{}", so_far(stage)))?;
+    handler.end().map_err(|why| format!("{why}{}", so_far(handler)))?;
     Ok(told)
 }
 
 /// Returns the last lines before a failure, to find its cause.
-fn so_far(stage: &mut dyn Stage) -> String {
-    let lines = stage.output();
+fn so_far(handler: &mut dyn ScriptHandler) -> String {
+    let lines = handler.output();
     let last = lines.iter().skip(lines.len().saturating_sub(SHOWN_BEFORE_FAILURE));
     last.map(|line| format!("\n{line}")).collect()
 }
@@ -103,7 +103,7 @@ mod tests {
 
     struct Echo(Vec<String>);
 
-    impl Stage for Echo {
+    impl ScriptHandler for Echo {
         fn command(&mut self, words: &[&str]) -> Result<(), String> {
             if words == ["fail"] {
                 return Err("as it was told".to_owned());

@@ -3,7 +3,7 @@
 use primacy_core::LeaderSequence;
 use primacy_core::metadata::voters::Voters;
 
-use super::Story;
+use super::Script;
 use crate::algorithm::lease::record_text;
 use crate::algorithm::{Algorithm, value};
 use crate::display::metadata::state_text;
@@ -12,7 +12,7 @@ use crate::display::views::members_text;
 use crate::seat::Seat;
 use crate::trace::Level;
 
-impl<A: Algorithm> Story<A> {
+impl<A: Algorithm> Script<A> {
     pub(super) fn looks(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["show", what] => self.world()?.trace.show(level(what)?, true),

@@ -3,12 +3,12 @@
 use primacy_core::election::lease::{Record, ResignRequest};
 use primacy_core::{Command, Duration, FencingToken, Input};
 
-use super::Story;
+use super::Script;
 use crate::algorithm::{Algorithm, Settings as _, duration, value};
 use crate::seat::Seat;
 use crate::trace::Level;
 
-impl<A: Algorithm> Story<A> {
+impl<A: Algorithm> Script<A> {
     pub(super) fn wishes(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["campaign", ref names @ ..] => {

@@ -4,12 +4,12 @@ use primacy_core::metadata::command::Command;
 use primacy_core::metadata::partitions::{Command as Order, GroupName};
 use primacy_core::{Duration, NodeId};
 
-use super::Story;
+use super::Script;
 use super::clients::session;
 use crate::algorithm::{Algorithm, duration, value};
 use crate::world::clients::Wanted;
 
-impl<A: Algorithm> Story<A> {
+impl<A: Algorithm> Script<A> {
     pub(super) fn partition_wishes(&mut self, words: &[&str]) -> Result<bool, String> {
         let name = |node: &str| NodeId::new(node).map_err(|error| error.to_string());
         match *words {

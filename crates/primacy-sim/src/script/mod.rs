@@ -1,4 +1,4 @@
-//! The commands of the scripts, in which stories about elections are told.
+//! The commands of the scripts, which cause what happens to elections.
 //!
 //! Nodes go by their names, `all` is all of them, `store` is the store's end of a link, `any` is any end.
 //!
@@ -107,13 +107,13 @@ use primacy_core::{Command, Duration, Input, NodeId};
 
 use crate::algorithm::{Algorithm, Settings as _, duration};
 use crate::clock::Moment;
-use crate::script::Stage;
+use crate::golden_file::ScriptHandler;
 use crate::seat::Seat;
 use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
 use crate::world::phases::Settled;
 use crate::world::{Conditions, World};
 
-/// The maximum time that a story waits for an event.
+/// The maximum time that a script waits for an event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The name of a breach that is a panic of a machine, or of the world.
@@ -122,73 +122,73 @@ pub const PANIC: &str = "panic";
 /// The name of a failure that a machine itself has seen, where no invariant was broken.
 pub const ALARM: &str = "alarm";
 
-/// Opens a story about the election of a folder of scripts. The one list of their names.
+/// Opens a script about the election of a folder of scripts. The one list of their names.
 ///
 /// # Errors
 /// If there is no election of that name.
 pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
     let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
-        "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
-        "emergent" => Ok(Box::new(Story::<crate::algorithm::emergent::Emergent>::new(trace()))),
+        "appointed" => Ok(Box::new(Script::<crate::algorithm::appointed::Appointed>::new(trace()))),
+        "emergent" => Ok(Box::new(Script::<crate::algorithm::emergent::Emergent>::new(trace()))),
         "blazingmq_naive" => {
-            Ok(Box::new(Story::<crate::algorithm::blazingmq_naive::BlazingmqNaive>::new(trace())))
+            Ok(Box::new(Script::<crate::algorithm::blazingmq_naive::BlazingmqNaive>::new(trace())))
         }
-        "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
-        "gmt2000" => Ok(Box::new(Story::<crate::algorithm::gmt2000::Gmt2000>::new(trace()))),
-        "ranked" => Ok(Box::new(Story::<crate::algorithm::ranked::Ranked>::new(trace()))),
-        "bully" => Ok(Box::new(Story::<crate::algorithm::bully::Bully>::new(trace()))),
-        "ring" => Ok(Box::new(Story::<crate::algorithm::ring::Ring>::new(trace()))),
+        "quorum" => Ok(Box::new(Script::<crate::algorithm::quorum::Quorum>::new(trace()))),
+        "gmt2000" => Ok(Box::new(Script::<crate::algorithm::gmt2000::Gmt2000>::new(trace()))),
+        "ranked" => Ok(Box::new(Script::<crate::algorithm::ranked::Ranked>::new(trace()))),
+        "bully" => Ok(Box::new(Script::<crate::algorithm::bully::Bully>::new(trace()))),
+        "ring" => Ok(Box::new(Script::<crate::algorithm::ring::Ring>::new(trace()))),
         "ring_bidirectional" => {
-            Ok(Box::new(Story::<crate::algorithm::ring::RingBidirectional>::new(trace())))
+            Ok(Box::new(Script::<crate::algorithm::ring::RingBidirectional>::new(trace())))
         }
-        "confirmed" => Ok(Box::new(Story::<
+        "confirmed" => Ok(Box::new(Script::<
             crate::algorithm::confirmed::Confirmed<
                 crate::algorithm::bully::Bully,
                 crate::algorithm::quorum::Quorum,
             >,
         >::new(trace()))),
-        "confirmed_lease" => Ok(Box::new(Story::<
+        "confirmed_lease" => Ok(Box::new(Script::<
             crate::algorithm::confirmed::Confirmed<
                 crate::algorithm::bully::Bully,
                 crate::algorithm::lease::Lease,
             >,
         >::new(trace()))),
-        "confirmed_seniority" => Ok(Box::new(Story::<
+        "confirmed_seniority" => Ok(Box::new(Script::<
             crate::algorithm::confirmed::Confirmed<
                 crate::algorithm::seniority::Seniority,
                 crate::algorithm::quorum::Quorum,
             >,
         >::new(trace()))),
-        "seniority" => Ok(Box::new(Story::<crate::algorithm::seniority::Seniority>::new(trace()))),
-        "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
-        "session" => Ok(Box::new(Story::<crate::algorithm::session::Session>::new(trace()))),
-        "metadata" => Ok(Box::new(Story::<crate::algorithm::metadata::Metadata>::new(trace()))),
+        "seniority" => Ok(Box::new(Script::<crate::algorithm::seniority::Seniority>::new(trace()))),
+        "lease" => Ok(Box::new(Script::<crate::algorithm::lease::Lease>::new(trace()))),
+        "session" => Ok(Box::new(Script::<crate::algorithm::session::Session>::new(trace()))),
+        "metadata" => Ok(Box::new(Script::<crate::algorithm::metadata::Metadata>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }
 }
 
-/// A story that can be drawn.
-pub trait Recorded: Stage {
-    /// Records the entries of these levels from the beginning on; if none are given, those that the story
+/// A script that can be drawn.
+pub trait Recorded: ScriptHandler {
+    /// Records the entries of these levels from the beginning on; if none are given, those that the script
     /// shows, and the scene around them. To be called before the first command.
     fn record(&mut self, levels: Option<Levels>);
 
     /// The entries that were recorded so far.
     fn recorded(&mut self) -> Vec<Entry>;
 
-    /// The first breach so far of an invariant that the story does not expect to break, in words.
+    /// The first breach so far of an invariant that the script does not expect to break, in words.
     fn unexpected(&self) -> Option<String>;
 }
 
-/// One story about one election.
+/// One script about one election.
 #[derive(Debug)]
-pub struct Story<A: Algorithm> {
+pub struct Script<A: Algorithm> {
     seed: u64,
     /// The trace of the coming world; `None` once there is a world.
     trace: Option<Trace>,
     pub(crate) world: Option<World<A>>,
-    /// The invariants that this story is meant to break.
+    /// The invariants that this script is meant to break.
     expected: BTreeSet<String>,
     said: Vec<String>,
     /// The time from the healing until all knew one leader, when last measured.
@@ -196,8 +196,8 @@ pub struct Story<A: Algorithm> {
     record: Option<Option<Levels>>,
 }
 
-impl<A: Algorithm> Story<A> {
-    /// A story whose world keeps the lines that this trace keeps.
+impl<A: Algorithm> Script<A> {
+    /// A script whose world keeps the lines that this trace keeps.
     #[must_use]
     pub const fn new(trace: Trace) -> Self {
         Self {
@@ -357,7 +357,7 @@ impl<A: Algorithm> Story<A> {
         Ok(())
     }
 
-    /// Performs the usual beginning of a story, without showing its messages.
+    /// Performs the usual beginning of a script, without showing its messages.
     fn elect(&mut self, node: &str) -> Result<(), String> {
         let leader = self.seat(node)?;
         let shown = self.world()?.trace.kept();
@@ -451,7 +451,7 @@ impl<A: Algorithm> Story<A> {
     }
 }
 
-impl<A: Algorithm> Story<A> {
+impl<A: Algorithm> Script<A> {
     fn carry_out(&mut self, words: &[&str]) -> Result<(), String> {
         let quiet =
             self.begin(words)? || self.pass_time(words)? || self.looks(words)? || self.expect(words)?;
@@ -470,7 +470,7 @@ impl<A: Algorithm> Story<A> {
     }
 }
 
-impl<A: Algorithm> Stage for Story<A> {
+impl<A: Algorithm> ScriptHandler for Script<A> {
     /// A panic is a breach like that of an invariant, so that both can be handled alike. The world is as the
     /// panic has left it; later events in it prove nothing.
     fn command(&mut self, words: &[&str]) -> Result<(), String> {
@@ -491,7 +491,7 @@ impl<A: Algorithm> Stage for Story<A> {
         let breaches = self.world.as_ref().map_or(&[][..], World::breaches);
         let mut broken: BTreeSet<String> =
             breaches.iter().map(|breach| breach.invariant.to_owned()).collect();
-        // Many stories give a machine good reason to raise an alarm, and show it in their lines.
+        // Many scripts give a machine good reason to raise an alarm, and show it in their lines.
         if self.expected.contains(ALARM) && self.world.as_ref().is_some_and(|world| world.alarms() > 0) {
             broken.insert(ALARM.to_owned());
         }
@@ -502,7 +502,7 @@ impl<A: Algorithm> Stage for Story<A> {
     }
 }
 
-impl<A: Algorithm> Recorded for Story<A> {
+impl<A: Algorithm> Recorded for Script<A> {
     fn record(&mut self, levels: Option<Levels>) {
         self.record = Some(levels);
     }
