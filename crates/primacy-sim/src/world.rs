@@ -81,7 +81,7 @@ impl Default for Conditions {
 
 /// A planned event.
 #[derive(Debug)]
-pub(crate) enum Happening<M> {
+pub(crate) enum ScheduledEvent<M> {
     Wake { seat: Seat, life: u64 },
     Arrive { seat: Seat, from: Endpoint, message: M, sent_at: Moment },
     ArriveAtStore { seat: Seat, life: u64, message: M, sent_at: Moment },
@@ -105,7 +105,7 @@ pub(crate) enum Happening<M> {
 #[derive(Debug)]
 pub struct World<A: Algorithm> {
     pub(crate) now: Moment,
-    pub(crate) queue: Queue<Happening<A::Message>>,
+    pub(crate) queue: Queue<ScheduledEvent<A::Message>>,
     pub(crate) nodes: Vec<Node<A>>,
     /// A place for each node's process, and then one for each node's guardian.
     pub(crate) seats: Vec<Option<Process<A>>>,
@@ -270,10 +270,10 @@ impl<A: Algorithm> World<A> {
 
     /// Performs the next event. Returns false if none is planned.
     pub fn step(&mut self) -> bool {
-        let Some((at, happening)) = self.queue.take() else { return false };
+        let Some((at, scheduled)) = self.queue.take() else { return false };
         debug_assert!(at >= self.now, "time does not go back");
         self.now = at;
-        self.happen(happening);
+        self.happen(scheduled);
         true
     }
 
@@ -291,44 +291,44 @@ impl<A: Algorithm> World<A> {
         self.queue.next_at()
     }
 
-    pub(crate) fn plan(&mut self, after: Duration, happening: Happening<A::Message>) {
-        self.queue.plan(self.now.after(after), happening);
+    pub(crate) fn plan(&mut self, after: Duration, scheduled: ScheduledEvent<A::Message>) {
+        self.queue.plan(self.now.after(after), scheduled);
     }
 
-    fn happen(&mut self, happening: Happening<A::Message>) {
-        match happening {
-            Happening::Wake { seat, life } => {
+    fn happen(&mut self, scheduled: ScheduledEvent<A::Message>) {
+        match scheduled {
+            ScheduledEvent::Wake { seat, life } => {
                 if self.process(seat).is_some_and(|it| it.life == life && it.wake_at == Some(self.now)) {
                     self.settle(seat);
                 }
             }
-            Happening::Arrive { seat, from, message, sent_at } => {
+            ScheduledEvent::Arrive { seat, from, message, sent_at } => {
                 self.trace_late(seat, from, &message, sent_at);
                 self.give(seat, Input::Message { from, message });
             }
-            Happening::ArriveAtStore { seat, life, message, sent_at } => {
+            ScheduledEvent::ArriveAtStore { seat, life, message, sent_at } => {
                 self.serve(seat, life, &message, sent_at);
             }
-            Happening::ArriveFromStore { seat, life, message, sent_at } => {
+            ScheduledEvent::ArriveFromStore { seat, life, message, sent_at } => {
                 if self.process(seat).is_some_and(|process| process.life == life) {
                     self.trace_late(seat, Endpoint::Store, &message, sent_at);
                     self.give(seat, Input::Message { from: Endpoint::Store, message });
                 }
             }
-            Happening::SessionsRunOut => {
+            ScheduledEvent::SessionsRunOut => {
                 let news = self.sessions.run_out(self.now);
                 self.tell_news(&news);
             }
-            Happening::KeepAlive { session } => self.keep_alive(session),
-            Happening::Notice { seat, evidence } => {
+            ScheduledEvent::KeepAlive { session } => self.keep_alive(session),
+            ScheduledEvent::Notice { seat, evidence } => {
                 self.met_evidence(&evidence);
                 self.give(seat, Input::Evidence(evidence));
             }
-            Happening::ShakeHands { seats, lives } => self.shake_hands(seats, lives),
-            Happening::Close { to, from, lives } => self.closed(to, from, lives),
-            Happening::Reconnect { seats: (a, b) } => self.connect(a, b),
-            Happening::Written { seat, life } => self.written(seat, life),
-            Happening::Drained { seat, ordinal } => {
+            ScheduledEvent::ShakeHands { seats, lives } => self.shake_hands(seats, lives),
+            ScheduledEvent::Close { to, from, lives } => self.closed(to, from, lives),
+            ScheduledEvent::Reconnect { seats: (a, b) } => self.connect(a, b),
+            ScheduledEvent::Written { seat, life } => self.written(seat, life),
+            ScheduledEvent::Drained { seat, ordinal } => {
                 // The end of earlier work says nothing about the present work.
                 let who = self.process(seat).map(|process| process.me);
                 let interval = who.and_then(|who| self.leaderships.of(who));
@@ -336,13 +336,13 @@ impl<A: Algorithm> World<A> {
                     self.drained(seat);
                 }
             }
-            Happening::StandsAgain { seat, life } => self.stands_again(seat, life),
-            Happening::WorkKilled { seat, dead } => self.work_killed(seat, dead),
-            Happening::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
-            Happening::WriteArrives { seat, late, mandate, ordinal } => {
+            ScheduledEvent::StandsAgain { seat, life } => self.stands_again(seat, life),
+            ScheduledEvent::WorkKilled { seat, dead } => self.work_killed(seat, dead),
+            ScheduledEvent::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
+            ScheduledEvent::WriteArrives { seat, late, mandate, ordinal } => {
                 self.write_arrives(seat, late, mandate, ordinal);
             }
-            Happening::PartitionWriteArrives { seat, place, token, late } => {
+            ScheduledEvent::PartitionWriteArrives { seat, place, token, late } => {
                 self.partition_write_arrives(seat, place, token, late);
             }
         }
@@ -493,7 +493,7 @@ impl<A: Algorithm> World<A> {
         process.wake_at = wake_at;
         let life = process.life;
         if let Some(at) = wake_at {
-            self.queue.plan(at, Happening::Wake { seat, life });
+            self.queue.plan(at, ScheduledEvent::Wake { seat, life });
         }
     }
 
@@ -532,7 +532,7 @@ impl<A: Algorithm> World<A> {
         let Some(process) = &mut self.seats[seat.0] else { return };
         process.writing = Some(durable);
         let life = process.life;
-        self.plan(latency, Happening::Written { seat, life });
+        self.plan(latency, ScheduledEvent::Written { seat, life });
     }
 
     fn written(&mut self, seat: Seat, life: u64) {
@@ -632,7 +632,10 @@ impl<A: Algorithm> World<A> {
         self.trace_send(seat, Endpoint::Node(to), &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let (from, sent_at) = (Endpoint::Node(me.node), self.now);
-            self.plan(delay, Happening::Arrive { seat: to_seat, from, message: message.clone(), sent_at });
+            self.plan(
+                delay,
+                ScheduledEvent::Arrive { seat: to_seat, from, message: message.clone(), sent_at },
+            );
         }
     }
 
@@ -649,7 +652,7 @@ impl<A: Algorithm> World<A> {
         self.trace_send(seat, Endpoint::Store, &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let sent_at = self.now;
-            self.plan(delay, Happening::ArriveAtStore { seat, life, message: message.clone(), sent_at });
+            self.plan(delay, ScheduledEvent::ArriveAtStore { seat, life, message: message.clone(), sent_at });
         }
     }
 
@@ -681,7 +684,7 @@ impl<A: Algorithm> World<A> {
         self.trace_reply(seat, &reply, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let (message, sent_at) = (reply.clone(), self.now);
-            self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+            self.plan(delay, ScheduledEvent::ArriveFromStore { seat, life, message, sent_at });
         }
     }
 
@@ -695,7 +698,7 @@ impl<A: Algorithm> World<A> {
             self.observe(Observation::Said { who, meaning: Meaning::Withdraws { token } });
         }
         if let Some(at) = served.look_at {
-            self.queue.plan(at, Happening::SessionsRunOut);
+            self.queue.plan(at, ScheduledEvent::SessionsRunOut);
         }
         if let Some(reply) = served.reply.and_then(A::session_reply) {
             self.send_reply(seat, life, reply, served.released.is_some());
@@ -717,7 +720,7 @@ impl<A: Algorithm> World<A> {
                 let Some(message) = A::session_reply(session::Message::Changed) else { continue };
                 self.counters.count("change told");
                 let (delay, sent_at) = (self.network.delay(STORE, self.host(seat)), self.now);
-                self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+                self.plan(delay, ScheduledEvent::ArriveFromStore { seat, life, message, sent_at });
             }
         }
     }
@@ -733,7 +736,7 @@ impl<A: Algorithm> World<A> {
             if Some(seat) != writer && !self.network.is_cut(STORE, self.host(seat)) {
                 let delay = self.network.delay(STORE, self.host(seat));
                 let sent_at = self.now;
-                self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+                self.plan(delay, ScheduledEvent::ArriveFromStore { seat, life, message, sent_at });
             }
         }
     }
@@ -779,7 +782,7 @@ impl<A: Algorithm> World<A> {
         let Some(longest) = self.conditions.work_writes else { return };
         let after = self.rng.duration_up_to(longest);
         let Some((mandate, ordinal)) = self.node(seat).mandate else { return };
-        self.plan(after, Happening::WriteArrives { seat, late: false, mandate, ordinal });
+        self.plan(after, ScheduledEvent::WriteArrives { seat, late: false, mandate, ordinal });
     }
 
     /// Ends the work in order, which takes no time where it is dead already.
@@ -787,9 +790,9 @@ impl<A: Algorithm> World<A> {
         let Some(interval) = self.leaderships.of(who) else { return };
         let ordinal = interval.ordinal;
         if !interval.in_force(self.now) {
-            self.plan(Duration::ZERO, Happening::Drained { seat, ordinal });
+            self.plan(Duration::ZERO, ScheduledEvent::Drained { seat, ordinal });
         } else if !busy {
-            self.plan(self.conditions.drain, Happening::Drained { seat, ordinal });
+            self.plan(self.conditions.drain, ScheduledEvent::Drained { seat, ordinal });
         }
     }
 
@@ -819,7 +822,7 @@ impl<A: Algorithm> World<A> {
         let (mandate, ordinal) = self.node(seat).mandate.ok_or_else(|| format!("{name} has never led"))?;
         let late = !after.is_zero();
         let delay = after.plus(self.conditions.delay);
-        self.plan(delay, Happening::WriteArrives { seat, late, mandate, ordinal });
+        self.plan(delay, ScheduledEvent::WriteArrives { seat, late, mandate, ordinal });
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::metadata::replica::{Progress, Wish};
 use primacy_core::{Duration, Endpoint, Input};
 
-use super::{Happening, World};
+use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::display::metadata::{command_text, operation_text, outcome_text, progress_text, wish_text};
@@ -280,7 +280,7 @@ impl<A: Algorithm> World<A> {
     fn plan_keeping(&mut self, session: SessionId) {
         if let Some(kept) = self.clients.sessions.get(&session).filter(|kept| kept.wanted) {
             let after = kept.time_to_live.divided_by(KEPT_TIMES).max(Duration::from_millis(1));
-            self.plan(after, Happening::KeepAlive { session });
+            self.plan(after, ScheduledEvent::KeepAlive { session });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use primacy_core::{Command, Duration, Endpoint, Evidence, Identity, Input, Peer};
 
-use super::{Happening, World};
+use super::{ScheduledEvent, World};
 use crate::algorithm::{Algorithm, Settings as _};
 use crate::disk::{Disk, MetByCrash, PeerDisk};
 use crate::invariants::Observation;
@@ -55,7 +55,7 @@ impl<A: Algorithm> World<A> {
         match what {
             Crash::Process if guarded => {
                 self.close_all(seat, life);
-                self.plan(self.conditions.kill, Happening::WorkKilled { seat, dead });
+                self.plan(self.conditions.kill, ScheduledEvent::WorkKilled { seat, dead });
             }
             Crash::Process | Crash::ProcessAndGuardian => {
                 self.close_all(seat, life);
@@ -82,7 +82,7 @@ impl<A: Algorithm> World<A> {
             let mine = if a < b { lives.0 } else { lives.1 };
             if mine == life && !self.network.is_cut(a, b) {
                 let delay = self.network.delay(a, b);
-                self.plan(delay, Happening::Close { to: other, from: seat, lives });
+                self.plan(delay, ScheduledEvent::Close { to: other, from: seat, lives });
             }
         }
     }
@@ -108,7 +108,7 @@ impl<A: Algorithm> World<A> {
         let (name_a, name_b) = (self.node(a).name, self.node(b).name);
         self.give(a, Input::Evidence(Evidence::Disconnected(name_b)));
         self.give(b, Input::Evidence(Evidence::Disconnected(name_a)));
-        self.plan(self.conditions.reconnect, Happening::Reconnect { seats: (a, b) });
+        self.plan(self.conditions.reconnect, ScheduledEvent::Reconnect { seats: (a, b) });
     }
 
     /// Records that the guardian has ended the work of its dead node; only then it tells the others.
@@ -140,9 +140,9 @@ impl<A: Algorithm> World<A> {
             Some(delay) => {
                 self.counters.count("death told");
                 self.trace_death(guardian_of, to, dead, fate);
-                self.plan(delay, Happening::Notice { seat: to, evidence: Evidence::Died(dead) });
+                self.plan(delay, ScheduledEvent::Notice { seat: to, evidence: Evidence::Died(dead) });
             }
-            None => self.plan(TELL_AGAIN, Happening::TellDeath { guardian_of, to, dead }),
+            None => self.plan(TELL_AGAIN, ScheduledEvent::TellDeath { guardian_of, to, dead }),
         }
     }
 
@@ -298,7 +298,7 @@ impl<A: Algorithm> World<A> {
         let Some(lives) = self.lives(a, b).filter(|_| a != b) else { return };
         if self.network.connection(host_a, host_b) != Some(lives) {
             let round_trip = self.network.delay(host_a, host_b).plus(self.network.delay(host_b, host_a));
-            self.plan(round_trip, Happening::ShakeHands { seats: (a, b), lives });
+            self.plan(round_trip, ScheduledEvent::ShakeHands { seats: (a, b), lives });
         }
     }
 

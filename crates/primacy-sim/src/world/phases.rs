@@ -6,7 +6,7 @@ use primacy_core::metadata::machine::Metadata;
 use primacy_core::{Command, Duration, Input, Reason, majority};
 
 use super::faults::Crash;
-use super::{Happening, World};
+use super::{ScheduledEvent, World};
 use crate::algorithm::{Algorithm, Settings as _, Surroundings};
 use crate::clock::Moment;
 use crate::disk::MetByCrash;
@@ -81,7 +81,7 @@ impl<A: Algorithm> World<A> {
         self.met_deposed(reason);
         let Some(life) = self.process(seat).map(|process| process.life) else { return };
         if reason == Reason::Undecided && !self.node(seat).busy {
-            self.plan(self.conditions.drain, Happening::StandsAgain { seat, life });
+            self.plan(self.conditions.drain, ScheduledEvent::StandsAgain { seat, life });
         }
     }
 

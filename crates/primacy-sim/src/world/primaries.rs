@@ -7,7 +7,7 @@ use primacy_core::metadata::command::SessionId;
 use primacy_core::metadata::partitions::{GroupName, Partitions, Plan, Ranges};
 use primacy_core::{Duration, FencingToken, Mandate};
 
-use super::{Happening, World};
+use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;
 use crate::resource::Resource;
 use crate::seat::Seat;
@@ -38,7 +38,10 @@ impl<A: Algorithm> World<A> {
         let token = own.ok_or_else(|| format!("{name} is not its primary"))?.number;
         let late = !after.is_zero();
         let delay = after.plus(self.conditions.delay);
-        self.plan(delay, Happening::PartitionWriteArrives { seat, place, token: FencingToken(token), late });
+        self.plan(
+            delay,
+            ScheduledEvent::PartitionWriteArrives { seat, place, token: FencingToken(token), late },
+        );
         Ok(())
     }
 
