@@ -74,8 +74,8 @@ fn set(world: &mut World<Lease>, pace: Pace, duration: Duration) {
         Pace::Quick => duration,
         Pace::Patient => duration.times(30),
     };
-    for seat in world.seats() {
-        let settings = &mut world.node_mut(seat).settings;
+    for slot in world.slots() {
+        let settings = &mut world.node_mut(slot).settings;
         settings.drift_max = Drift::from_ppm(100_000);
         settings.duration = duration;
         settings.renew_interval = duration.divided_by(3);
@@ -95,8 +95,8 @@ impl Broken {
             Flaw::LongLease => |world, pace| set(world, pace, Duration::from_secs(4)),
             Flaw::DriftBeyondTheBound => |world, pace| {
                 set(world, pace, Duration::from_secs(2));
-                for seat in world.seats() {
-                    world.node_mut(seat).settings.drift_max = Drift::from_ppm(100);
+                for slot in world.slots() {
+                    world.node_mut(slot).settings.drift_max = Drift::from_ppm(100);
                 }
             },
             Flaw::None

@@ -39,11 +39,11 @@ fn measure(seed: u64) -> (f64, f64) {
     let mut world = World::<Quorum>::new(&names, Conditions::default(), Trace::keeping(&[]), seed);
     world.network.chance =
         Chance { lost: 10_000, doubled: 10_000, delayed: 10_000, delay_max: Duration::from_millis(200) };
-    for seat in world.seats() {
-        let settings = &mut world.node_mut(seat).settings;
+    for slot in world.slots() {
+        let settings = &mut world.node_mut(slot).settings;
         settings.heartbeat_interval = Duration::from_millis(100);
         settings.promise_duration = Duration::from_millis(500);
-        world.start(seat);
+        world.start(slot);
     }
     let started = Instant::now();
     for second in (0..SECONDS).step_by(10) {
@@ -55,7 +55,7 @@ fn measure(seed: u64) -> (f64, f64) {
             1 => world.pause(leader),
             _ => {
                 let alone = world.host(leader);
-                for other in world.seats().filter(|&other| other != leader) {
+                for other in world.slots().filter(|&other| other != leader) {
                     let other = world.host(other);
                     world.network.set_cut(alone, other, true);
                     world.network.set_cut(other, alone, true);

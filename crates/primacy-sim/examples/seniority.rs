@@ -15,7 +15,7 @@ use primacy_core::rng::Rng;
 use primacy_core::{Duration, Instant, NodeId};
 use primacy_sim::algorithm::Settings as _;
 use primacy_sim::algorithm::seniority::Seniority;
-use primacy_sim::seat::Seat;
+use primacy_sim::process_slot::ProcessSlot;
 use primacy_sim::trace::Trace;
 use primacy_sim::world::{Conditions, World};
 
@@ -75,23 +75,23 @@ fn in_an_interval(members: usize, neighbours: Option<u32>) -> usize {
     let names: Vec<NodeId> =
         (0..members).map(|place| NodeId::new(&format!("n{place:04}")).expect("a name")).collect();
     let mut world = World::<Seniority>::new(&names, Conditions::default(), Trace::keeping(&[]), 1);
-    let seats: Vec<Seat> = world.seats().collect();
-    for &seat in &seats {
-        let settings = &mut world.node_mut(seat).settings;
+    let slots: Vec<ProcessSlot> = world.slots().collect();
+    for &slot in &slots {
+        let settings = &mut world.node_mut(slot).settings;
         settings.neighbours = neighbours;
         // A node that has found none of the first views waits for the next one; no node may be taken for dead
         // meanwhile.
         settings.set("miss_count", "40").expect("a count");
     }
-    for &seat in &seats {
-        world.start(seat);
+    for &slot in &slots {
+        world.start(slot);
     }
-    let interval = world.node(Seat(0)).settings.heartbeat_interval;
+    let interval = world.node(ProcessSlot(0)).settings.heartbeat_interval;
     let has_all = |world: &World<Seniority>| {
-        let view = |seat| {
-            world.process(seat).and_then(|process| process.view.as_ref()).map(|view| view.members().len())
+        let view = |slot| {
+            world.process(slot).and_then(|process| process.view.as_ref()).map(|view| view.members().len())
         };
-        world.seats().all(|seat| view(seat) == Some(members))
+        world.slots().all(|slot| view(slot) == Some(members))
     };
     while !has_all(&world) {
         let next = world.now().after(interval);

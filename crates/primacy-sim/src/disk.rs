@@ -1,10 +1,10 @@
-//! A node's disk: one durable slot, the count of its starts, and its faults.
+//! A node's disk: its durable contents, the count of its starts, and its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::Duration;
 
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 
 /// The outcome of a write that a crash meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub struct Disk<D> {
     /// The number of processes that have started from it.
     pub starts: u64,
     /// The accumulated contents of all writes.
-    pub slot: Option<D>,
+    pub contents: Option<D>,
     /// The contents before the last write, where a write replaces all of them.
     pub before: Option<D>,
     /// The number of writes.
     pub writes: u64,
     /// The disks of the other nodes, as this node knows them.
-    pub peers: BTreeMap<Seat, PeerDisk>,
+    pub peers: BTreeMap<ProcessSlot, PeerDisk>,
     /// The time that a write takes until it would survive a power cut.
     pub latency: Duration,
     /// True if every write fails, as on a full disk.
@@ -57,7 +57,7 @@ impl<D: Clone> Disk<D> {
             number,
             id,
             starts: 0,
-            slot: None,
+            contents: None,
             before: None,
             writes: 0,
             peers: BTreeMap::new(),

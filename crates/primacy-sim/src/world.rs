@@ -34,9 +34,9 @@ use crate::invariants::{Breach, Invariant, Meaning, Observation, Seen};
 use crate::leadership_intervals::LeadershipIntervals;
 use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process};
+use crate::process_slot::ProcessSlot;
 use crate::queue::Queue;
 use crate::resource::Resource;
-use crate::seat::Seat;
 use crate::sessions::{News, SessionStore};
 use crate::store::{Mishap, Store};
 use crate::trace::{Level, Trace, Turn, until};
@@ -82,23 +82,23 @@ impl Default for Conditions {
 /// A planned event.
 #[derive(Debug)]
 pub(crate) enum ScheduledEvent<M> {
-    Wake { seat: Seat, life: u64 },
-    Arrive { seat: Seat, from: Endpoint, message: M, sent_at: Moment },
-    ArriveAtStore { seat: Seat, life: u64, message: M, sent_at: Moment },
-    ArriveFromStore { seat: Seat, life: u64, message: M, sent_at: Moment },
+    Wake { slot: ProcessSlot, life: u64 },
+    Arrive { slot: ProcessSlot, from: Endpoint, message: M, sent_at: Moment },
+    ArriveAtStore { slot: ProcessSlot, life: u64, message: M, sent_at: Moment },
+    ArriveFromStore { slot: ProcessSlot, life: u64, message: M, sent_at: Moment },
     SessionsRunOut,
     KeepAlive { session: SessionId },
-    Notice { seat: Seat, evidence: Evidence },
-    ShakeHands { seats: (Seat, Seat), lives: (u64, u64) },
-    Close { to: Seat, from: Seat, lives: (u64, u64) },
-    Reconnect { seats: (Seat, Seat) },
-    Written { seat: Seat, life: u64 },
-    Drained { seat: Seat, ordinal: u64 },
-    StandsAgain { seat: Seat, life: u64 },
-    WorkKilled { seat: Seat, dead: Identity },
-    TellDeath { guardian_of: Seat, to: Seat, dead: Identity },
-    WriteArrives { seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
-    PartitionWriteArrives { seat: Seat, place: Place, token: FencingToken, late: bool },
+    Notice { slot: ProcessSlot, evidence: Evidence },
+    ShakeHands { slots: (ProcessSlot, ProcessSlot), lives: (u64, u64) },
+    Close { to: ProcessSlot, from: ProcessSlot, lives: (u64, u64) },
+    Reconnect { slots: (ProcessSlot, ProcessSlot) },
+    Written { slot: ProcessSlot, life: u64 },
+    Drained { slot: ProcessSlot, ordinal: u64 },
+    StandsAgain { slot: ProcessSlot, life: u64 },
+    WorkKilled { slot: ProcessSlot, dead: Identity },
+    TellDeath { guardian_of: ProcessSlot, to: ProcessSlot, dead: Identity },
+    WriteArrives { slot: ProcessSlot, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
+    PartitionWriteArrives { slot: ProcessSlot, place: Place, token: FencingToken, late: bool },
 }
 
 /// A world in which one election runs.
@@ -108,7 +108,7 @@ pub struct World<A: Algorithm> {
     pub(crate) queue: Queue<ScheduledEvent<A::Message>>,
     pub(crate) nodes: Vec<Node<A>>,
     /// A place for each node's process, and then one for each node's guardian.
-    pub(crate) seats: Vec<Option<Process<A>>>,
+    pub(crate) slots: Vec<Option<Process<A>>>,
     pub(crate) lives: u64,
     /// The links and connections.
     pub network: Network,
@@ -165,7 +165,7 @@ impl<A: Algorithm> World<A> {
             now: Moment::default(),
             queue: Queue::default(),
             nodes: names.iter().map(|name| node(name, &mut rng)).collect(),
-            seats: (0..2 * names.len()).map(|_| None).collect(),
+            slots: (0..2 * names.len()).map(|_| None).collect(),
             lives: 0,
             network: Network::new(names.len(), conditions.delay),
             store: Store::default(),
@@ -200,41 +200,41 @@ impl<A: Algorithm> World<A> {
     }
 
     /// The nodes, in the order in which they were named.
-    pub fn seats(&self) -> impl Iterator<Item = Seat> + use<A> {
-        (0..self.nodes.len()).map(Seat)
+    pub fn slots(&self) -> impl Iterator<Item = ProcessSlot> + use<A> {
+        (0..self.nodes.len()).map(ProcessSlot)
     }
 
     /// The node of this name.
     ///
     /// # Errors
     /// If there is none.
-    pub fn find(&self, name: &str) -> Result<Seat, String> {
+    pub fn find(&self, name: &str) -> Result<ProcessSlot, String> {
         let found = self.nodes.iter().position(|node| node.name.as_str() == name);
-        found.map(Seat).ok_or_else(|| format!("there is no node {name}"))
+        found.map(ProcessSlot).ok_or_else(|| format!("there is no node {name}"))
     }
 
     /// A node, or the node that a guardian guards.
     #[must_use]
-    pub fn node(&self, seat: Seat) -> &Node<A> {
-        &self.nodes[seat.0 % self.nodes.len()]
+    pub fn node(&self, slot: ProcessSlot) -> &Node<A> {
+        &self.nodes[slot.0 % self.nodes.len()]
     }
 
     /// The same, to change it.
-    pub fn node_mut(&mut self, seat: Seat) -> &mut Node<A> {
+    pub fn node_mut(&mut self, slot: ProcessSlot) -> &mut Node<A> {
         let count = self.nodes.len();
-        &mut self.nodes[seat.0 % count]
+        &mut self.nodes[slot.0 % count]
     }
 
     /// The process that runs there.
     #[must_use]
-    pub fn process(&self, seat: Seat) -> Option<&Process<A>> {
-        self.seats[seat.0].as_ref()
+    pub fn process(&self, slot: ProcessSlot) -> Option<&Process<A>> {
+        self.slots[slot.0].as_ref()
     }
 
     /// The host of a node.
     #[must_use]
-    pub fn host(&self, seat: Seat) -> Host {
-        Host(seat.0 % self.nodes.len() + 1)
+    pub fn host(&self, slot: ProcessSlot) -> Host {
+        Host(slot.0 % self.nodes.len() + 1)
     }
 
     /// Judges from now on by the promises of this election under these settings.
@@ -250,14 +250,14 @@ impl<A: Algorithm> World<A> {
 
     /// True if a node believes to lead now.
     #[must_use]
-    pub fn believes(&self, seat: Seat) -> bool {
-        let interval = self.process(seat).and_then(|process| self.leaderships.of(process.me));
+    pub fn believes(&self, slot: ProcessSlot) -> bool {
+        let interval = self.process(slot).and_then(|process| self.leaderships.of(process.me));
         interval.is_some_and(|interval| interval.in_force(self.now))
     }
 
     /// The nodes that believe to lead now.
-    pub fn leaders(&self) -> impl Iterator<Item = Seat> {
-        self.seats().filter(|&seat| self.believes(seat))
+    pub fn leaders(&self) -> impl Iterator<Item = ProcessSlot> {
+        self.slots().filter(|&slot| self.believes(slot))
     }
 
     /// The number of alarms: violations that a machine itself has seen.
@@ -297,22 +297,22 @@ impl<A: Algorithm> World<A> {
 
     fn happen(&mut self, scheduled: ScheduledEvent<A::Message>) {
         match scheduled {
-            ScheduledEvent::Wake { seat, life } => {
-                if self.process(seat).is_some_and(|it| it.life == life && it.wake_at == Some(self.now)) {
-                    self.settle(seat);
+            ScheduledEvent::Wake { slot, life } => {
+                if self.process(slot).is_some_and(|it| it.life == life && it.wake_at == Some(self.now)) {
+                    self.settle(slot);
                 }
             }
-            ScheduledEvent::Arrive { seat, from, message, sent_at } => {
-                self.trace_late(seat, from, &message, sent_at);
-                self.give(seat, Input::Message { from, message });
+            ScheduledEvent::Arrive { slot, from, message, sent_at } => {
+                self.trace_late(slot, from, &message, sent_at);
+                self.give(slot, Input::Message { from, message });
             }
-            ScheduledEvent::ArriveAtStore { seat, life, message, sent_at } => {
-                self.serve(seat, life, &message, sent_at);
+            ScheduledEvent::ArriveAtStore { slot, life, message, sent_at } => {
+                self.serve(slot, life, &message, sent_at);
             }
-            ScheduledEvent::ArriveFromStore { seat, life, message, sent_at } => {
-                if self.process(seat).is_some_and(|process| process.life == life) {
-                    self.trace_late(seat, Endpoint::Store, &message, sent_at);
-                    self.give(seat, Input::Message { from: Endpoint::Store, message });
+            ScheduledEvent::ArriveFromStore { slot, life, message, sent_at } => {
+                if self.process(slot).is_some_and(|process| process.life == life) {
+                    self.trace_late(slot, Endpoint::Store, &message, sent_at);
+                    self.give(slot, Input::Message { from: Endpoint::Store, message });
                 }
             }
             ScheduledEvent::SessionsRunOut => {
@@ -320,30 +320,30 @@ impl<A: Algorithm> World<A> {
                 self.tell_news(&news);
             }
             ScheduledEvent::KeepAlive { session } => self.keep_alive(session),
-            ScheduledEvent::Notice { seat, evidence } => {
+            ScheduledEvent::Notice { slot, evidence } => {
                 self.met_evidence(&evidence);
-                self.give(seat, Input::Evidence(evidence));
+                self.give(slot, Input::Evidence(evidence));
             }
-            ScheduledEvent::ShakeHands { seats, lives } => self.shake_hands(seats, lives),
+            ScheduledEvent::ShakeHands { slots, lives } => self.shake_hands(slots, lives),
             ScheduledEvent::Close { to, from, lives } => self.closed(to, from, lives),
-            ScheduledEvent::Reconnect { seats: (a, b) } => self.connect(a, b),
-            ScheduledEvent::Written { seat, life } => self.written(seat, life),
-            ScheduledEvent::Drained { seat, ordinal } => {
+            ScheduledEvent::Reconnect { slots: (a, b) } => self.connect(a, b),
+            ScheduledEvent::Written { slot, life } => self.written(slot, life),
+            ScheduledEvent::Drained { slot, ordinal } => {
                 // The end of earlier work says nothing about the present work.
-                let who = self.process(seat).map(|process| process.me);
+                let who = self.process(slot).map(|process| process.me);
                 let interval = who.and_then(|who| self.leaderships.of(who));
                 if interval.is_some_and(|interval| interval.ordinal == ordinal) {
-                    self.drained(seat);
+                    self.drained(slot);
                 }
             }
-            ScheduledEvent::StandsAgain { seat, life } => self.stands_again(seat, life),
-            ScheduledEvent::WorkKilled { seat, dead } => self.work_killed(seat, dead),
+            ScheduledEvent::StandsAgain { slot, life } => self.stands_again(slot, life),
+            ScheduledEvent::WorkKilled { slot, dead } => self.work_killed(slot, dead),
             ScheduledEvent::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
-            ScheduledEvent::WriteArrives { seat, late, mandate, ordinal } => {
-                self.write_arrives(seat, late, mandate, ordinal);
+            ScheduledEvent::WriteArrives { slot, late, mandate, ordinal } => {
+                self.write_arrives(slot, late, mandate, ordinal);
             }
-            ScheduledEvent::PartitionWriteArrives { seat, place, token, late } => {
-                self.partition_write_arrives(seat, place, token, late);
+            ScheduledEvent::PartitionWriteArrives { slot, place, token, late } => {
+                self.partition_write_arrives(slot, place, token, late);
             }
         }
     }
@@ -351,7 +351,7 @@ impl<A: Algorithm> World<A> {
     // ── the driver ──────────────────────────────────────────────────────────────────────────────────────────
 
     /// Starts a process in an empty place.
-    pub(crate) fn begin(&mut self, seat: Seat, me: Identity, machine: A::Machine) {
+    pub(crate) fn begin(&mut self, slot: ProcessSlot, me: Identity, machine: A::Machine) {
         self.lives += 1;
         let inbox = VecDeque::new();
         let life = self.lives;
@@ -366,15 +366,15 @@ impl<A: Algorithm> World<A> {
             view: None,
             wake_at: None,
         };
-        self.seats[seat.0] = Some(process);
-        self.settle(seat);
+        self.slots[slot.0] = Some(process);
+        self.settle(slot);
     }
 
     /// Starts the next process of a node.
-    pub fn start(&mut self, seat: Seat) {
+    pub fn start(&mut self, slot: ProcessSlot) {
         let (nonce, seed) = (self.rng.next_u64(), self.rng.next_u64());
         let now = self.now;
-        let node = self.node_mut(seat);
+        let node = self.node_mut(slot);
         if A::COUNTS_ON {
             let former = node.shelf.iter().map(|disk| disk.starts).max().unwrap_or_default();
             node.disk.starts = node.disk.starts.max(former);
@@ -386,52 +386,52 @@ impl<A: Algorithm> World<A> {
         let life = Life {
             me,
             voters: &node.voters,
-            durable: node.disk.slot.clone(),
+            durable: node.disk.contents.clone(),
             seed,
             now: node.clock.read(now),
         };
         let machine = A::start(&node.settings, life);
         let campaigns = node.campaigns;
         let text = format!("· life {} begins", me.incarnation.count);
-        self.trace_turn(seat, Level::Event, Turn::Begins, || text);
-        self.begin(seat, me, machine);
+        self.trace_turn(slot, Level::Event, Turn::Begins, || text);
+        self.begin(slot, me, machine);
         if campaigns {
-            self.give(seat, Input::Command(Command::Campaign));
+            self.give(slot, Input::Command(Command::Campaign));
         }
-        for other in self.seats() {
-            self.connect(seat, other);
+        for other in self.slots() {
+            self.connect(slot, other);
         }
     }
 
     /// Hands an input to a process, if there is one; it takes it when it can.
-    pub fn give(&mut self, seat: Seat, input: Input<A::Message>) {
-        if let Some(process) = &mut self.seats[seat.0] {
+    pub fn give(&mut self, slot: ProcessSlot, input: Input<A::Message>) {
+        if let Some(process) = &mut self.slots[slot.0] {
             process.inbox.push_back(input);
-            self.settle(seat);
+            self.settle(slot);
         }
     }
 
     /// The drain loop of every driver: finish the effects in order, then take the next input, and read the clock
     /// after it was taken.
-    pub(crate) fn settle(&mut self, seat: Seat) {
+    pub(crate) fn settle(&mut self, slot: ProcessSlot) {
         let mut timeouts = 0;
         let mut is_seen = false;
         loop {
-            let Some(process) = &mut self.seats[seat.0] else { return };
+            let Some(process) = &mut self.slots[slot.0] else { return };
             if process.paused || process.writing.is_some() {
                 return;
             }
             if let Some(output) = process.machine.poll() {
-                self.look_at_metadata(seat, false);
-                self.perform(seat, output);
+                self.look_at_metadata(slot, false);
+                self.perform(slot, output);
                 continue;
             }
             if !is_seen {
-                self.look_at_metadata(seat, true);
+                self.look_at_metadata(slot, true);
                 is_seen = true;
                 continue;
             }
-            let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
+            let clock = &self.nodes[slot.0 % self.nodes.len()].clock;
             let now = clock.read(self.now);
             let due = process.machine.deadline().is_some_and(|deadline| deadline <= now);
             // As its drivers do with evidence: the effects of all inputs before it are finished first.
@@ -453,17 +453,17 @@ impl<A: Algorithm> World<A> {
                     }
                     process.machine.handle(now, Input::Timeout);
                 }
-                None => return self.sleep(seat),
+                None => return self.sleep(slot),
             }
             self.handled += 1;
             is_seen = false;
-            self.look_at_view(seat);
+            self.look_at_view(slot);
         }
     }
 
     /// Shows a process's view of its cluster to the judge and the trace, when it has changed.
-    fn look_at_view(&mut self, seat: Seat) {
-        let Some(process) = &mut self.seats[seat.0] else { return };
+    fn look_at_view(&mut self, slot: ProcessSlot) {
+        let Some(process) = &mut self.slots[slot.0] else { return };
         let Some((joining, view)) = A::view(&process.machine) else { return };
         let is_known = match (view, &process.view) {
             (Some(new), Some(old)) => Arc::ptr_eq(new, old),
@@ -474,17 +474,17 @@ impl<A: Algorithm> World<A> {
         }
         let (who, view) = (process.me, view.cloned());
         process.view.clone_from(&view);
-        self.trace_node(seat, Level::Event, || {
+        self.trace_node(slot, Level::Event, || {
             view.as_deref().map_or_else(|| "· belongs to no cluster".to_owned(), view_text)
         });
         self.observe(Observation::Viewed { who, joining, view: view.as_deref() });
     }
 
-    fn sleep(&mut self, seat: Seat) {
-        self.trace_standing(seat);
+    fn sleep(&mut self, slot: ProcessSlot) {
+        self.trace_standing(slot);
         let now = self.now;
-        let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
-        let Some(process) = &mut self.seats[seat.0] else { return };
+        let clock = &self.nodes[slot.0 % self.nodes.len()].clock;
+        let Some(process) = &mut self.slots[slot.0] else { return };
         let wake_at = process.machine.deadline().map(|deadline| clock.when(deadline).max(now));
         let wake_at = wake_at.filter(|&at| at != Moment::NEVER);
         if wake_at == process.wake_at {
@@ -493,87 +493,87 @@ impl<A: Algorithm> World<A> {
         process.wake_at = wake_at;
         let life = process.life;
         if let Some(at) = wake_at {
-            self.queue.plan(at, ScheduledEvent::Wake { seat, life });
+            self.queue.plan(at, ScheduledEvent::Wake { slot, life });
         }
     }
 
-    fn perform(&mut self, seat: Seat, output: Output<A::Message, A::Durable>) {
+    fn perform(&mut self, slot: ProcessSlot, output: Output<A::Message, A::Durable>) {
         match output {
-            Output::Persist(durable) => self.persist(seat, durable),
-            Output::Send { to: Endpoint::Node(to), message } => self.send(seat, to, message),
-            Output::Send { to: Endpoint::Store, message } => self.send_to_store(seat, message),
+            Output::Persist(durable) => self.persist(slot, durable),
+            Output::Send { to: Endpoint::Node(to), message } => self.send(slot, to, message),
+            Output::Send { to: Endpoint::Store, message } => self.send_to_store(slot, message),
             Output::Send { to: Endpoint::Client, message } => {
                 if let Some(answer) = A::answer(&message) {
-                    self.answered(seat, answer);
+                    self.answered(slot, answer);
                 }
             }
-            Output::Event(event) => self.tell(seat, &event),
+            Output::Event(event) => self.tell(slot, &event),
         }
     }
 
-    fn persist(&mut self, seat: Seat, durable: A::Durable) {
-        self.trace_node(seat, Level::Disk, || format!("writes {durable:?}"));
-        if let Some(met) = self.node_mut(seat).crash_at_write.take() {
-            if let Some(process) = &mut self.seats[seat.0] {
+    fn persist(&mut self, slot: ProcessSlot, durable: A::Durable) {
+        self.trace_node(slot, Level::Disk, || format!("writes {durable:?}"));
+        if let Some(met) = self.node_mut(slot).crash_at_write.take() {
+            if let Some(process) = &mut self.slots[slot.0] {
                 process.writing = Some(durable);
             }
-            return self.crash(seat, Crash::Process, met);
+            return self.crash(slot, Crash::Process, met);
         }
-        let disk = &mut self.node_mut(seat).disk;
+        let disk = &mut self.node_mut(slot).disk;
         if disk.failing {
             self.counters.count("fault: disk full");
-            self.trace_node(seat, Level::Event, || "cannot write to its disk, and ends".to_owned());
-            return self.crash(seat, Crash::Process, MetByCrash::Lost);
+            self.trace_node(slot, Level::Event, || "cannot write to its disk, and ends".to_owned());
+            return self.crash(slot, Crash::Process, MetByCrash::Lost);
         }
         let latency = disk.latency;
         if latency.is_zero() {
-            return self.is_written(seat, durable);
+            return self.is_written(slot, durable);
         }
-        let Some(process) = &mut self.seats[seat.0] else { return };
+        let Some(process) = &mut self.slots[slot.0] else { return };
         process.writing = Some(durable);
         let life = process.life;
-        self.plan(latency, ScheduledEvent::Written { seat, life });
+        self.plan(latency, ScheduledEvent::Written { slot, life });
     }
 
-    fn written(&mut self, seat: Seat, life: u64) {
-        let Some(process) = self.seats[seat.0].as_mut().filter(|process| process.life == life) else {
+    fn written(&mut self, slot: ProcessSlot, life: u64) {
+        let Some(process) = self.slots[slot.0].as_mut().filter(|process| process.life == life) else {
             return;
         };
         if let Some(written) = process.writing.take() {
-            self.is_written(seat, written);
+            self.is_written(slot, written);
         }
-        self.settle(seat);
+        self.settle(slot);
     }
 
-    fn is_written(&mut self, seat: Seat, durable: A::Durable) {
-        let had_recovered = self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered);
+    fn is_written(&mut self, slot: ProcessSlot, durable: A::Durable) {
+        let had_recovered = self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered);
         if let Some(write) = A::write(&durable) {
             self.counters.count(match write {
                 Write::Append(_) => "records written",
                 Write::Snapshot(_) => "snapshot written",
             });
-            let who = self.process(seat).map(|process| process.me).expect("it has written");
+            let who = self.process(slot).map(|process| process.me).expect("it has written");
             self.observe(Observation::Metadata(Seen::Wrote { who, write }));
         }
-        self.keep(seat, durable);
-        if !had_recovered && self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered) {
+        self.keep(slot, durable);
+        if !had_recovered && self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered) {
             self.counters.count("lost disk: all others have told their terms");
         }
     }
 
-    pub(crate) fn keep(&mut self, seat: Seat, durable: A::Durable) {
-        let disk = &mut self.node_mut(seat).disk;
+    pub(crate) fn keep(&mut self, slot: ProcessSlot, durable: A::Durable) {
+        let disk = &mut self.node_mut(slot).disk;
         disk.writes += 1;
         if A::REPLACES {
-            disk.before.clone_from(&disk.slot);
+            disk.before.clone_from(&disk.contents);
         }
-        A::keep(&mut disk.slot, durable);
+        A::keep(&mut disk.contents, durable);
     }
 
     /// Shows a node's replicated state to the judge: as readers see it before the next effect, or when all
     /// effects of its last input are done.
-    fn look_at_metadata(&mut self, seat: Seat, done: bool) {
-        let Some(process) = &self.seats[seat.0] else { return };
+    fn look_at_metadata(&mut self, slot: ProcessSlot, done: bool) {
+        let Some(process) = &self.slots[slot.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
         let who = process.me;
         let seen = if done { Seen::Settled { who, machine } } else { Seen::Shown { who, machine } };
@@ -582,8 +582,8 @@ impl<A: Algorithm> World<A> {
     }
 
     /// The same, when a client is answered.
-    pub(crate) fn look_at_answer(&mut self, seat: Seat, ticket: Ticket, answer: &Answer) {
-        let Some(process) = &self.seats[seat.0] else { return };
+    pub(crate) fn look_at_answer(&mut self, slot: ProcessSlot, ticket: Ticket, answer: &Answer) {
+        let Some(process) = &self.slots[slot.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
         let seen = Observation::Metadata(Seen::Answered { who: process.me, ticket, answer, machine });
         let broken = judge(&mut self.invariants, self.now, &seen, &self.leaderships);
@@ -599,11 +599,13 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    fn send(&mut self, seat: Seat, to: NodeId, message: A::Message) {
-        let Some(process) = self.process(seat) else { return };
+    fn send(&mut self, slot: ProcessSlot, to: NodeId, message: A::Message) {
+        let Some(process) = self.process(slot) else { return };
         let (me, life) = (process.me, process.life);
-        let Some(to_seat) = self.nodes.iter().position(|node| node.name == to).map(Seat) else { return };
-        let connected = self.is_connected(seat, life, to_seat);
+        let Some(to_slot) = self.nodes.iter().position(|node| node.name == to).map(ProcessSlot) else {
+            return;
+        };
+        let connected = self.is_connected(slot, life, to_slot);
         let meaning = match A::meaning(&message, Some(to)) {
             // No node can ever receive it. The disk may be replaced, and the one before it come back, before
             // any node has heard of it.
@@ -615,85 +617,85 @@ impl<A: Algorithm> World<A> {
             | Meaning::Withdraws { .. }) => meaning,
         };
         if matches!(meaning, Meaning::Votes { .. })
-            && self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered)
+            && self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered)
         {
             self.counters.count("lost disk: the node votes again");
         }
         if meaning != Meaning::Nothing {
             self.observe(Observation::Said { who: me, meaning });
         }
-        let (from_host, to_host) = (self.host(seat), self.host(to_seat));
+        let (from_host, to_host) = (self.host(slot), self.host(to_slot));
         let fate = if connected {
             self.network.fate(from_host, to_host, A::kind(&message), &mut self.rng)
         } else {
             Fate::unconnected()
         };
         self.met(&message, fate, (from_host, to_host));
-        self.trace_send(seat, Endpoint::Node(to), &message, fate);
+        self.trace_send(slot, Endpoint::Node(to), &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let (from, sent_at) = (Endpoint::Node(me.node), self.now);
             self.plan(
                 delay,
-                ScheduledEvent::Arrive { seat: to_seat, from, message: message.clone(), sent_at },
+                ScheduledEvent::Arrive { slot: to_slot, from, message: message.clone(), sent_at },
             );
         }
     }
 
-    fn send_to_store(&mut self, seat: Seat, message: A::Message) {
-        let Some(process) = self.process(seat) else { return };
+    fn send_to_store(&mut self, slot: ProcessSlot, message: A::Message) {
+        let Some(process) = self.process(slot) else { return };
         let (me, life) = (process.me, process.life);
         let meaning = A::meaning(&message, None);
         if meaning != Meaning::Nothing {
             self.observe(Observation::Said { who: me, meaning });
         }
-        let host = self.host(seat);
+        let host = self.host(slot);
         let fate = self.network.fate(host, STORE, A::kind(&message), &mut self.rng);
         self.met(&message, fate, (host, STORE));
-        self.trace_send(seat, Endpoint::Store, &message, fate);
+        self.trace_send(slot, Endpoint::Store, &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let sent_at = self.now;
-            self.plan(delay, ScheduledEvent::ArriveAtStore { seat, life, message: message.clone(), sent_at });
+            self.plan(delay, ScheduledEvent::ArriveAtStore { slot, life, message: message.clone(), sent_at });
         }
     }
 
-    fn serve(&mut self, seat: Seat, life: u64, message: &A::Message, sent_at: Moment) {
+    fn serve(&mut self, slot: ProcessSlot, life: u64, message: &A::Message, sent_at: Moment) {
         // A request that has left is served, even if its sender is dead.
-        self.trace_late_at_store(seat, message, sent_at);
+        self.trace_late_at_store(slot, message, sent_at);
         if let Some(request) = A::session_request(message) {
-            return self.serve_session(seat, life, request);
+            return self.serve_session(slot, life, request);
         }
         let Some(request) = A::request(message) else { return };
-        let served = self.store.serve(self.now, self.node(seat).name, request);
+        let served = self.store.serve(self.now, self.node(slot).name, request);
         self.met_by_store(served.met);
         if let Some(reply) = served.reply.and_then(A::reply) {
-            self.send_reply(seat, life, reply, served.changed);
+            self.send_reply(slot, life, reply, served.changed);
         }
         if served.changed {
-            self.tell_change(Some(seat));
+            self.tell_change(Some(slot));
         }
     }
 
     /// Sends the store's answer to a request, which has `changed` its state or not.
-    fn send_reply(&mut self, seat: Seat, life: u64, reply: A::Message, changed: bool) {
-        let host = self.host(seat);
+    fn send_reply(&mut self, slot: ProcessSlot, life: u64, reply: A::Message, changed: bool) {
+        let host = self.host(slot);
         let fate = self.network.fate(STORE, host, A::kind(&reply), &mut self.rng);
         self.met(&reply, fate, (STORE, host));
         if changed && fate.is_lost() {
             self.met_by_store(Some(Mishap::ReplyLost.name()));
         }
-        self.trace_reply(seat, &reply, fate);
+        self.trace_reply(slot, &reply, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let (message, sent_at) = (reply.clone(), self.now);
-            self.plan(delay, ScheduledEvent::ArriveFromStore { seat, life, message, sent_at });
+            self.plan(delay, ScheduledEvent::ArriveFromStore { slot, life, message, sent_at });
         }
     }
 
     /// Serves a request to the queue.
-    fn serve_session(&mut self, seat: Seat, life: u64, request: &session::Message) {
-        let mishap = if is_write(request) { self.store.take_aimed(self.node(seat).name) } else { None };
+    fn serve_session(&mut self, slot: ProcessSlot, life: u64, request: &session::Message) {
+        let mishap = if is_write(request) { self.store.take_aimed(self.node(slot).name) } else { None };
         let served = self.sessions.serve(self.now, self.store.mood, mishap, request);
         self.met_by_store(served.met);
-        let who = self.seats[seat.0].as_ref().filter(|it| it.life == life).map(|process| process.me);
+        let who = self.slots[slot.0].as_ref().filter(|it| it.life == life).map(|process| process.me);
         if let (Some(who), Some(token)) = (who, served.released) {
             self.observe(Observation::Said { who, meaning: Meaning::Withdraws { token } });
         }
@@ -701,7 +703,7 @@ impl<A: Algorithm> World<A> {
             self.queue.plan(at, ScheduledEvent::SessionsRunOut);
         }
         if let Some(reply) = served.reply.and_then(A::session_reply) {
-            self.send_reply(seat, life, reply, served.released.is_some());
+            self.send_reply(slot, life, reply, served.released.is_some());
         }
         self.tell_news(&served.news);
     }
@@ -711,105 +713,105 @@ impl<A: Algorithm> World<A> {
         if !self.store.tells_changes || news.is_none() {
             return;
         }
-        for seat in (0..self.seats.len()).map(Seat) {
-            let Some((me, life)) = self.process(seat).map(|process| (process.me, process.life)) else {
+        for slot in (0..self.slots.len()).map(ProcessSlot) {
+            let Some((me, life)) = self.process(slot).map(|process| (process.me, process.life)) else {
                 continue;
             };
             let looks_on = news.to_onlookers && !self.sessions.has_entry(me);
-            if (news.to.contains(&me) || looks_on) && !self.network.is_cut(STORE, self.host(seat)) {
+            if (news.to.contains(&me) || looks_on) && !self.network.is_cut(STORE, self.host(slot)) {
                 let Some(message) = A::session_reply(session::Message::Changed) else { continue };
                 self.counters.count("change told");
-                let (delay, sent_at) = (self.network.delay(STORE, self.host(seat)), self.now);
-                self.plan(delay, ScheduledEvent::ArriveFromStore { seat, life, message, sent_at });
+                let (delay, sent_at) = (self.network.delay(STORE, self.host(slot)), self.now);
+                self.plan(delay, ScheduledEvent::ArriveFromStore { slot, life, message, sent_at });
             }
         }
     }
 
     /// Notifies all but the writer that the record has changed, if the store does so.
-    pub(crate) fn tell_change(&mut self, writer: Option<Seat>) {
+    pub(crate) fn tell_change(&mut self, writer: Option<ProcessSlot>) {
         if !self.store.tells_changes {
             return;
         }
-        for seat in (0..self.seats.len()).map(Seat) {
-            let Some(life) = self.process(seat).map(|process| process.life) else { continue };
+        for slot in (0..self.slots.len()).map(ProcessSlot) {
+            let Some(life) = self.process(slot).map(|process| process.life) else { continue };
             let Some(message) = A::reply(primacy_core::election::lease::Message::Changed) else { continue };
-            if Some(seat) != writer && !self.network.is_cut(STORE, self.host(seat)) {
-                let delay = self.network.delay(STORE, self.host(seat));
+            if Some(slot) != writer && !self.network.is_cut(STORE, self.host(slot)) {
+                let delay = self.network.delay(STORE, self.host(slot));
                 let sent_at = self.now;
-                self.plan(delay, ScheduledEvent::ArriveFromStore { seat, life, message, sent_at });
+                self.plan(delay, ScheduledEvent::ArriveFromStore { slot, life, message, sent_at });
             }
         }
     }
 
     // ── the application ─────────────────────────────────────────────────────────────────────────────────────
 
-    fn tell(&mut self, seat: Seat, event: &Event) {
-        let Some(process) = self.process(seat) else { return };
+    fn tell(&mut self, slot: ProcessSlot, event: &Event) {
+        let Some(process) = self.process(slot) else { return };
         let who = process.me;
         let level = match event {
             Event::Renewed { .. } => Level::Heartbeat,
             Event::Elected { .. } | Event::Resigning(_) | Event::Deposed(_) => Level::Event,
             Event::LeaderChanged(_) | Event::Violation(_) => Level::Event,
         };
-        if self.trace.wants(level) && !self.names_itself(seat, event) {
-            let clock = self.node(seat).clock.clone();
+        if self.trace.wants(level) && !self.names_itself(slot, event) {
+            let clock = self.node(slot).clock.clone();
             let turn = Turn::of(event, |instant| clock.when(instant));
-            self.trace_turn(seat, level, turn, || text::event(event, |instant| until(clock.when(instant))));
+            self.trace_turn(slot, level, turn, || text::event(event, |instant| until(clock.when(instant))));
         }
-        let busy = self.node(seat).busy;
+        let busy = self.node(slot).busy;
         let drained_by = if busy { Moment::NEVER } else { self.now.after(self.conditions.drain) };
-        let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
+        let clock = &self.nodes[slot.0 % self.nodes.len()].clock;
         if let Err(what) = self.leaderships.told(self.now, clock, who, event, drained_by) {
             self.breach("contract", what);
         }
         match *event {
             Event::Elected { mandate, .. } => {
-                self.node_mut(seat).mandate = Some((mandate, self.leaderships.count));
+                self.node_mut(slot).mandate = Some((mandate, self.leaderships.count));
                 self.met_elected();
-                self.work_writes(seat);
+                self.work_writes(slot);
             }
-            Event::Renewed { .. } => self.work_writes(seat),
-            Event::Resigning(_) => self.drain(seat, who, busy),
-            Event::LeaderChanged(leader) => self.node_mut(seat).leader = leader,
+            Event::Renewed { .. } => self.work_writes(slot),
+            Event::Resigning(_) => self.drain(slot, who, busy),
+            Event::LeaderChanged(leader) => self.node_mut(slot).leader = leader,
             Event::Violation(_) => self.alarms += 1,
-            Event::Deposed(reason) => self.deposed(seat, reason),
+            Event::Deposed(reason) => self.deposed(slot, reason),
         }
         self.observe(Observation::Told { who, event });
     }
 
     /// Writes to the resource as a leader's work, where it does so by itself.
-    fn work_writes(&mut self, seat: Seat) {
+    fn work_writes(&mut self, slot: ProcessSlot) {
         let Some(longest) = self.conditions.work_writes else { return };
         let after = self.rng.duration_up_to(longest);
-        let Some((mandate, ordinal)) = self.node(seat).mandate else { return };
-        self.plan(after, ScheduledEvent::WriteArrives { seat, late: false, mandate, ordinal });
+        let Some((mandate, ordinal)) = self.node(slot).mandate else { return };
+        self.plan(after, ScheduledEvent::WriteArrives { slot, late: false, mandate, ordinal });
     }
 
     /// Ends the work in order, which takes no time where it is dead already.
-    fn drain(&mut self, seat: Seat, who: Identity, busy: bool) {
+    fn drain(&mut self, slot: ProcessSlot, who: Identity, busy: bool) {
         let Some(interval) = self.leaderships.of(who) else { return };
         let ordinal = interval.ordinal;
         if !interval.in_force(self.now) {
-            self.plan(Duration::ZERO, ScheduledEvent::Drained { seat, ordinal });
+            self.plan(Duration::ZERO, ScheduledEvent::Drained { slot, ordinal });
         } else if !busy {
-            self.plan(self.conditions.drain, ScheduledEvent::Drained { seat, ordinal });
+            self.plan(self.conditions.drain, ScheduledEvent::Drained { slot, ordinal });
         }
     }
 
     /// True if a leader names itself as the leader, which is no news.
-    fn names_itself(&self, seat: Seat, event: &Event) -> bool {
+    fn names_itself(&self, slot: ProcessSlot, event: &Event) -> bool {
         match event {
-            Event::LeaderChanged(Some(leader)) => leader.identity.node == self.node(seat).name,
+            Event::LeaderChanged(Some(leader)) => leader.identity.node == self.node(slot).name,
             Event::LeaderChanged(None) | Event::Elected { .. } | Event::Renewed { .. } => false,
             Event::Resigning(_) | Event::Deposed(_) | Event::Violation(_) => false,
         }
     }
 
     /// Records that the work of a node has ended.
-    pub fn drained(&mut self, seat: Seat) {
-        let Some(who) = self.process(seat).map(|process| process.me) else { return };
+    pub fn drained(&mut self, slot: ProcessSlot) {
+        let Some(who) = self.process(slot).map(|process| process.me) else { return };
         self.leaderships.drained(self.now, who);
-        self.give(seat, Input::Command(Command::Drained));
+        self.give(slot, Input::Command(Command::Drained));
     }
 
     /// Writes to the resource as the work of a node, with the mandate of its latest leadership. The write
@@ -817,21 +819,21 @@ impl<A: Algorithm> World<A> {
     ///
     /// # Errors
     /// If the node never led.
-    pub fn write(&mut self, seat: Seat, after: Duration) -> Result<(), String> {
-        let name = self.node(seat).name;
-        let (mandate, ordinal) = self.node(seat).mandate.ok_or_else(|| format!("{name} has never led"))?;
+    pub fn write(&mut self, slot: ProcessSlot, after: Duration) -> Result<(), String> {
+        let name = self.node(slot).name;
+        let (mandate, ordinal) = self.node(slot).mandate.ok_or_else(|| format!("{name} has never led"))?;
         let late = !after.is_zero();
         let delay = after.plus(self.conditions.delay);
-        self.plan(delay, ScheduledEvent::WriteArrives { seat, late, mandate, ordinal });
+        self.plan(delay, ScheduledEvent::WriteArrives { slot, late, mandate, ordinal });
         Ok(())
     }
 
-    fn write_arrives(&mut self, seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64) {
+    fn write_arrives(&mut self, slot: ProcessSlot, late: bool, mandate: primacy_core::Mandate, ordinal: u64) {
         let number = match mandate {
             primacy_core::Mandate::Fenced(token) => token.0,
             primacy_core::Mandate::Advisory => ordinal,
         };
-        let name = self.node(seat).name;
+        let name = self.node(slot).name;
         let late = if late { "late " } else { "" };
         // Where work writes all the time, a write is shown like a heartbeat.
         let level = if self.conditions.work_writes.is_some() { Level::Heartbeat } else { Level::Event };
@@ -865,8 +867,8 @@ impl<A: Algorithm> World<A> {
     }
 
     /// Returns a node's own part of its handshake.
-    pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
-        self.node(seat).settings.standing()
+    pub(crate) fn standing(&self, slot: ProcessSlot) -> (u32, bool) {
+        self.node(slot).settings.standing()
     }
 }
 

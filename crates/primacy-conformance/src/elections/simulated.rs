@@ -11,7 +11,7 @@ use primacy_sim::algorithm::{Algorithm, lease, quorum, session};
 use primacy_sim::clock::Moment;
 use primacy_sim::disk::MetByCrash;
 use primacy_sim::network::STORE;
-use primacy_sim::seat::Seat;
+use primacy_sim::process_slot::ProcessSlot;
 use primacy_sim::trace::Trace;
 use primacy_sim::world::faults::Crash;
 use primacy_sim::world::{Conditions, World};
@@ -60,14 +60,14 @@ struct Watched {
 #[must_use]
 pub fn quorum(seed: u64) -> SimulatedElection<quorum::Quorum> {
     let set = |world: &mut World<quorum::Quorum>, pace| {
-        for seat in world.seats() {
-            let settings = &mut world.node_mut(seat).settings;
+        for slot in world.slots() {
+            let settings = &mut world.node_mut(slot).settings;
             settings.drift_max = Drift::from_ppm(DRIFT_PPM);
             settings.promise_duration = promise(pace).into();
             settings.heartbeat_interval = (promise(pace) / 4).into();
             settings.initial_wait = promise(pace).into();
         }
-        let settings = world.node(Seat(0)).settings.clone();
+        let settings = world.node(ProcessSlot(0)).settings.clone();
         world.judge_by(&settings);
     };
     // docs/algorithms/quorum.md, "What it costs"; half a round trip until the others hear of it.
@@ -82,8 +82,8 @@ pub fn quorum(seed: u64) -> SimulatedElection<quorum::Quorum> {
 #[must_use]
 pub fn lease(seed: u64) -> SimulatedElection<lease::Lease> {
     let set = |world: &mut World<lease::Lease>, pace| {
-        for seat in world.seats() {
-            let settings = &mut world.node_mut(seat).settings;
+        for slot in world.slots() {
+            let settings = &mut world.node_mut(slot).settings;
             settings.drift_max = Drift::from_ppm(DRIFT_PPM);
             settings.duration = held(pace).into();
             settings.renew_interval = (held(pace) / 3).into();
@@ -103,8 +103,8 @@ pub fn lease(seed: u64) -> SimulatedElection<lease::Lease> {
 #[must_use]
 pub fn session(seed: u64) -> SimulatedElection<session::Session> {
     let set = |world: &mut World<session::Session>, pace| {
-        for seat in world.seats() {
-            let settings = &mut world.node_mut(seat).settings;
+        for slot in world.slots() {
+            let settings = &mut world.node_mut(slot).settings;
             settings.drift_max = Drift::from_ppm(DRIFT_PPM);
             settings.timeout = held(pace).into();
             settings.timeout_min = (held(pace) / 2).into();
@@ -168,15 +168,15 @@ impl<A: Algorithm> SimulatedElection<A> {
     /// Looks for new events.
     fn look(&mut self) {
         for node in 0..NODES {
-            let seat = Seat(node);
-            let who = self.world.process(seat).map(|process| process.me);
+            let slot = ProcessSlot(node);
+            let who = self.world.process(slot).map(|process| process.me);
             let interval = who.and_then(|who| self.world.leaderships.of(who));
             let interval = interval.filter(|interval| interval.in_force(self.world.now()));
             let lead = interval.map(|interval| (interval.ordinal, interval.until()));
             let (term, mandate) =
                 interval.map_or((0, Mandate::Advisory), |interval| (interval.term.0, interval.mandate));
             self.look_at_lead(node, lead, term, mandate);
-            let leader = who.and_then(|_| self.world.node(seat).leader).map(|leader| leader.term.0);
+            let leader = who.and_then(|_| self.world.node(slot).leader).map(|leader| leader.term.0);
             if leader != std::mem::replace(&mut self.nodes[node].leader, leader) {
                 self.see(node, What::Saw { term: leader });
             }
@@ -190,7 +190,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         if before.is_some() && !is_same {
             self.see(node, What::Ended);
             // A node that has lost the lead campaigns again only when it is ordered to.
-            self.world.give(Seat(node), Input::Command(Command::Withdraw));
+            self.world.give(ProcessSlot(node), Input::Command(Command::Withdraw));
         }
         let Some((_, until)) = lead else { return };
         let until = until.as_nanos();
@@ -216,39 +216,39 @@ impl<A: Algorithm> SimulatedElection<A> {
     }
 
     fn order_now(&mut self, node: usize, order: Order) {
-        let (seat, world) = (Seat(node), &mut self.world);
+        let (slot, world) = (ProcessSlot(node), &mut self.world);
         match order {
             Order::Start => {
-                world.node_mut(seat).campaigns = false;
-                world.restart(seat, false);
+                world.node_mut(slot).campaigns = false;
+                world.restart(slot, false);
             }
-            Order::Campaign => world.give(seat, Input::Command(Command::Campaign)),
-            Order::Cancel | Order::Resign => world.give(seat, Input::Command(Command::Withdraw)),
+            Order::Campaign => world.give(slot, Input::Command(Command::Campaign)),
+            Order::Cancel | Order::Resign => world.give(slot, Input::Command(Command::Withdraw)),
             Order::Check => {
-                let may_act = world.believes(seat);
+                let may_act = world.believes(slot);
                 self.see(node, What::Checked { may_act });
             }
             Order::Write => {
-                let given = world.node(seat).mandate.map(|(mandate, _)| mandate);
+                let given = world.node(slot).mandate.map(|(mandate, _)| mandate);
                 let Some(Mandate::Fenced(token)) = given else { panic!("it has never led") };
-                world.write(seat, primacy_core::Duration::ZERO).expect("it has led");
+                world.write(slot, primacy_core::Duration::ZERO).expect("it has led");
                 self.writes.push_back((node, token.0));
             }
-            Order::Stop => world.crash(seat, Crash::Host, MetByCrash::Lost),
-            Order::Pause => world.pause(seat),
-            Order::Resume => world.resume(seat),
-            Order::Silence => self.cut(seat, true),
+            Order::Stop => world.crash(slot, Crash::Host, MetByCrash::Lost),
+            Order::Pause => world.pause(slot),
+            Order::Resume => world.resume(slot),
+            Order::Silence => self.cut(slot, true),
             Order::Heal => {
-                self.cut(seat, false);
+                self.cut(slot, false);
                 self.world.connect_all();
             }
-            Order::SlowestClock => self.slow_down(seat),
+            Order::SlowestClock => self.slow_down(slot),
         }
     }
 
-    fn cut(&mut self, seat: Seat, is_cut: bool) {
-        let alone = self.world.host(seat);
-        let others = self.world.seats().filter(|&other| other != seat).map(|other| self.world.host(other));
+    fn cut(&mut self, slot: ProcessSlot, is_cut: bool) {
+        let alone = self.world.host(slot);
+        let others = self.world.slots().filter(|&other| other != slot).map(|other| self.world.host(other));
         let hosts: Vec<_> = others.chain([STORE]).collect();
         for host in hosts {
             self.world.network.set_cut(alone, host, is_cut);
@@ -256,14 +256,14 @@ impl<A: Algorithm> SimulatedElection<A> {
         }
     }
 
-    fn slow_down(&mut self, slowest: Seat) {
+    fn slow_down(&mut self, slowest: ProcessSlot) {
         let bound = i64::from(DRIFT_PPM);
         let slow = -bound / 2;
         // As much faster as the bound allows, and not more.
         let fast = (1_000_000 + bound) * (1_000_000 + slow) / 1_000_000 - 1_000_000;
-        for seat in self.world.seats() {
-            let ppm = if seat == slowest { slow } else { fast };
-            self.world.set_rate(seat, i32::try_from(ppm).expect("a share of a million"));
+        for slot in self.world.slots() {
+            let ppm = if slot == slowest { slow } else { fast };
+            self.world.set_rate(slot, i32::try_from(ppm).expect("a share of a million"));
         }
     }
 }

@@ -6,7 +6,7 @@ use primacy_core::{Command, Duration, Input};
 use super::stage::Stage;
 use crate::algorithm::Algorithm;
 use crate::disk::MetByCrash;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::world::faults::Crash;
 
 /// The duration of a fault: three leases of a store.
@@ -120,7 +120,7 @@ const fn minority(nodes: usize) -> usize {
 
 impl<A: Algorithm> Stage<A> {
     /// Plays the scenario from now on, with this node as the leader.
-    pub(super) fn play(&mut self, scenario: Scenario, leader: Seat) {
+    pub(super) fn play(&mut self, scenario: Scenario, leader: ProcessSlot) {
         match scenario {
             Scenario::Calm => self.advance(STRUCK),
             Scenario::Crash => {
@@ -137,7 +137,7 @@ impl<A: Algorithm> Stage<A> {
             Scenario::Isolation => self.cut_for_a_while(&[leader]),
             Scenario::Split => {
                 let others = self.draw_others(leader);
-                let smaller: Vec<Seat> = [leader].into_iter().chain(others).collect();
+                let smaller: Vec<ProcessSlot> = [leader].into_iter().chain(others).collect();
                 self.cut_for_a_while(&smaller);
             }
             Scenario::BadLink => self.bad_link(leader),
@@ -146,15 +146,15 @@ impl<A: Algorithm> Stage<A> {
         self.advance(AFTER);
     }
 
-    fn cut_for_a_while(&mut self, seats: &[Seat]) {
-        self.cut_off(seats);
+    fn cut_for_a_while(&mut self, slots: &[ProcessSlot]) {
+        self.cut_off(slots);
         self.advance(STRUCK);
         self.heal();
     }
 
     /// Draws the nodes that are with the leader in the smaller part.
-    fn draw_others(&mut self, leader: Seat) -> Vec<Seat> {
-        let mut others: Vec<Seat> = self.world.seats().filter(|&seat| seat != leader).collect();
+    fn draw_others(&mut self, leader: ProcessSlot) -> Vec<ProcessSlot> {
+        let mut others: Vec<ProcessSlot> = self.world.slots().filter(|&slot| slot != leader).collect();
         let wanted = minority(others.len() + 1).saturating_sub(1);
         let mut drawn = Vec::new();
         while drawn.len() < wanted {
@@ -164,8 +164,8 @@ impl<A: Algorithm> Stage<A> {
         drawn
     }
 
-    fn bad_link(&mut self, leader: Seat) {
-        let highest = self.world.seats().filter(|&seat| seat != leader).last();
+    fn bad_link(&mut self, leader: ProcessSlot) {
+        let highest = self.world.slots().filter(|&slot| slot != leader).last();
         let Some(rival) = highest else { return };
         let (from, to) = (self.world.host(leader), self.world.host(rival));
         for turn in 0..TURNS {
@@ -180,28 +180,28 @@ impl<A: Algorithm> Stage<A> {
     }
 
     fn rolling_restart(&mut self) {
-        for seat in self.world.seats() {
-            self.strike(&[seat]);
-            self.world.give(seat, Input::Command(Command::Withdraw));
+        for slot in self.world.slots() {
+            self.strike(&[slot]);
+            self.world.give(slot, Input::Command(Command::Withdraw));
             let (most, interval) = WITHDRAWS;
             let end = self.world.now().after(most);
             // Once at least, so that its messages to the others have left.
             loop {
                 self.advance(interval);
-                if !self.works(seat) || self.world.now() >= end {
+                if !self.works(slot) || self.world.now() >= end {
                     break;
                 }
             }
-            self.world.crash(seat, Crash::ProcessAndGuardian, MetByCrash::Lost);
+            self.world.crash(slot, Crash::ProcessAndGuardian, MetByCrash::Lost);
             self.advance(DOWN);
-            self.world.restart(seat, false);
+            self.world.restart(slot, false);
             self.advance(UP);
         }
     }
 
     /// True if work of this node may be running.
-    fn works(&self, seat: Seat) -> bool {
-        let name = self.world.node(seat).name;
+    fn works(&self, slot: ProcessSlot) -> bool {
+        let name = self.world.node(slot).name;
         self.world.leaderships.in_force(self.world.now()).any(|interval| interval.who.node == name)
     }
 }

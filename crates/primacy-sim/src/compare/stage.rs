@@ -12,7 +12,7 @@ use crate::algorithm::{Algorithm, Settings as _};
 use crate::clock::Moment;
 use crate::counters::Sent;
 use crate::network::{Host, STORE};
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Trace;
 use crate::world::{Conditions, World};
 
@@ -63,8 +63,8 @@ impl<A: Algorithm> Stage<A> {
         for (key, value) in settings {
             set.set(key, value).expect("what is set here can be set");
         }
-        for seat in world.seats() {
-            world.node_mut(seat).settings = set.clone();
+        for slot in world.slots() {
+            world.node_mut(slot).settings = set.clone();
         }
         world.judge_by(&set);
         world.store.tells_changes = true;
@@ -77,15 +77,15 @@ impl<A: Algorithm> Stage<A> {
     }
 
     /// Starts all nodes, and waits for a leader. Nothing of this counts.
-    fn settle(&mut self) -> Option<Seat> {
-        let mut starts: Vec<(Duration, Seat)> = Vec::new();
-        for seat in self.world.seats() {
-            starts.push((self.rng.duration_up_to(START), seat));
+    fn settle(&mut self) -> Option<ProcessSlot> {
+        let mut starts: Vec<(Duration, ProcessSlot)> = Vec::new();
+        for slot in self.world.slots() {
+            starts.push((self.rng.duration_up_to(START), slot));
         }
         starts.sort_unstable();
-        for (after, seat) in starts {
+        for (after, slot) in starts {
             self.world.run_until(Moment::default().after(after));
-            self.world.start(seat);
+            self.world.start(slot);
         }
         self.wait_until(|world| world.agreed(None))?;
         let alone = ALONE.plus(self.rng.duration_up_to(ALONE));
@@ -119,16 +119,16 @@ impl<A: Algorithm> Stage<A> {
 
     /// Records that these nodes are about to be struck; where one of them leads, a change of leader is called
     /// for.
-    pub(super) fn strike(&mut self, seats: &[Seat]) {
-        let leaders = seats.iter().filter(|&&seat| self.world.believes(seat)).count();
+    pub(super) fn strike(&mut self, slots: &[ProcessSlot]) {
+        let leaders = slots.iter().filter(|&&slot| self.world.believes(slot)).count();
         self.struck += leaders as u64;
     }
 
     /// Cuts these off from all others, and from the store.
-    pub(super) fn cut_off(&mut self, seats: &[Seat]) {
-        self.strike(seats);
-        let inside = |host: Host| seats.iter().any(|&seat| self.world.host(seat) == host);
-        let hosts: Vec<Host> = self.world.seats().map(|seat| self.world.host(seat)).chain([STORE]).collect();
+    pub(super) fn cut_off(&mut self, slots: &[ProcessSlot]) {
+        self.strike(slots);
+        let inside = |host: Host| slots.iter().any(|&slot| self.world.host(slot) == host);
+        let hosts: Vec<Host> = self.world.slots().map(|slot| self.world.host(slot)).chain([STORE]).collect();
         let (off, on): (Vec<Host>, Vec<Host>) = hosts.into_iter().partition(|&host| inside(host));
         for &a in &off {
             for &b in &on {
@@ -136,7 +136,7 @@ impl<A: Algorithm> Stage<A> {
                 self.world.network.set_cut(b, a, true);
             }
         }
-        self.aside = seats.iter().map(|&seat| self.world.node(seat).name).collect();
+        self.aside = slots.iter().map(|&slot| self.world.node(slot).name).collect();
     }
 
     /// Mends all links.

@@ -45,9 +45,9 @@ impl<A: Algorithm> Script<A> {
                 self.ask(node, Wanted::Session(session(number)?, Keep::Look))?;
             }
             ["client", node, "keeps", number, time] => {
-                let (seat, session, time_to_live) = (self.seat(node)?, session(number)?, duration(time)?);
+                let (slot, session, time_to_live) = (self.slot(node)?, session(number)?, duration(time)?);
                 let world = self.world()?;
-                world.keep_from_now_on(seat, session, time_to_live);
+                world.keep_from_now_on(slot, session, time_to_live);
                 world.keep_alive(session);
             }
             ["clients", "let", number, "go"] => {
@@ -57,14 +57,14 @@ impl<A: Algorithm> Script<A> {
                 }
             }
             ["operator", node, "adds", voter] => {
-                let seat = self.seat(voter)?;
-                let node_added = self.world()?.node(seat).name;
+                let slot = self.slot(voter)?;
+                let node_added = self.world()?.node(slot).name;
                 let wish = Wish::Add { node: node_added, address: node_added.as_str().into() };
                 self.ask(node, Wanted::Revise(wish))?;
             }
             ["operator", node, "removes", voter] => {
-                let seat = self.seat(voter)?;
-                let wish = Wish::Remove { node: self.world()?.node(seat).name };
+                let slot = self.slot(voter)?;
+                let wish = Wish::Remove { node: self.world()?.node(slot).name };
                 self.ask(node, Wanted::Revise(wish))?;
             }
             ["operator", node, "accepts", "the", "loss"] => self.ask(node, Wanted::AcceptLoss)?,
@@ -79,8 +79,8 @@ impl<A: Algorithm> Script<A> {
     }
 
     pub(super) fn ask(&mut self, node: &str, wanted: Wanted) -> Result<(), String> {
-        let seat = self.seat(node)?;
-        if self.world()?.ask(seat, wanted) { Ok(()) } else { Err("it does not run".to_owned()) }
+        let slot = self.slot(node)?;
+        if self.world()?.ask(slot, wanted) { Ok(()) } else { Err("it does not run".to_owned()) }
     }
 }
 

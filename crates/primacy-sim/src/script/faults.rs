@@ -5,7 +5,7 @@ use crate::algorithm::{Algorithm, duration, parts_per_million};
 use crate::disk::MetByCrash;
 use crate::network::{Chance, Fault, Host, Rule, STORE};
 use crate::partition::Shape;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::store::{Mishap, Mood};
 use crate::trace::Level;
 use crate::world::World;
@@ -16,8 +16,8 @@ impl<A: Algorithm> Script<A> {
         if name == "store" {
             return Ok(STORE);
         }
-        let seat = self.seat(name)?;
-        Ok(self.world()?.host(seat))
+        let slot = self.slot(name)?;
+        Ok(self.world()?.host(slot))
     }
 
     fn any_host(&mut self, name: &str) -> Result<Option<Host>, String> {
@@ -27,76 +27,76 @@ impl<A: Algorithm> Script<A> {
     pub(super) fn node_faults(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["crash", "guardian", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.crash_guardian(seat);
+                let slot = self.slot(node)?;
+                self.world()?.crash_guardian(slot);
             }
             ["crash", "host", node, ref met @ ..] => self.crash(node, Crash::Host, met)?,
             ["crash", node, "and", "guardian", ref met @ ..] => {
                 self.crash(node, Crash::ProcessAndGuardian, met)?;
             }
             ["crash", node, "at", "its", "next", "write"] => {
-                let seat = self.seat(node)?;
-                self.world()?.node_mut(seat).crash_at_write = Some(MetByCrash::Lost);
+                let slot = self.slot(node)?;
+                self.world()?.node_mut(slot).crash_at_write = Some(MetByCrash::Lost);
             }
             ["crash", node, "at", "its", "next", "write", "kept"] => {
-                let seat = self.seat(node)?;
-                self.world()?.node_mut(seat).crash_at_write = Some(MetByCrash::Kept);
+                let slot = self.slot(node)?;
+                self.world()?.node_mut(slot).crash_at_write = Some(MetByCrash::Kept);
             }
             ["crash", node, ref met @ ..] => self.crash(node, Crash::Process, met)?,
             ["restart", node] => self.restart(node, false)?,
             ["restart", node, "without", "disk"] => self.restart(node, true)?,
             ["restart", node, "without", "log"] => {
-                let seat = self.seat(node)?;
-                if !self.world()?.restart_without_log(seat) {
+                let slot = self.slot(node)?;
+                if !self.world()?.restart_without_log(slot) {
                     return Err(format!("{node} runs, or keeps no log"));
                 }
             }
             ["restart", node, "with", "disk", number] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let number = number.parse().map_err(|_| "the disks of a node are numbered".to_owned())?;
-                if !self.world()?.restart_with(seat, number) {
+                if !self.world()?.restart_with(slot, number) {
                     return Err(format!("{node} runs, or has no such disk"));
                 }
             }
             ["rot", node] => self.at(node, World::rot)?,
             ["readmit", node, "at", by, "in", "vain"] => {
-                let (seat, other) = (self.seat(node)?, self.seat(by)?);
-                if self.world()?.readmit(seat, other) {
+                let (slot, other) = (self.slot(node)?, self.slot(by)?);
+                if self.world()?.readmit(slot, other) {
                     return Err(format!("{by} readmits {node}"));
                 }
             }
             ["readmit", node, "at", by] => {
-                let (seat, other) = (self.seat(node)?, self.seat(by)?);
-                if !self.world()?.readmit(seat, other) {
+                let (slot, other) = (self.slot(node)?, self.slot(by)?);
+                if !self.world()?.readmit(slot, other) {
                     return Err(format!("{by} cannot readmit {node}"));
                 }
             }
-            ["pause", node] => self.at(node, |world, seat| world.pause(seat))?,
-            ["resume", node] => self.at(node, |world, seat| world.resume(seat))?,
-            ["freeze", node] => self.at(node, |world, seat| world.freeze(seat))?,
-            ["thaw", node] => self.at(node, |world, seat| world.thaw(seat))?,
+            ["pause", node] => self.at(node, |world, slot| world.pause(slot))?,
+            ["resume", node] => self.at(node, |world, slot| world.resume(slot))?,
+            ["freeze", node] => self.at(node, |world, slot| world.freeze(slot))?,
+            ["thaw", node] => self.at(node, |world, slot| world.thaw(slot))?,
             ["clock", node, rate] => {
-                let (seat, ppm) = (self.seat(node)?, parts_per_million(rate)?);
-                self.world()?.set_rate(seat, ppm);
+                let (slot, ppm) = (self.slot(node)?, parts_per_million(rate)?);
+                self.world()?.set_rate(slot, ppm);
             }
             ["jump", node, by] => {
-                let (seat, by) = (self.seat(node)?, duration(by)?);
-                self.world()?.jump(seat, by);
+                let (slot, by) = (self.slot(node)?, duration(by)?);
+                self.world()?.jump(slot, by);
             }
             ["disk", node, "fails"] => {
-                self.at(node, |world, seat| world.node_mut(seat).disk.failing = true)?
+                self.at(node, |world, slot| world.node_mut(slot).disk.failing = true)?
             }
             ["disk", node, "works"] => {
-                self.at(node, |world, seat| world.node_mut(seat).disk.failing = false)?
+                self.at(node, |world, slot| world.node_mut(slot).disk.failing = false)?
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn at(&mut self, node: &str, act: impl FnOnce(&mut World<A>, Seat)) -> Result<(), String> {
-        let seat = self.seat(node)?;
-        act(self.world()?, seat);
+    fn at(&mut self, node: &str, act: impl FnOnce(&mut World<A>, ProcessSlot)) -> Result<(), String> {
+        let slot = self.slot(node)?;
+        act(self.world()?, slot);
         Ok(())
     }
 
@@ -106,20 +106,20 @@ impl<A: Algorithm> Script<A> {
             ["kept"] => MetByCrash::Kept,
             _ => return Err("a write that a crash meets is kept, or lost if that is not said".to_owned()),
         };
-        let seat = self.seat(node)?;
-        if self.world()?.process(seat).is_none() {
+        let slot = self.slot(node)?;
+        if self.world()?.process(slot).is_none() {
             return Err(format!("{node} does not run"));
         }
-        self.world()?.crash(seat, what, met);
+        self.world()?.crash(slot, what, met);
         Ok(())
     }
 
     fn restart(&mut self, node: &str, disk_lost: bool) -> Result<(), String> {
-        let seat = self.seat(node)?;
-        if self.world()?.process(seat).is_some() {
+        let slot = self.slot(node)?;
+        if self.world()?.process(slot).is_some() {
             return Err(format!("{node} runs"));
         }
-        self.world()?.restart(seat, disk_lost);
+        self.world()?.restart(slot, disk_lost);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl<A: Algorithm> Script<A> {
             }
             ["chance", ref words @ ..] => self.chance(words)?,
             ["close", a, b] => {
-                let (a, b) = (self.seat(a)?, self.seat(b)?);
+                let (a, b) = (self.slot(a)?, self.slot(b)?);
                 self.world()?.close(a, b);
             }
             ["drop", times, from, "->", to, ref kind @ ..] => {
@@ -185,7 +185,7 @@ impl<A: Algorithm> Script<A> {
         }
         let world = self.world()?;
         world.counters.count("fault: partition");
-        let hosts: Vec<Host> = world.seats().map(|seat| world.host(seat)).collect();
+        let hosts: Vec<Host> = world.slots().map(|slot| world.host(slot)).collect();
         for &a in &hosts {
             for &b in hosts.iter().filter(|&&b| b != a) {
                 let cut = !kept.contains(&(a, b)) && !kept.contains(&(b, a));
@@ -227,7 +227,7 @@ impl<A: Algorithm> Script<A> {
         let alone = self.host(node)?;
         let world = self.world()?;
         world.counters.count("fault: isolation");
-        let others: Vec<Host> = world.seats().map(|seat| world.host(seat)).chain([STORE]).collect();
+        let others: Vec<Host> = world.slots().map(|slot| world.host(slot)).chain([STORE]).collect();
         for other in others.into_iter().filter(|&other| other != alone) {
             world.network.set_cut(alone, other, true);
             world.network.set_cut(other, alone, true);
@@ -258,8 +258,8 @@ impl<A: Algorithm> Script<A> {
     }
 
     fn mishap(&mut self, node: &str, mishap: Mishap) -> Result<(), String> {
-        let seat = self.seat(node)?;
-        let name = self.world()?.node(seat).name;
+        let slot = self.slot(node)?;
+        let name = self.world()?.node(slot).name;
         self.world()?.store.aim(name, mishap);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::algorithm::{Algorithm, value};
 use crate::display::metadata::state_text;
 use crate::display::partitions::partitions_text;
 use crate::display::views::members_text;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Level;
 
 impl<A: Algorithm> Script<A> {
@@ -20,7 +20,7 @@ impl<A: Algorithm> Script<A> {
             ["who"] => {
                 let world = self.world()?;
                 let at = world.now();
-                let states: Vec<String> = world.seats().map(|seat| state(world, seat)).collect();
+                let states: Vec<String> = world.slots().map(|slot| state(world, slot)).collect();
                 self.say(format!("{at:>8}  {}", states.join("; ")));
             }
             ["record"] => {
@@ -35,45 +35,45 @@ impl<A: Algorithm> Script<A> {
                 self.say(format!("{at:>8}  queue: {text}"));
             }
             ["members", node] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let world = self.world()?;
                 let at = world.now();
-                let view = world.process(seat).and_then(|process| process.view.clone());
+                let view = world.process(slot).and_then(|process| process.view.clone());
                 let lines =
                     view.map_or_else(|| vec!["belongs to no cluster".to_owned()], |view| members_text(&view));
                 lines.into_iter().for_each(|line| self.say(format!("{at:>8}  {node}: {line}")));
             }
             ["state", node] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let world = self.world()?;
                 let at = world.now();
-                let process = world.process(seat).ok_or("it does not run")?;
+                let process = world.process(slot).ok_or("it does not run")?;
                 let machine = A::metadata(&process.machine).ok_or("this election keeps nothing")?;
                 let text = state_text(machine);
                 self.say(format!("{at:>8}  {node}: {text}"));
             }
             ["partitions", node] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let world = self.world()?;
                 let at = world.now();
-                let known = world.partitions(seat).ok_or("it does not run, or keeps nothing")?;
+                let known = world.partitions(slot).ok_or("it does not run, or keeps nothing")?;
                 let lines = partitions_text(known);
                 lines.into_iter().for_each(|line| self.say(format!("{at:>8}  {node}: {line}")));
             }
             ["voters", node] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let world = self.world()?;
                 let at = world.now();
-                let process = world.process(seat).ok_or("it does not run")?;
+                let process = world.process(slot).ok_or("it does not run")?;
                 let machine = A::metadata(&process.machine).ok_or("the voters of this election are fixed")?;
                 let line = voters_text(machine.replica().voters());
                 self.say(format!("{at:>8}  voters of {node}: {line}"));
             }
             ["request", node] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let world = self.world()?;
                 let at = world.now();
-                let process = world.process(seat).ok_or("it does not run")?;
+                let process = world.process(slot).ok_or("it does not run")?;
                 let served = A::serves(&process.machine).ok_or("this election has no such requests")?;
                 let text =
                     served.map_or_else(|why| format!("is refused: {why}"), |()| "is served".to_owned());
@@ -87,14 +87,14 @@ impl<A: Algorithm> Script<A> {
     pub(super) fn expect(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["expect", "leader", node] => {
-                let seat = self.seat(node)?;
-                self.expect_leader(seat)?;
+                let slot = self.slot(node)?;
+                self.expect_leader(slot)?;
             }
             ["expect", "leader", node, "term", term] => {
-                let (seat, term) = (self.seat(node)?, value::<u64>(term)?);
-                self.expect_leader(seat)?;
+                let (slot, term) = (self.slot(node)?, value::<u64>(term)?);
+                self.expect_leader(slot)?;
                 let world = self.world()?;
-                let led = world.process(seat).and_then(|process| world.leaderships.of(process.me));
+                let led = world.process(slot).and_then(|process| world.leaderships.of(process.me));
                 let led = led.map(|interval| interval.term.0);
                 if led != Some(term) {
                     return Err(format!("it leads in term {}", led.unwrap_or_default()));
@@ -102,8 +102,8 @@ impl<A: Algorithm> Script<A> {
             }
             ["expect", "no", "leader"] => {
                 let world = self.world()?;
-                if let Some(seat) = world.leaders().next() {
-                    return Err(format!("{} leads", world.node(seat).name));
+                if let Some(slot) = world.leaders().next() {
+                    return Err(format!("{} leads", world.node(slot).name));
                 }
             }
             ["expect", "elections", count] => {
@@ -120,13 +120,13 @@ impl<A: Algorithm> Script<A> {
         Ok(true)
     }
 
-    fn expect_leader(&mut self, seat: Seat) -> Result<(), String> {
+    fn expect_leader(&mut self, slot: ProcessSlot) -> Result<(), String> {
         let world = self.world()?;
-        let found: Vec<Seat> = world.leaders().collect();
-        if found == [seat] {
+        let found: Vec<ProcessSlot> = world.leaders().collect();
+        if found == [slot] {
             return Ok(());
         }
-        let names: Vec<&str> = found.iter().map(|&seat| world.node(seat).name.as_str()).collect();
+        let names: Vec<&str> = found.iter().map(|&slot| world.node(slot).name.as_str()).collect();
         Err(format!("it is {names:?} who leads"))
     }
 }
@@ -150,12 +150,12 @@ fn level(what: &str) -> Result<Level, String> {
     }
 }
 
-fn state<A: Algorithm>(world: &crate::world::World<A>, seat: Seat) -> String {
-    let node = world.node(seat);
+fn state<A: Algorithm>(world: &crate::world::World<A>, slot: ProcessSlot) -> String {
+    let node = world.node(slot);
     let name = node.name;
-    let Some(process) = world.process(seat) else { return format!("{name} is down") };
+    let Some(process) = world.process(slot) else { return format!("{name} is down") };
     let paused = if process.paused { " (paused)" } else { "" };
-    if world.believes(seat) {
+    if world.believes(slot) {
         let term = world.leaderships.of(process.me).map_or(0, |interval| interval.term.0);
         return format!("{name} leads in term {term}{paused}");
     }

@@ -108,7 +108,7 @@ use primacy_core::{Command, Duration, Input, NodeId};
 use crate::algorithm::{Algorithm, Settings as _, duration};
 use crate::clock::Moment;
 use crate::golden_file::ScriptHandler;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
 use crate::world::phases::Settled;
 use crate::world::{Conditions, World};
@@ -219,16 +219,16 @@ impl<A: Algorithm> Script<A> {
         self.world.as_mut().ok_or_else(|| "a story begins with its nodes".to_owned())
     }
 
-    fn seat(&mut self, name: &str) -> Result<Seat, String> {
+    fn slot(&mut self, name: &str) -> Result<ProcessSlot, String> {
         self.world()?.find(name)
     }
 
     /// The nodes that are named, or all of them.
-    fn seats(&mut self, names: &[&str]) -> Result<Vec<Seat>, String> {
+    fn slots(&mut self, names: &[&str]) -> Result<Vec<ProcessSlot>, String> {
         if names == ["all"] {
-            return Ok(self.world()?.seats().collect());
+            return Ok(self.world()?.slots().collect());
         }
-        names.iter().map(|name| self.seat(name)).collect()
+        names.iter().map(|name| self.slot(name)).collect()
     }
 
     /// Collects the entries of the world's trace, so that lines said aside keep their place.
@@ -256,8 +256,8 @@ impl<A: Algorithm> Script<A> {
                 self.world = Some(World::new(&ids, Conditions::default(), trace, self.seed));
             }
             ["profile", name] => {
-                for seat in self.seats(&["all"])? {
-                    self.world()?.node_mut(seat).settings.profile(name)?;
+                for slot in self.slots(&["all"])? {
+                    self.world()?.node_mut(slot).settings.profile(name)?;
                 }
                 self.judge()?;
             }
@@ -266,8 +266,8 @@ impl<A: Algorithm> Script<A> {
                 let voters: Result<BTreeSet<NodeId>, _> =
                     names.iter().map(|name| NodeId::new(name)).collect();
                 let voters = voters.map_err(|error| error.to_string())?;
-                for seat in self.seats(&[node])? {
-                    self.world()?.node_mut(seat).voters.clone_from(&voters);
+                for slot in self.slots(&[node])? {
+                    self.world()?.node_mut(slot).voters.clone_from(&voters);
                 }
             }
             ["latency", "all", delay] => {
@@ -283,8 +283,8 @@ impl<A: Algorithm> Script<A> {
             }
             ["disk", node, "takes", time] => {
                 let latency = duration(time)?;
-                for seat in self.seats(&[node])? {
-                    self.world()?.node_mut(seat).disk.latency = latency;
+                for slot in self.slots(&[node])? {
+                    self.world()?.node_mut(slot).disk.latency = latency;
                 }
             }
             ["start", ref names @ ..] => self.start(names, true)?,
@@ -313,8 +313,8 @@ impl<A: Algorithm> Script<A> {
             ["heal", "all"] => self.world()?.heal_all(),
             ["settle"] => self.settled = self.world()?.wait_for_agreement(None),
             ["settle", "without", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.wait_for_agreement(Some(seat));
+                let slot = self.slot(node)?;
+                self.world()?.wait_for_agreement(Some(slot));
             }
             ["calm"] => self.world()?.calm(true),
             ["calm", "over"] => self.world()?.calm(false),
@@ -324,14 +324,14 @@ impl<A: Algorithm> Script<A> {
     }
 
     fn set(&mut self, words: &[&str]) -> Result<(), String> {
-        let (seats, settings) = match words {
-            [node, settings @ ..] if !node.contains('=') => (vec![self.seat(node)?], settings),
-            settings => (self.seats(&["all"])?, settings),
+        let (slots, settings) = match words {
+            [node, settings @ ..] if !node.contains('=') => (vec![self.slot(node)?], settings),
+            settings => (self.slots(&["all"])?, settings),
         };
         for setting in settings {
             let (key, value) = setting.split_once('=').ok_or("a setting is key=value")?;
-            for &seat in &seats {
-                self.world()?.node_mut(seat).settings.set(key, value)?;
+            for &slot in &slots {
+                self.world()?.node_mut(slot).settings.set(key, value)?;
             }
         }
         self.judge()
@@ -340,44 +340,44 @@ impl<A: Algorithm> Script<A> {
     /// Judges only by the promises under these settings.
     fn judge(&mut self) -> Result<(), String> {
         let world = self.world()?;
-        let settings = world.node(Seat(0)).settings.clone();
+        let settings = world.node(ProcessSlot(0)).settings.clone();
         world.judge_by(&settings);
         Ok(())
     }
 
     fn start(&mut self, names: &[&str], campaigns: bool) -> Result<(), String> {
-        for seat in self.seats(names)? {
+        for slot in self.slots(names)? {
             let world = self.world()?;
-            if world.process(seat).is_some() {
+            if world.process(slot).is_some() {
                 return Err("it runs already".to_owned());
             }
-            world.node_mut(seat).campaigns = campaigns;
-            world.start(seat);
+            world.node_mut(slot).campaigns = campaigns;
+            world.start(slot);
         }
         Ok(())
     }
 
     /// Performs the usual beginning of a script, without showing its messages.
     fn elect(&mut self, node: &str) -> Result<(), String> {
-        let leader = self.seat(node)?;
+        let leader = self.slot(node)?;
         let shown = self.world()?.trace.kept();
         self.world()?.trace.set_kept(Levels::down_to(Level::Event));
-        for seat in self.seats(&["all"])? {
+        for slot in self.slots(&["all"])? {
             let world = self.world()?;
-            if world.process(seat).is_none() {
-                world.node_mut(seat).campaigns = seat == leader;
-                world.start(seat);
+            if world.process(slot).is_none() {
+                world.node_mut(slot).campaigns = slot == leader;
+                world.start(slot);
             }
         }
         self.run_until(|world| {
             let name = world.node(leader).name;
-            let running = world.seats().filter(|&seat| world.process(seat).is_some() && world.votes(seat));
-            let named = |seat: Seat| world.node(seat).leader.map(|named| named.identity.node);
+            let running = world.slots().filter(|&slot| world.process(slot).is_some() && world.votes(slot));
+            let named = |slot: ProcessSlot| world.node(slot).leader.map(|named| named.identity.node);
             running.map(named).all(|named| named == Some(name))
         })?;
-        for seat in self.seats(&["all"])? {
-            self.world()?.node_mut(seat).campaigns = true;
-            self.world()?.give(seat, Input::Command(Command::Campaign));
+        for slot in self.slots(&["all"])? {
+            self.world()?.node_mut(slot).campaigns = true;
+            self.world()?.give(slot, Input::Command(Command::Campaign));
         }
         self.gather();
         self.world()?.trace.set_kept(shown);
@@ -392,15 +392,15 @@ impl<A: Algorithm> Script<A> {
             }
             ["run", "until", "leader"] => self.run_until(|world| world.leaders().next().is_some())?,
             ["run", "until", "leader", node] => {
-                let seat = self.seat(node)?;
-                self.run_until(|world| world.leaders().any(|leader| leader == seat))?;
+                let slot = self.slot(node)?;
+                self.run_until(|world| world.leaders().any(|leader| leader == slot))?;
             }
             ["run", "until", "no", "leader"] => self.run_until(|world| world.leaders().next().is_none())?,
             ["run", "until", node, "follows", leader] => {
-                let seat = self.seat(node)?;
-                let leader = if leader == "nobody" { None } else { Some(self.seat(leader)?) };
+                let slot = self.slot(node)?;
+                let leader = if leader == "nobody" { None } else { Some(self.slot(leader)?) };
                 self.run_until(|world| {
-                    let named = world.node(seat).leader.map(|named| named.identity.node);
+                    let named = world.node(slot).leader.map(|named| named.identity.node);
                     named == leader.map(|leader| world.node(leader).name)
                 })?;
             }
@@ -422,7 +422,7 @@ impl<A: Algorithm> Script<A> {
         let Some(world) = self.world.as_mut().filter(|_| !told) else { return };
         let party = |&word: &&str| match word {
             "store" => Some(Party::Store),
-            name => world.find(name).ok().map(|seat| Party::Node(world.node(seat).name)),
+            name => world.find(name).ok().map(|slot| Party::Node(world.node(slot).name)),
         };
         let to: Vec<Party> = words.iter().filter_map(party).collect();
         world.trace_deed(&to, || words.join(" "));

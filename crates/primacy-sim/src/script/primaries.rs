@@ -49,14 +49,14 @@ impl<A: Algorithm> Script<A> {
     }
 
     fn give_back(&mut self, node: &str, number: &str, all: bool) -> Result<(), String> {
-        let (seat, session) = (self.seat(node)?, session(number)?);
-        let (up_to, ranges) = self.world()?.to_give_back(seat, all);
+        let (slot, session) = (self.slot(node)?, session(number)?);
+        let (up_to, ranges) = self.world()?.to_give_back(slot, all);
         self.order(node, Order::Release { session, up_to, ranges })
     }
 
     fn write_to(&mut self, node: &str, name: &str, index: &str, after: Duration) -> Result<(), String> {
-        let (seat, place) = (self.seat(node)?, (group(name)?, value(index)?));
-        self.world()?.write_as_primary(seat, place, after)
+        let (slot, place) = (self.slot(node)?, (group(name)?, value(index)?));
+        self.world()?.write_as_primary(slot, place, after)
     }
 }
 

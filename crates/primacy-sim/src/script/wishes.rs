@@ -5,77 +5,77 @@ use primacy_core::{Command, Duration, FencingToken, Input};
 
 use super::Script;
 use crate::algorithm::{Algorithm, Settings as _, duration, value};
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Level;
 
 impl<A: Algorithm> Script<A> {
     pub(super) fn wishes(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["campaign", ref names @ ..] => {
-                for seat in self.seats(names)? {
-                    self.world()?.node_mut(seat).campaigns = true;
-                    self.wish(seat, Command::Campaign)?;
+                for slot in self.slots(names)? {
+                    self.world()?.node_mut(slot).campaigns = true;
+                    self.wish(slot, Command::Campaign)?;
                 }
             }
             ["withdraw", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.node_mut(seat).campaigns = false;
-                self.wish(seat, Command::Withdraw)?;
+                let slot = self.slot(node)?;
+                self.world()?.node_mut(slot).campaigns = false;
+                self.wish(slot, Command::Withdraw)?;
             }
             ["resign", node] => {
-                let seat = self.seat(node)?;
-                self.wish(seat, Command::Resign)?;
+                let slot = self.slot(node)?;
+                self.wish(slot, Command::Resign)?;
             }
             ["transfer", node, to] => {
-                let (seat, to) = (self.seat(node)?, self.seat(to)?);
+                let (slot, to) = (self.slot(node)?, self.slot(to)?);
                 let to = self.world()?.node(to).name;
-                self.wish(seat, Command::Transfer(to))?;
+                self.wish(slot, Command::Transfer(to))?;
             }
             ["health", node, "good"] => {
-                let seat = self.seat(node)?;
-                self.wish(seat, Command::Healthy(true))?;
+                let slot = self.slot(node)?;
+                self.wish(slot, Command::Healthy(true))?;
             }
             ["health", node, "bad"] => {
-                let seat = self.seat(node)?;
-                self.wish(seat, Command::Healthy(false))?;
+                let slot = self.slot(node)?;
+                self.wish(slot, Command::Healthy(false))?;
             }
             ["down", at, node] => {
-                let (seat, node) = (self.seat(at)?, self.seat(node)?);
+                let (slot, node) = (self.slot(at)?, self.slot(node)?);
                 let node = self.world()?.node(node).name;
-                self.wish(seat, Command::Down(node))?;
+                self.wish(slot, Command::Down(node))?;
             }
             ["busy", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.node_mut(seat).busy = true;
+                let slot = self.slot(node)?;
+                self.world()?.node_mut(slot).busy = true;
             }
             ["idle", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.node_mut(seat).busy = false;
+                let slot = self.slot(node)?;
+                self.world()?.node_mut(slot).busy = false;
             }
             ["drained", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.trace_node(seat, Level::Event, || "has drained its work".to_owned());
-                self.world()?.drained(seat);
+                let slot = self.slot(node)?;
+                self.world()?.trace_node(slot, Level::Event, || "has drained its work".to_owned());
+                self.world()?.drained(slot);
             }
             ["write", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.write(seat, Duration::ZERO)?;
+                let slot = self.slot(node)?;
+                self.world()?.write(slot, Duration::ZERO)?;
             }
             ["write", node, "late", by] => {
-                let (seat, by) = (self.seat(node)?, duration(by)?);
-                self.world()?.write(seat, by)?;
+                let (slot, by) = (self.slot(node)?, duration(by)?);
+                self.world()?.write(slot, by)?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn wish(&mut self, seat: Seat, command: Command) -> Result<(), String> {
+    fn wish(&mut self, slot: ProcessSlot, command: Command) -> Result<(), String> {
         let world = self.world()?;
-        if world.process(seat).is_none() {
+        if world.process(slot).is_none() {
             return Err("it does not run".to_owned());
         }
-        world.give(seat, Input::Command(command));
+        world.give(slot, Input::Command(command));
         Ok(())
     }
 
@@ -104,9 +104,9 @@ impl<A: Algorithm> Script<A> {
                 world.tell_news(&news);
             }
             ["store", "ends", "session", node] => {
-                let seat = self.seat(node)?;
+                let slot = self.slot(node)?;
                 let world = self.world()?;
-                let who = world.process(seat).ok_or("it does not run")?.me;
+                let who = world.process(slot).ok_or("it does not run")?.me;
                 let news = world.sessions.end_session_of(who);
                 world.trace_world(Level::Event, || format!("the store ends the session of {}", who.node));
                 world.tell_news(&news);
@@ -136,7 +136,7 @@ impl<A: Algorithm> Script<A> {
 
     fn init(&mut self, token: u64) -> Result<(), String> {
         let world = self.world()?;
-        let duration = world.node(Seat(0)).settings.lease_duration();
+        let duration = world.node(ProcessSlot(0)).settings.lease_duration();
         world.store.put(Some(Record::released(FencingToken(token), duration)));
         Ok(())
     }

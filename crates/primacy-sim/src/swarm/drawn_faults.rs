@@ -6,7 +6,7 @@ use primacy_core::Duration;
 
 use super::{Beyond, Swarm, text};
 use crate::algorithm::Algorithm;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 
 /// The kinds of faults of which each world draws a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,71 +105,71 @@ impl Kind {
 }
 
 impl<A: Algorithm> Swarm<A> {
-    pub(super) fn seat(&mut self) -> Seat {
-        let count = self.world().seats().count();
-        Seat(self.index(count))
+    pub(super) fn slot(&mut self) -> ProcessSlot {
+        let count = self.world().slots().count();
+        ProcessSlot(self.index(count))
     }
 
     /// Draws a node, more often than not the leader.
-    pub(super) fn victim(&mut self) -> Seat {
+    pub(super) fn victim(&mut self) -> ProcessSlot {
         let leader = self.world().leaders().next();
         match leader {
             Some(leader) if !self.one_in(3) => leader,
-            Some(_) | None => self.seat(),
+            Some(_) | None => self.slot(),
         }
     }
 
-    pub(super) fn name(&self, seat: Seat) -> String {
-        self.world().node(seat).name.to_string()
+    pub(super) fn name(&self, slot: ProcessSlot) -> String {
+        self.world().node(slot).name.to_string()
     }
 
-    pub(super) fn runs(&self, seat: Seat) -> bool {
-        self.world().process(seat).is_some()
+    pub(super) fn runs(&self, slot: ProcessSlot) -> bool {
+        self.world().process(slot).is_some()
     }
 
     pub(super) fn befall(&mut self, kind: Kind) {
-        let seat = self.victim();
-        let name = self.name(seat);
+        let slot = self.victim();
+        let name = self.name(slot);
         self.cut_off =
             matches!(kind, Kind::Isolate | Kind::Pause | Kind::Freeze | Kind::Partition | Kind::Crash);
         match kind {
-            Kind::Crash if !self.runs(seat) => self.tell(format!("restart {name}")),
+            Kind::Crash if !self.runs(slot) => self.tell(format!("restart {name}")),
             Kind::Crash => {
                 let what = ["crash N", "crash N and guardian", "crash host N"][self.index(3)];
                 self.crash(what, &name);
             }
-            Kind::Restart => self.kill_and_start(seat),
+            Kind::Restart => self.kill_and_start(slot),
             Kind::CrashAtWrite => {
                 let kept = ["", " kept"][self.index(2)];
                 self.tell(format!("crash {name} at its next write{kept}"));
                 self.restart_somebody();
             }
             Kind::FullDisk => {
-                let what = if self.world().node(seat).disk.failing { "works" } else { "fails" };
+                let what = if self.world().node(slot).disk.failing { "works" } else { "fails" };
                 self.tell(format!("disk {name} {what}"));
                 self.restart_somebody();
             }
-            Kind::Pause => self.pause(seat, &name),
-            Kind::Clock => self.draw_clock(seat),
+            Kind::Pause => self.pause(slot, &name),
+            Kind::Clock => self.draw_clock(slot),
             Kind::Jump => {
                 let by = self.up_to(self.patience.times(2));
                 self.tell(format!("jump {name} {}", text(by)));
             }
             Kind::Cut => self.cut(),
-            Kind::Partition => self.partition(seat),
-            Kind::Isolate => self.isolate(seat),
+            Kind::Partition => self.partition(slot),
+            Kind::Isolate => self.isolate(slot),
             Kind::Close => {
-                let other = self.seat();
+                let other = self.slot();
                 let other = self.name(other);
                 self.tell(format!("close {name} {other}"));
             }
-            Kind::Command => self.command(seat),
+            Kind::Command => self.command(slot),
             Kind::Guardian => self.tell(format!("crash guardian {name}")),
             Kind::Store => self.store(),
             Kind::Record => self.record(),
             Kind::Write => {
                 let after = self.up_to(self.patience.times(2));
-                if self.world().node(seat).mandate.is_some() {
+                if self.world().node(slot).mandate.is_some() {
                     self.tell(format!("write {name} late {}", text(after)));
                 }
             }
@@ -178,11 +178,11 @@ impl<A: Algorithm> Swarm<A> {
             Kind::Forget => self.forget(),
             Kind::Haunt => self.haunt(),
             Kind::Freeze => {
-                let frozen = self.world().node(seat).clock.is_frozen();
+                let frozen = self.world().node(slot).clock.is_frozen();
                 self.tell(format!("{} {name}", if frozen { "thaw" } else { "freeze" }));
             }
             Kind::Rot => {
-                if self.runs(seat) {
+                if self.runs(slot) {
                     self.tell(format!("crash host {name}"));
                 }
                 self.tell(format!("rot {name}"));
@@ -201,7 +201,7 @@ impl<A: Algorithm> Swarm<A> {
     pub(super) fn is_spared(&self, words: &[&str]) -> bool {
         let falls = match *words {
             ["restart", node, ..] => {
-                return self.world().find(node).is_ok_and(|seat| self.runs(seat));
+                return self.world().find(node).is_ok_and(|slot| self.runs(slot));
             }
             ["crash", "guardian", _] => return false,
             ["crash", "host", node, ..] | ["crash", node, ..] | ["disk", node, "fails"] => node,
@@ -232,26 +232,26 @@ impl<A: Algorithm> Swarm<A> {
     /// Ends some faults, so that the next ones meet nodes that run, and a leader.
     pub(super) fn relieve(&mut self) {
         self.tell("heal".to_owned());
-        for seat in self.world().seats() {
-            let name = self.name(seat);
-            if self.world().node(seat).disk.failing {
+        for slot in self.world().slots() {
+            let name = self.name(slot);
+            if self.world().node(slot).disk.failing {
                 self.tell(format!("disk {name} works"));
             }
-            match self.world().process(seat) {
-                Some(process) if process.paused && !self.world().node(seat).clock.is_frozen() => {
+            match self.world().process(slot) {
+                Some(process) if process.paused && !self.world().node(slot).clock.is_frozen() => {
                     self.tell(format!("resume {name}"));
                 }
                 Some(_) => {}
                 None => self.tell(format!("restart {name}")),
             }
-            if self.runs(seat) {
+            if self.runs(slot) {
                 self.tell(format!("campaign {name}"));
             }
         }
     }
 
-    fn pause(&mut self, seat: Seat, name: &str) {
-        let what = match self.world().process(seat) {
+    fn pause(&mut self, slot: ProcessSlot, name: &str) {
+        let what = match self.world().process(slot) {
             Some(process) if process.paused => "resume",
             Some(_) => "pause",
             None => "restart",
@@ -275,9 +275,9 @@ impl<A: Algorithm> Swarm<A> {
         let name = self.name(leader);
         if self.one_in(2) {
             let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
-            for seat in self.world().seats() {
-                let ppm = if seat == leader { 0 } else { u64::from(self.drift) * wider };
-                let name = self.name(seat);
+            for slot in self.world().slots() {
+                let ppm = if slot == leader { 0 } else { u64::from(self.drift) * wider };
+                let name = self.name(slot);
                 self.tell(format!("clock {name} {ppm}ppm"));
             }
         }
@@ -288,12 +288,12 @@ impl<A: Algorithm> Swarm<A> {
         };
         self.tell(what);
         let restarts = self.one_in(4);
-        for seat in self.world().seats().filter(|&seat| seat != leader) {
+        for slot in self.world().slots().filter(|&slot| slot != leader) {
             if restarts {
-                self.kill_and_start(seat);
+                self.kill_and_start(slot);
             }
             if self.beyond == Some(Beyond::Jump) {
-                let name = self.name(seat);
+                let name = self.name(slot);
                 self.tell(format!("jump {name} {}", text(self.patience)));
             }
         }
@@ -305,22 +305,22 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     fn anybody(&mut self) -> String {
-        let seat = self.seat();
-        self.name(seat)
+        let slot = self.slot();
+        self.name(slot)
     }
 
     /// Wipes the disk of one node at some time, and readmits it at the others, one after the other. It may
     /// happen to the same node again, before or after it has recovered; and an earlier disk may be put back.
     pub(super) fn wipe_or_readmit(&mut self) {
-        let count = self.world().seats().count();
+        let count = self.world().slots().count();
         // For a lone voter no peer would notice.
         if !self.wipes || count == 1 || !self.one_in(4) {
             return;
         }
-        let seat = self.seat();
+        let slot = self.slot();
         let (again, back) = (self.one_in(8), self.one_in(6));
         // Where voters change there may be as few as one, which alone knows the committed records.
-        let spared = |swarm: &Self, seat| swarm.operators.is_some() && swarm.world().few_know_without(seat);
+        let spared = |swarm: &Self, slot| swarm.operators.is_some() && swarm.world().few_know_without(slot);
         match self.wiped {
             Some(wiped) if (again || back) && spared(self, wiped) => {}
             Some(wiped) if again => self.wipe(wiped),
@@ -333,27 +333,27 @@ impl<A: Algorithm> Swarm<A> {
             }
             // It must have presented its disk, and have been refused for it.
             Some(wiped) if self.runs(wiped) => {
-                let (name, by) = (self.name(wiped), self.name(seat));
-                let vain = if self.world().would_readmit(wiped, seat) { "" } else { " in vain" };
+                let (name, by) = (self.name(wiped), self.name(slot));
+                let vain = if self.world().would_readmit(wiped, slot) { "" } else { " in vain" };
                 self.tell(format!("readmit {name} at {by}{vain}"));
             }
             Some(_) => {}
             // A node that has never seen the present disk would trust the next one.
-            None if spared(self, seat) => {}
-            None if self.world().is_known_to_all(seat) => {
-                self.wiped = Some(seat);
-                self.wipe(seat);
+            None if spared(self, slot) => {}
+            None if self.world().is_known_to_all(slot) => {
+                self.wiped = Some(slot);
+                self.wipe(slot);
             }
             None => {}
         }
     }
 
-    fn wipe(&mut self, seat: Seat) {
-        let name = self.crash_if_it_runs(seat);
-        if self.forgets && self.runs(seat) {
+    fn wipe(&mut self, slot: ProcessSlot) {
+        let name = self.crash_if_it_runs(slot);
+        if self.forgets && self.runs(slot) {
             // It was spared; but it may have lost another disk before, and two such nodes wait for each other
             // for ever.
-            if self.world().node(seat).shelf.is_empty() {
+            if self.world().node(slot).shelf.is_empty() {
                 self.wiped = None;
             }
             return;
@@ -361,18 +361,18 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("restart {name} without disk"));
     }
 
-    fn crash_if_it_runs(&mut self, seat: Seat) -> String {
-        let name = self.name(seat);
+    fn crash_if_it_runs(&mut self, slot: ProcessSlot) -> String {
+        let name = self.name(slot);
         let host = self.one_in(2);
-        if self.runs(seat) {
+        if self.runs(slot) {
             self.tell(if host { format!("crash host {name}") } else { format!("crash {name} and guardian") });
         }
         name
     }
 
-    pub(super) fn kill_and_start(&mut self, seat: Seat) {
-        let name = self.name(seat);
-        if self.runs(seat) {
+    pub(super) fn kill_and_start(&mut self, slot: ProcessSlot) {
+        let name = self.name(slot);
+        if self.runs(slot) {
             let what = ["crash host N", "crash N and guardian"][self.index(2)];
             self.crash(what, &name);
         }
@@ -381,21 +381,21 @@ impl<A: Algorithm> Swarm<A> {
 
     fn restart_somebody(&mut self) {
         let world = self.world();
-        let down = world.seats().find(|&seat| world.process(seat).is_none());
-        if let Some(seat) = down {
-            let name = self.name(seat);
+        let down = world.slots().find(|&slot| world.process(slot).is_none());
+        if let Some(slot) = down {
+            let name = self.name(slot);
             self.tell(format!("restart {name}"));
         }
     }
 
-    fn isolate(&mut self, seat: Seat) {
+    fn isolate(&mut self, slot: ProcessSlot) {
         if self.one_in(3) {
             return self.tell("heal".to_owned());
         }
-        let name = self.name(seat);
+        let name = self.name(slot);
         self.tell(format!("isolate {name}"));
         let restarts = self.one_in(2);
-        for other in self.world().seats().filter(|&other| other != seat) {
+        for other in self.world().slots().filter(|&other| other != slot) {
             if restarts && !self.one_in(4) {
                 self.kill_and_start(other);
             }
@@ -403,17 +403,17 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     /// Draws a clock: any two differ by at most the bound, and often by exactly that.
-    pub(super) fn draw_clock(&mut self, seat: Seat) {
+    pub(super) fn draw_clock(&mut self, slot: ProcessSlot) {
         let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
         let most = u64::from(self.drift) * wider;
         let between = self.rng.up_to(most);
         let ppm = [0, most, between][self.index(if self.tight { 2 } else { 3 })];
-        let name = self.name(seat);
+        let name = self.name(slot);
         self.tell(format!("clock {name} {ppm}ppm"));
     }
 
     fn cut(&mut self) {
-        let (a, b) = (self.seat(), self.seat());
+        let (a, b) = (self.slot(), self.slot());
         let (a, b) = (self.name(a), self.name(b));
         let what = match self.rng.up_to(6) {
             0 => format!("cut {a} -> {b}"),
@@ -426,9 +426,9 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(what);
     }
 
-    fn partition(&mut self, leader: Seat) {
-        let seats: Vec<Seat> = self.world().seats().collect();
-        let middle = self.seat();
+    fn partition(&mut self, leader: ProcessSlot) {
+        let slots: Vec<ProcessSlot> = self.world().slots().collect();
+        let middle = self.slot();
         let linked: fn(usize, usize, usize, usize) -> bool = match self.rng.up_to(3) {
             // Quorum loss: one node reaches all, and the others reach only it.
             0 => |a, b, middle, _| a == middle || b == middle,
@@ -439,8 +439,8 @@ impl<A: Algorithm> Swarm<A> {
             _ => return self.tell("heal".to_owned()),
         };
         let mut links = "links".to_owned();
-        for &a in &seats {
-            for &b in seats.iter().filter(|&&b| a < b && linked(a.0, b.0, middle.0, leader.0)) {
+        for &a in &slots {
+            for &b in slots.iter().filter(|&&b| a < b && linked(a.0, b.0, middle.0, leader.0)) {
                 let (a, b) = (self.name(a), self.name(b));
                 let _ = write!(links, " {a}-{b}");
             }
@@ -448,10 +448,10 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(links);
     }
 
-    fn command(&mut self, seat: Seat) {
-        let to = self.seat();
-        let (name, to) = (self.name(seat), self.name(to));
-        if !self.runs(seat) {
+    fn command(&mut self, slot: ProcessSlot) {
+        let to = self.slot();
+        let (name, to) = (self.name(slot), self.name(to));
+        if !self.runs(slot) {
             return;
         }
         let what = match self.rng.up_to(6) {
@@ -467,8 +467,8 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     fn store(&mut self) {
-        let seat = self.victim();
-        let name = self.name(seat);
+        let slot = self.victim();
+        let name = self.name(slot);
         let slow = self.up_to(Duration::from_millis(400));
         let what = match self.rng.up_to(8) {
             0 => "store down".to_owned(),
@@ -494,9 +494,9 @@ impl<A: Algorithm> Swarm<A> {
         // deletion, with a token from before it. Nothing can be promised there. A paused process may hold
         // such a request, if at some time there was no record.
         let world = self.world();
-        let is_paused = |seat| world.process(seat).is_some_and(|process| process.paused);
+        let is_paused = |slot| world.process(slot).is_some_and(|process| process.paused);
         let late =
-            world.lag > world.conditions.delay.times(2) || (self.was_absent && world.seats().any(is_paused));
+            world.lag > world.conditions.delay.times(2) || (self.was_absent && world.slots().any(is_paused));
         let may_come_late =
             late || self.world().network.chance.doubled + self.world().network.chance.delayed > 0;
         if self.deletes && !may_come_late && self.one_in(4) {
@@ -521,12 +521,12 @@ impl<A: Algorithm> Swarm<A> {
     /// Applies small faults to one node that does not lead, and doubles messages.
     pub(super) fn calm(&mut self) {
         let leader = self.world().leaders().next();
-        let seat = self.seat();
-        if Some(seat) == leader || self.spared.is_some_and(|name| name == self.name(seat)) {
+        let slot = self.slot();
+        if Some(slot) == leader || self.spared.is_some_and(|name| name == self.name(slot)) {
             return; // The next seed draws another.
         }
-        let other = self.seat();
-        let (name, other) = (self.name(seat), self.name(other));
+        let other = self.slot();
+        let (name, other) = (self.name(slot), self.name(other));
         let longest = self.up_to(self.patience.times(2));
         self.tell("calm".to_owned());
         self.tell(format!("chance doubled 20% up to {}", text(longest)));

@@ -5,7 +5,7 @@ use primacy_core::rng::Rng;
 use super::primaries::Sharing;
 use super::{Beyond, Swarm, quorum, text};
 use crate::algorithm::metadata::Metadata;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Trace;
 
 /// Costs of a step in which records are applied: one record, a few, and as many as the library applies. The seed chooses, so that all else is
@@ -44,7 +44,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
     let forgets = nodes > 2 && swarm.one_in(3);
     swarm.forgets = forgets;
     let delay = swarm.world().conditions.delay;
-    let disk_latency = swarm.world().node(Seat(0)).disk.latency;
+    let disk_latency = swarm.world().node(ProcessSlot(0)).disk.latency;
     let resend = delay.times(2).plus(disk_latency.times(2)).plus(swarm.millis(10, 300));
     let small = |swarm: &mut Swarm<Metadata>, least: u64, most: u64| least + swarm.rng.up_to(most - least);
     let (append, window) = (small(&mut swarm, 200, 2_000), small(&mut swarm, 200, 4_000));

@@ -38,8 +38,8 @@ use crate::algorithm::Algorithm;
 use crate::counters::Counters;
 use crate::golden_file::ScriptHandler as _;
 use crate::invariants::Breach;
+use crate::process_slot::ProcessSlot;
 use crate::script::{ALARM, Script};
-use crate::seat::Seat;
 use crate::trace::Trace;
 use crate::world::World;
 use crate::world::phases::Settled;
@@ -369,7 +369,7 @@ struct Swarm<A: Algorithm> {
     spared: Option<&'static str>,
     /// True if the leader cannot be heard any more since the last command.
     cut_off: bool,
-    wiped: Option<Seat>,
+    wiped: Option<ProcessSlot>,
     /// True if the record may be deleted: only where all leases are equally long, because the node that makes
     /// a new one may know no other length; and where no request comes late, because absence has no version.
     deletes: bool,
@@ -440,7 +440,7 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     /// True if another node leads now, and not this one.
-    fn is_replaced(&self, leader: Seat) -> bool {
+    fn is_replaced(&self, leader: ProcessSlot) -> bool {
         self.world().leaders().next().is_some_and(|another| another != leader)
     }
 
@@ -495,11 +495,11 @@ impl<A: Algorithm> Swarm<A> {
 
     fn run(mut self) -> Run {
         self.mix();
-        for seat in self.world().seats() {
-            let name = self.name(seat);
+        for slot in self.world().slots() {
+            let name = self.name(slot);
             let offset = self.up_to(Duration::from_secs(1_000));
             self.tell(format!("jump {name} {}", text(offset)));
-            self.draw_clock(seat);
+            self.draw_clock(slot);
         }
         self.tell("start all".to_owned());
         let end = self.world().now().after(self.patience.times(40));

@@ -6,7 +6,7 @@ use primacy_core::rng::Rng;
 
 use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 
 /// The constant that separates this generator from that of the rest of the world; chosen so that the worlds
 /// that seeds.txt has kept from before stay the same.
@@ -49,14 +49,14 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     fn draw_share(&mut self, sharing: &mut Sharing) -> Option<String> {
-        let count = self.world().seats().count();
-        let (seat, other) = (Seat(sharing.index(count)), Seat(sharing.index(count)));
-        if !self.runs(seat) {
+        let count = self.world().slots().count();
+        let (slot, other) = (ProcessSlot(sharing.index(count)), ProcessSlot(sharing.index(count)));
+        if !self.runs(slot) {
             return None;
         }
-        let (name, other) = (self.name(seat), self.name(other));
+        let (name, other) = (self.name(slot), self.name(other));
         let (group, index) = (GROUPS[sharing.index(GROUPS.len())], sharing.rng.up_to(4));
-        let session = self.world().joined(seat);
+        let session = self.world().joined(slot);
         let command = match (sharing.rng.up_to(17), session) {
             (0..=5, None) => {
                 sharing.sessions += 1;
@@ -72,16 +72,16 @@ impl<A: Algorithm> Swarm<A> {
             (10, _) => format!("client {name} drains {other}"),
             (11, _) => format!("client {name} undrains {other}"),
             (12..=13, _) => format!("client {name} moves {group} {index} to {other}"),
-            _ => return self.write_as_primary(sharing, seat),
+            _ => return self.write_as_primary(sharing, slot),
         };
         Some(command)
     }
 
     /// Draws a write of a node to a partition of which it is the primary, as far as it knows; it may take
     /// long.
-    fn write_as_primary(&mut self, sharing: &mut Sharing, seat: Seat) -> Option<String> {
-        let node = self.world().node(seat).name;
-        let runs = self.world().partitions(seat)?.runs_with_primary(node);
+    fn write_as_primary(&mut self, sharing: &mut Sharing, slot: ProcessSlot) -> Option<String> {
+        let node = self.world().node(slot).name;
+        let runs = self.world().partitions(slot)?.runs_with_primary(node);
         let run = runs.get(sharing.index(runs.len()))?;
         let after = in_micros(sharing.rng.duration_up_to(self.patience.times(2)));
         Some(format!("write {node} {} {} late {}", run.group, run.range.start, text(after)))

@@ -6,7 +6,7 @@ use primacy_core::rng::Rng;
 use super::{Beyond, Swarm, in_micros, text};
 use crate::algorithm::Algorithm;
 use crate::algorithm::quorum::Quorum;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Trace;
 
 /// Draws the nodes and their timers.
@@ -38,7 +38,7 @@ pub(super) fn timers_with<A: Algorithm>(
     writes_between: u64,
 ) -> Duration {
     let delay = swarm.world().conditions.delay;
-    let disk_latency = swarm.world().node(Seat(0)).disk.latency;
+    let disk_latency = swarm.world().node(ProcessSlot(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
     // A promise must outlast a heartbeat and its answer by any clock.
     let least = delay.times(4);

@@ -4,7 +4,7 @@ use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, text};
 use crate::algorithm::ranked::Ranked;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Trace;
 
 /// Draws the nodes and their timers.
@@ -14,7 +14,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Ran
     swarm.begin(seed, nodes);
     swarm.words = &["Elect", "Hears", "Vote", "Lead", "LeadReply", "Resigned", "Died"];
     let delay = swarm.world().conditions.delay;
-    let disk_latency = swarm.world().node(Seat(0)).disk.latency;
+    let disk_latency = swarm.world().node(ProcessSlot(0)).disk.latency;
     // Claims are gathered for a heartbeat at most, so that must be longer than their round trip; and a voter
     // waits as long for the winner, which writes before it sends `Lead`.
     let least = delay.times(3).plus(disk_latency.times(2));

@@ -11,7 +11,7 @@ use primacy_core::rng::Rng;
 
 use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 
 /// The constant that separates this generator from that of the rest of the world.
 const APART: u64 = 0x7265_656c_6563_7400;
@@ -26,10 +26,10 @@ pub(super) struct Reelection {
     longest: Duration,
 }
 
-/// The seats of the fault: `LEADER` and `LONG` promise for equally long, `SHORT` for less.
-const LEADER: Seat = Seat(0);
-const LONG: Seat = Seat(1);
-const SHORT: Seat = Seat(2);
+/// The slots of the fault: `LEADER` and `LONG` promise for equally long, `SHORT` for less.
+const LEADER: ProcessSlot = ProcessSlot(0);
+const LONG: ProcessSlot = ProcessSlot(1);
+const SHORT: ProcessSlot = ProcessSlot(2);
 
 impl<A: Algorithm> Swarm<A> {
     /// Sets different promises in one of four worlds of three nodes, before they start.
@@ -40,8 +40,8 @@ impl<A: Algorithm> Swarm<A> {
         }
         let short = in_micros(least.plus(rng.duration_up_to(least)));
         let longest = in_micros(short.times(3).plus(rng.duration_up_to(short.times(2))));
-        for (seat, promise) in [(LEADER, longest), (LONG, longest), (SHORT, short)] {
-            let name = self.name(seat);
+        for (slot, promise) in [(LEADER, longest), (LONG, longest), (SHORT, short)] {
+            let name = self.name(slot);
             self.tell(format!("set {name} promise_duration={} witness=false", text(promise)));
         }
         self.reelection = Some(Reelection { rng, longest });
@@ -50,7 +50,7 @@ impl<A: Algorithm> Swarm<A> {
     /// Brings it about now and then, in these worlds.
     pub(super) fn elect_again(&mut self) {
         let Some(mut reelection) = self.reelection.take() else { return };
-        if one_in(&mut reelection.rng, 3) && [LEADER, LONG, SHORT].iter().all(|&seat| self.runs(seat)) {
+        if one_in(&mut reelection.rng, 3) && [LEADER, LONG, SHORT].iter().all(|&slot| self.runs(slot)) {
             self.bring_about(&mut reelection);
         }
         self.reelection = Some(reelection);
@@ -58,11 +58,11 @@ impl<A: Algorithm> Swarm<A> {
 
     fn bring_about(&mut self, reelection: &mut Reelection) {
         let longest = reelection.longest;
-        let [leader, long, short] = [LEADER, LONG, SHORT].map(|seat| self.name(seat));
+        let [leader, long, short] = [LEADER, LONG, SHORT].map(|slot| self.name(slot));
         // No node leads, and no promise is left.
         self.tell("heal".to_owned());
-        for seat in [LEADER, LONG, SHORT] {
-            self.have(seat, "withdraw");
+        for slot in [LEADER, LONG, SHORT] {
+            self.have(slot, "withdraw");
         }
         self.tell(format!("advance {}", text(longest.times(2))));
         // One node takes a term of its own, of which no other hears; and the answer by which it takes another
@@ -83,7 +83,7 @@ impl<A: Algorithm> Swarm<A> {
         // Meanwhile another is elected, by the long promise; and is deposed by that term while its work goes
         // on.
         self.have(LEADER, "campaign");
-        if !self.comes(longest, |swarm| swarm.world().leaders().any(|seat| seat == LEADER)) {
+        if !self.comes(longest, |swarm| swarm.world().leaders().any(|slot| slot == LEADER)) {
             return self.undo();
         }
         self.tell(format!("busy {leader}"));
@@ -91,7 +91,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("join {leader} {short}"));
         let before = self.world().leaderships.count;
         let is_again = |swarm: &Self| {
-            swarm.world().leaderships.count > before && swarm.world().leaders().any(|seat| seat == LEADER)
+            swarm.world().leaderships.count > before && swarm.world().leaders().any(|slot| slot == LEADER)
         };
         if self.comes(longest, is_again) {
             // Its second lease ends, so that the voter that gave it could lead.
@@ -109,15 +109,15 @@ impl<A: Algorithm> Swarm<A> {
         self.tell("heal".to_owned());
         let leader = self.name(LEADER);
         self.tell(format!("idle {leader}"));
-        for seat in [LEADER, LONG, SHORT] {
-            self.have(seat, "campaign");
+        for slot in [LEADER, LONG, SHORT] {
+            self.have(slot, "campaign");
         }
     }
 
     /// Makes a node campaign or withdraw, if it runs: it may have crashed meanwhile.
-    fn have(&mut self, seat: Seat, what: &str) {
-        if self.runs(seat) {
-            let name = self.name(seat);
+    fn have(&mut self, slot: ProcessSlot, what: &str) {
+        if self.runs(slot) {
+            let name = self.name(slot);
             self.tell(format!("{what} {name}"));
         }
     }

@@ -9,7 +9,7 @@ use primacy_core::Duration;
 
 use super::{Swarm, text};
 use crate::algorithm::Algorithm;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 
 /// The number of steps in which a targeted fault waits for an event.
 const STEPS: u64 = 60;
@@ -44,9 +44,9 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     /// Cuts a node's outgoing links, so that it hears all and no node hears it.
-    fn mute(&mut self, seat: Seat) {
-        let name = self.name(seat);
-        for other in self.world().seats().filter(|&other| other != seat) {
+    fn mute(&mut self, slot: ProcessSlot) {
+        let name = self.name(slot);
+        for other in self.world().slots().filter(|&other| other != slot) {
             let other = self.name(other);
             self.tell(format!("cut {name} -> {other}"));
         }
@@ -69,8 +69,8 @@ impl<A: Algorithm> Swarm<A> {
         if self.one_in(2) {
             return "any".to_owned();
         }
-        let seat = self.victim();
-        self.name(seat)
+        let slot = self.victim();
+        self.name(slot)
     }
 
     /// Draws a kind of message, to be appended to a command; or none, for all of them.
@@ -82,20 +82,20 @@ impl<A: Algorithm> Swarm<A> {
     /// Restarts a node just after it has written, while another node may still send the request for which it
     /// wrote.
     pub(super) fn forget(&mut self) {
-        let seat = self.seat();
-        let written = |swarm: &Self| swarm.world().node(seat).disk.writes;
+        let slot = self.slot();
+        let written = |swarm: &Self| swarm.world().node(slot).disk.writes;
         let before = written(self);
-        if self.world().node(seat).disk.slot.is_none() || !self.runs(seat) {
+        if self.world().node(slot).disk.contents.is_none() || !self.runs(slot) {
             return; // This election keeps nothing.
         }
-        let name = self.name(seat);
+        let name = self.name(slot);
         if self.one_in(2) {
             let late = self.up_to(self.patience.times(2));
             let (times, word) = (1 + self.rng.up_to(2), self.word());
             self.tell(format!("delay {times} any -> {name} {}{word}", text(late)));
         }
         let leader = self.world().leaders().next();
-        if let Some(leader) = leader.filter(|&leader| leader != seat) {
+        if let Some(leader) = leader.filter(|&leader| leader != slot) {
             let leader = self.name(leader);
             self.tell(format!("isolate {leader}"));
         }
@@ -103,7 +103,7 @@ impl<A: Algorithm> Swarm<A> {
         for _ in 0..STEPS {
             self.tell(format!("advance {}", text(step)));
             if written(self) != before {
-                self.kill_and_start(seat);
+                self.kill_and_start(slot);
                 self.came_off("ploy: forget");
                 break;
             }
@@ -112,11 +112,11 @@ impl<A: Algorithm> Swarm<A> {
 
     /// Restarts a node, and delays its guardian's notice of its death until its next process runs.
     pub(super) fn haunt(&mut self) {
-        let seat = self.victim();
-        if !self.runs(seat) {
+        let slot = self.victim();
+        if !self.runs(slot) {
             return;
         }
-        let (name, late) = (self.name(seat), self.patience.plus(self.up_to(self.patience.times(2))));
+        let (name, late) = (self.name(slot), self.patience.plus(self.up_to(self.patience.times(2))));
         self.tell(format!("delay 4 {name} -> any {} Died", text(late)));
         self.tell(format!("crash {name}"));
         let pause = self.millis(0, 30);
@@ -130,7 +130,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("advance {}", text(pause)));
         let holder = self.world().store.record().and_then(|record| record.holder.as_ref());
         let Some(name) = holder.map(|holder| holder.identity.node.to_string()) else { return };
-        if !self.world().find(&name).is_ok_and(|seat| self.runs(seat)) {
+        if !self.world().find(&name).is_ok_and(|slot| self.runs(slot)) {
             return;
         }
         let what = match self.rng.up_to(4) {
@@ -147,9 +147,9 @@ impl<A: Algorithm> Swarm<A> {
 
     /// Makes one node deaf or mute while all else is well; the others must still agree.
     pub(super) fn wound(&mut self) {
-        let seat = self.victim();
-        let name = self.name(seat);
-        let others: Vec<Seat> = self.world().seats().filter(|&other| other != seat).collect();
+        let slot = self.victim();
+        let name = self.name(slot);
+        let others: Vec<ProcessSlot> = self.world().slots().filter(|&other| other != slot).collect();
         if others.iter().all(|&other| self.world().standing(other).1) {
             return; // Those who are left only vote.
         }
@@ -160,7 +160,7 @@ impl<A: Algorithm> Swarm<A> {
         }
         self.tell(if deaf { format!("cut store -> {name}") } else { format!("cut {name} -> store") });
         self.tell(format!("settle without {name}"));
-        if self.world().agreed(Some(seat)) {
+        if self.world().agreed(Some(slot)) {
             self.came_off("ploy: wound");
         }
         self.tell("heal".to_owned());

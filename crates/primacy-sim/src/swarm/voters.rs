@@ -7,7 +7,7 @@ use primacy_core::rng::Rng;
 
 use super::{Swarm, one_in, text};
 use crate::algorithm::Algorithm;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 
 /// The constant that separates the operators' generator from that of the rest of the world. With this value
 /// no operator changes the voters in the older worlds that seeds.txt has kept.
@@ -60,7 +60,7 @@ impl<A: Algorithm> Swarm<A> {
     pub(super) fn begin_with_voters(&mut self, seed: u64, nodes: usize) {
         let Some(mut operators) = Operators::of(seed, nodes) else { return };
         let count = nodes.saturating_sub(operators.index(3)).max(if nodes > 3 { 3 } else { 2 });
-        let voters: Vec<String> = self.world().seats().take(count).map(|seat| self.name(seat)).collect();
+        let voters: Vec<String> = self.world().slots().take(count).map(|slot| self.name(slot)).collect();
         self.tell(format!("voters all = {}", voters.join(" ")));
         // Otherwise no candidate might be left.
         self.tell("set witness=false".to_owned());
@@ -84,18 +84,18 @@ impl<A: Algorithm> Swarm<A> {
             _ => {
                 for wish in operators.wishes.clone() {
                     let leader = self.world().leaders().next().filter(|_| !one_in(&mut operators.rng, 3));
-                    let count = self.world().seats().count();
-                    let seat = leader.unwrap_or_else(|| Seat(operators.index(count)));
-                    self.wish(seat, wish);
+                    let count = self.world().slots().count();
+                    let slot = leader.unwrap_or_else(|| ProcessSlot(operators.index(count)));
+                    self.wish(slot, wish);
                 }
             }
         }
         self.operators = Some(operators);
     }
 
-    fn wish(&mut self, seat: Seat, wish: (NodeId, bool)) {
-        if self.runs(seat) {
-            let name = self.name(seat);
+    fn wish(&mut self, slot: ProcessSlot, wish: (NodeId, bool)) {
+        if self.runs(slot) {
+            let name = self.name(slot);
             self.tell(wish_command(&name, wish));
         }
     }
@@ -116,7 +116,7 @@ impl<A: Algorithm> Swarm<A> {
 
     fn voters_and_others(&self) -> (Vec<NodeId>, Vec<NodeId>) {
         let voters = self.world().newest_voters();
-        let names = self.world().seats().map(|seat| self.world().node(seat).name);
+        let names = self.world().slots().map(|slot| self.world().node(slot).name);
         names.partition(|name| voters.contains(name))
     }
 
@@ -159,10 +159,10 @@ impl<A: Algorithm> Swarm<A> {
         self.cut_off = true;
         self.wish(leader, (third, false));
         self.tell(format!("advance {}", text(self.patience.divided_by(16))));
-        let found = self.world().seats().find(|&seat| self.world().node(seat).name == other);
-        if let Some(seat) = found.filter(|&seat| self.runs(seat)) {
+        let found = self.world().slots().find(|&slot| self.world().node(slot).name == other);
+        if let Some(slot) = found.filter(|&slot| self.runs(slot)) {
             self.came_off("ploy: of two");
-            self.kill_and_start(seat);
+            self.kill_and_start(slot);
         }
     }
 

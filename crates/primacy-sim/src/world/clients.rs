@@ -21,7 +21,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::display::metadata::{command_text, operation_text, outcome_text, progress_text, wish_text};
 use crate::invariants::{Observation, Seen};
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::{Entry, Level, Party, Way, What};
 
 /// The keys of the clients that are drawn: few, so that they meet.
@@ -66,7 +66,7 @@ pub struct Clients {
 #[derive(Debug)]
 struct Open {
     life: u64,
-    seat: Seat,
+    slot: ProcessSlot,
     wanted: Wanted,
     since: Moment,
 }
@@ -74,7 +74,7 @@ struct Open {
 /// A session that a client has begun.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    seat: Seat,
+    slot: ProcessSlot,
     /// The process by which a node is up, the only one that keeps the session alive.
     life: Option<u64>,
     time_to_live: Duration,
@@ -92,11 +92,15 @@ impl Clients {
     /// Returns a question that was asked of one of these nodes before this moment and is not answered, with
     /// its node.
     #[must_use]
-    fn waits_since(&self, moment: Moment, seats: impl Fn(Seat) -> bool) -> Option<(Seat, String)> {
+    fn waits_since(
+        &self,
+        moment: Moment,
+        slots: impl Fn(ProcessSlot) -> bool,
+    ) -> Option<(ProcessSlot, String)> {
         // An operator's request that is lost on the way is not asked again.
-        let counts = |open: &Open| !matches!(open.wanted, Wanted::Revise(_)) && seats(open.seat);
+        let counts = |open: &Open| !matches!(open.wanted, Wanted::Revise(_)) && slots(open.slot);
         let waits = self.open.values().find(|open| open.since < moment && counts(open));
-        waits.map(|open| (open.seat, asked_text(&open.wanted)))
+        waits.map(|open| (open.slot, asked_text(&open.wanted)))
     }
 
     /// True if a client keeps this session alive.
@@ -170,8 +174,8 @@ pub fn delete(key: &str, number: u64) -> Operation {
 
 impl<A: Algorithm> World<A> {
     /// Sends a client's request to a node. Returns false if the node does not run.
-    pub fn ask(&mut self, seat: Seat, wanted: Wanted) -> bool {
-        let Some(process) = self.process(seat) else { return false };
+    pub fn ask(&mut self, slot: ProcessSlot, wanted: Wanted) -> bool {
+        let Some(process) = self.process(slot) else { return false };
         let (who, life) = (process.me, process.life);
         self.clients.next += 1;
         let ticket = Ticket(self.clients.next);
@@ -184,15 +188,15 @@ impl<A: Algorithm> World<A> {
         };
         let Some(message) = A::ask(ask.clone()) else { return false };
         let text = asked_text(&wanted);
-        self.trace_client(seat, level(&wanted), true, || text);
-        self.clients.open.insert(ticket, Open { life, seat, wanted, since: self.now() });
+        self.trace_client(slot, level(&wanted), true, || text);
+        self.clients.open.insert(ticket, Open { life, slot, wanted, since: self.now() });
         self.observe(Observation::Metadata(Seen::Asked { who, ticket, ask: &ask }));
-        self.give(seat, Input::Message { from: Endpoint::Client, message });
+        self.give(slot, Input::Message { from: Endpoint::Client, message });
         true
     }
 
     /// Takes a node's answer to a client.
-    pub(crate) fn answered(&mut self, seat: Seat, answer: &Answer) {
+    pub(crate) fn answered(&mut self, slot: ProcessSlot, answer: &Answer) {
         let ticket = match answer {
             Answer::Written(ticket, _)
             | Answer::Done(ticket)
@@ -208,13 +212,13 @@ impl<A: Algorithm> World<A> {
             }
             return self.breach("contract", format!("question {} is answered, and nobody waits", ticket.0));
         };
-        self.look_at_answer(seat, ticket, answer);
+        self.look_at_answer(slot, ticket, answer);
         if let Answer::Written(_, Outcome { result: Err(Refusal::FormerLife), .. }) = answer {
-            let node = self.node(seat).name;
+            let node = self.node(slot).name;
             self.breach("contract", format!("{node} is refused as a former life, and it is the present one"));
         }
         let read = match &open.wanted {
-            Wanted::Read(operation) => self.process(seat).and_then(|process| {
+            Wanted::Read(operation) => self.process(slot).and_then(|process| {
                 A::metadata(&process.machine).and_then(|machine| machine.state().observe(operation))
             }),
             Wanted::Command(_) | Wanted::Session(..) | Wanted::Revise(_) | Wanted::AcceptLoss => None,
@@ -236,12 +240,12 @@ impl<A: Algorithm> World<A> {
             Answer::LossAccepted(..) => "operator: told of a loss",
         });
         let text = || format!("{}: {}", asked_text(&open.wanted), answer_text(answer, read.as_ref()));
-        self.trace_client(seat, level(&open.wanted), false, text);
-        self.learn(seat, &open.wanted, answer);
+        self.trace_client(slot, level(&open.wanted), false, text);
+        self.learn(slot, &open.wanted, answer);
     }
 
     /// Updates the knowledge of the clients by an answer.
-    fn learn(&mut self, seat: Seat, wanted: &Wanted, answer: &Answer) {
+    fn learn(&mut self, slot: ProcessSlot, wanted: &Wanted, answer: &Answer) {
         match (wanted, answer) {
             (Wanted::Command(Command::Operate(Operation::Write(write))), Answer::Written(_, outcome))
                 if outcome.result.is_ok() =>
@@ -254,15 +258,15 @@ impl<A: Algorithm> World<A> {
                 if outcome.result.is_ok() =>
             {
                 let kept = self.clients.sessions.entry(*session);
-                kept.or_insert(Kept { seat, life: None, time_to_live: *time_to_live, wanted: false });
+                kept.or_insert(Kept { slot, life: None, time_to_live: *time_to_live, wanted: false });
                 self.plan_keeping(*session);
             }
             (
                 Wanted::Command(Command::Partitions(Order::Join { session, time_to_live })),
                 Answer::Written(_, outcome),
             ) if outcome.result.is_ok() => {
-                let life = self.process(seat).map(|process| process.life);
-                let kept = Kept { seat, life, time_to_live: *time_to_live, wanted: true };
+                let life = self.process(slot).map(|process| process.life);
+                let kept = Kept { slot, life, time_to_live: *time_to_live, wanted: true };
                 self.clients.sessions.insert(*session, kept);
                 self.plan_keeping(*session);
             }
@@ -287,28 +291,29 @@ impl<A: Algorithm> World<A> {
     /// Sends the keep-alive of a session.
     pub(crate) fn keep_alive(&mut self, session: SessionId) {
         let Some(kept) = self.clients.sessions.get(&session).filter(|kept| kept.wanted) else { return };
-        let home = kept.seat;
+        let home = kept.slot;
         // A node that does not vote is not told the leader.
-        let serves =
-            |&seat: &Seat| self.process(seat).is_some_and(|process| !process.paused) && self.votes(seat);
-        let others = self.seats().filter(|_| kept.life.is_none());
-        if let Some(seat) = [home].into_iter().chain(others).find(serves) {
-            self.ask(seat, Wanted::Session(session, Keep::Alive));
+        let serves = |&slot: &ProcessSlot| {
+            self.process(slot).is_some_and(|process| !process.paused) && self.votes(slot)
+        };
+        let others = self.slots().filter(|_| kept.life.is_none());
+        if let Some(slot) = [home].into_iter().chain(others).find(serves) {
+            self.ask(slot, Wanted::Session(session, Keep::Alive));
         }
         self.plan_keeping(session);
     }
 
     /// Keeps a session alive from now on, which lives for so long without that. It may not have begun yet.
-    pub fn keep_from_now_on(&mut self, seat: Seat, session: SessionId, time_to_live: Duration) {
-        self.clients.sessions.insert(session, Kept { seat, life: None, time_to_live, wanted: true });
+    pub fn keep_from_now_on(&mut self, slot: ProcessSlot, session: SessionId, time_to_live: Duration) {
+        self.clients.sessions.insert(session, Kept { slot, life: None, time_to_live, wanted: true });
     }
 
     /// Sends a drawn request to a drawn node.
     pub fn ask_something(&mut self) {
-        let count = self.seats().count();
-        let seat = Seat(self.drawn(count));
-        let wanted = self.draw_wanted(seat);
-        if self.ask(seat, wanted) {
+        let count = self.slots().count();
+        let slot = ProcessSlot(self.drawn(count));
+        let wanted = self.draw_wanted(slot);
+        if self.ask(slot, wanted) {
             self.counters.count("client: asked");
         }
     }
@@ -318,7 +323,7 @@ impl<A: Algorithm> World<A> {
         usize::try_from(self.rng.up_to(count.saturating_sub(1) as u64)).unwrap_or(0)
     }
 
-    fn draw_wanted(&mut self, seat: Seat) -> Wanted {
+    fn draw_wanted(&mut self, slot: ProcessSlot) -> Wanted {
         let key = KEYS[self.drawn(KEYS.len())];
         let known = self.clients.known.get(key.as_bytes()).cloned().unwrap_or_else(|| b"0".as_slice().into());
         let value = self.clients.value();
@@ -350,7 +355,7 @@ impl<A: Algorithm> World<A> {
                 let time_to_live =
                     self.patience().divided_by(2).plus(self.rng.duration_up_to(self.patience()));
                 if self.rng.up_to(3) > 0 {
-                    self.keep_from_now_on(seat, session, time_to_live);
+                    self.keep_from_now_on(slot, session, time_to_live);
                 }
                 Wanted::Command(Command::Begin { session, time_to_live })
             }
@@ -359,12 +364,12 @@ impl<A: Algorithm> World<A> {
 
     /// Checks the replicated state once nothing is wrong: each node has all of it, every question asked
     /// before `begin` is answered, and sessions that no client keeps alive have ended.
-    pub(crate) fn keeps_up(&self, begin: Moment, without: Option<Seat>) -> Result<(), String> {
+    pub(crate) fn keeps_up(&self, begin: Moment, without: Option<ProcessSlot>) -> Result<(), String> {
         let Some(leader) = self.leaders().next() else { return Err("nobody leads".to_owned()) };
         let voters = self.voters_of(leader);
-        let asked = |seat: Seat| Some(seat) != without && voters.contains(&self.node(seat).name);
-        for seat in self.seats().filter(|&seat| asked(seat)) {
-            let Some(process) = self.process(seat) else { continue };
+        let asked = |slot: ProcessSlot| Some(slot) != without && voters.contains(&self.node(slot).name);
+        for slot in self.slots().filter(|&slot| asked(slot)) {
+            let Some(process) = self.process(slot) else { continue };
             let Some(machine) = A::metadata(&process.machine) else { return Ok(()) };
             if machine.replica().is_recovering() || !machine.replica().is_current() {
                 return Err(format!("{} has not all that is committed", process.me.node));
@@ -380,23 +385,23 @@ impl<A: Algorithm> World<A> {
             let mut sessions = machine.state().sessions().map(|(session, _)| session);
             let mut of_nodes = machine.state().partitions().sessions().map(|(session, _)| session);
             let is_left = |session: &SessionId| !self.clients.keep(*session);
-            if self.believes(seat)
+            if self.believes(slot)
                 && let Some(session) = sessions.find(is_left).or_else(|| of_nodes.find(is_left))
             {
                 return Err(format!("session {session} lives, and nobody keeps it alive"));
             }
         }
         match self.clients.waits_since(begin, asked) {
-            Some((seat, what)) => Err(format!("{} has not answered: {what}", self.node(seat).name)),
+            Some((slot, what)) => Err(format!("{} has not answered: {what}", self.node(slot).name)),
             None => Ok(()),
         }
     }
 
-    fn trace_client(&mut self, seat: Seat, level: Level, asks: bool, text: impl FnOnce() -> String) {
+    fn trace_client(&mut self, slot: ProcessSlot, level: Level, asks: bool, text: impl FnOnce() -> String) {
         if !self.trace.wants(level) {
             return;
         }
-        let (node, at) = (Party::Node(self.node(seat).name), self.now());
+        let (node, at) = (Party::Node(self.node(slot).name), self.now());
         let (from, to, kind) =
             if asks { (Party::Clients, node, "Ask") } else { (node, Party::Clients, "Answer") };
         let way = Way { arrivals: [Some(at), None], remark: None };

@@ -6,7 +6,7 @@ use super::World;
 use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::network::Fate;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::{Entry, Level, Party, Turn, Way, What, is_late};
 
 impl<A: Algorithm> World<A> {
@@ -22,16 +22,22 @@ impl<A: Algorithm> World<A> {
     }
 
     /// Records an event of a node that does not change its state.
-    pub(crate) fn trace_node(&mut self, seat: Seat, level: Level, text: impl FnOnce() -> String) {
-        self.trace_turn(seat, level, Turn::Nothing, text);
+    pub(crate) fn trace_node(&mut self, slot: ProcessSlot, level: Level, text: impl FnOnce() -> String) {
+        self.trace_turn(slot, level, Turn::Nothing, text);
     }
 
-    pub(crate) fn trace_turn(&mut self, seat: Seat, level: Level, turn: Turn, text: impl FnOnce() -> String) {
+    pub(crate) fn trace_turn(
+        &mut self,
+        slot: ProcessSlot,
+        level: Level,
+        turn: Turn,
+        text: impl FnOnce() -> String,
+    ) {
         if matches!(turn, Turn::Begins | Turn::Leads { .. } | Turn::Ends) {
-            let name = self.node(seat).name;
+            let name = self.node(slot).name;
             self.trace.notes_standing(name, false);
         }
-        self.trace(level, |world| What::Node { who: world.party(seat), turn, text: text() });
+        self.trace(level, |world| What::Node { who: world.party(slot), turn, text: text() });
     }
 
     /// Records a deed on these parties, or on all, if none is named.
@@ -39,16 +45,16 @@ impl<A: Algorithm> World<A> {
         self.trace(Level::Scene, |_| What::Deed { to: to.to_vec(), text: text() });
     }
 
-    pub(super) fn trace_standing(&mut self, seat: Seat) {
+    pub(super) fn trace_standing(&mut self, slot: ProcessSlot) {
         if !self.trace.wants(Level::Scene) {
             return;
         }
-        let stands = self.process(seat).is_some_and(|process| A::stands(&process.machine));
-        let (name, is_node) = (self.node(seat).name, seat.0 < self.nodes.len());
+        let stands = self.process(slot).is_some_and(|process| A::stands(&process.machine));
+        let (name, is_node) = (self.node(slot).name, slot.0 < self.nodes.len());
         if is_node && self.trace.notes_standing(name, stands) {
             let (turn, text) =
                 if stands { (Turn::Stands, "· stands") } else { (Turn::StandsNoMore, "· stands no more") };
-            self.trace_turn(seat, Level::Scene, turn, || text.to_owned());
+            self.trace_turn(slot, Level::Scene, turn, || text.to_owned());
         }
     }
 
@@ -71,10 +77,10 @@ impl<A: Algorithm> World<A> {
         self.trace(Level::Event, |_| What::Breach { invariant, text: text.to_owned() });
     }
 
-    /// Returns the party of a seat: a node, or the guardian of one.
-    pub(super) fn party(&self, seat: Seat) -> Party {
-        let name = self.node(seat).name;
-        if seat.0 < self.nodes.len() { Party::Node(name) } else { Party::Guardian(name) }
+    /// Returns the party of a slot: a node, or the guardian of one.
+    pub(super) fn party(&self, slot: ProcessSlot) -> Party {
+        let name = self.node(slot).name;
+        if slot.0 < self.nodes.len() { Party::Node(name) } else { Party::Guardian(name) }
     }
 
     pub(super) fn level_of(message: &A::Message) -> Level {
@@ -88,16 +94,22 @@ impl<A: Algorithm> World<A> {
         self.trace(Self::level_of(message), |_| What::Says { from, to, kind, text: A::text(message), way });
     }
 
-    pub(super) fn trace_send(&mut self, seat: Seat, to: Endpoint, message: &A::Message, fate: Fate) {
-        self.trace_says(self.party(seat), to.into(), message, fate);
+    pub(super) fn trace_send(&mut self, slot: ProcessSlot, to: Endpoint, message: &A::Message, fate: Fate) {
+        self.trace_says(self.party(slot), to.into(), message, fate);
     }
 
-    pub(super) fn trace_reply(&mut self, seat: Seat, message: &A::Message, fate: Fate) {
-        self.trace_says(Party::Store, self.party(seat), message, fate);
+    pub(super) fn trace_reply(&mut self, slot: ProcessSlot, message: &A::Message, fate: Fate) {
+        self.trace_says(Party::Store, self.party(slot), message, fate);
     }
 
     /// Records a guardian's notice of a death; an earlier loss of it is not worth a line.
-    pub(crate) fn trace_death(&mut self, guardian_of: Seat, to: Seat, dead: Identity, fate: Fate) {
+    pub(crate) fn trace_death(
+        &mut self,
+        guardian_of: ProcessSlot,
+        to: ProcessSlot,
+        dead: Identity,
+        fate: Fate,
+    ) {
         let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
         let way = Way { arrivals, remark: fate.remark };
         self.trace(Level::Scene, |world| {
@@ -120,11 +132,17 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    pub(super) fn trace_late(&mut self, seat: Seat, from: Endpoint, message: &A::Message, sent_at: Moment) {
-        self.trace_hears(self.party(seat), from.into(), message, sent_at);
+    pub(super) fn trace_late(
+        &mut self,
+        slot: ProcessSlot,
+        from: Endpoint,
+        message: &A::Message,
+        sent_at: Moment,
+    ) {
+        self.trace_hears(self.party(slot), from.into(), message, sent_at);
     }
 
-    pub(super) fn trace_late_at_store(&mut self, seat: Seat, message: &A::Message, sent_at: Moment) {
-        self.trace_hears(Party::Store, self.party(seat), message, sent_at);
+    pub(super) fn trace_late_at_store(&mut self, slot: ProcessSlot, message: &A::Message, sent_at: Moment) {
+        self.trace_hears(Party::Store, self.party(slot), message, sent_at);
     }
 }

@@ -13,7 +13,7 @@ use crate::disk::MetByCrash;
 use crate::invariants::{Observation, Phase};
 use crate::leadership_intervals::LeadershipStage;
 use crate::network::Chance;
-use crate::seat::Seat;
+use crate::process_slot::ProcessSlot;
 use crate::trace::Level;
 
 /// The interval of checking whether all agree.
@@ -46,78 +46,78 @@ impl<A: Algorithm> World<A> {
         self.network.heal();
         self.network.chance = Chance::default();
         self.store.heal();
-        for seat in self.seats() {
-            let node = self.node_mut(seat);
+        for slot in self.slots() {
+            let node = self.node_mut(slot);
             node.crash_at_write = None;
             node.busy = false;
             node.campaigns = true;
             node.disk.failing = false;
-            if self.node(seat).clock.is_frozen() {
-                self.thaw(seat);
+            if self.node(slot).clock.is_frozen() {
+                self.thaw(slot);
             }
-            self.resume(seat);
-            self.restart(seat, false);
-            self.let_drain(seat);
-            self.give(seat, Input::Command(Command::Healthy(true)));
-            self.give(seat, Input::Command(Command::Campaign));
+            self.resume(slot);
+            self.restart(slot, false);
+            self.let_drain(slot);
+            self.give(slot, Input::Command(Command::Healthy(true)));
+            self.give(slot, Input::Command(Command::Campaign));
         }
-        for seat in self.seats() {
-            self.take_back(seat);
+        for slot in self.slots() {
+            self.take_back(slot);
         }
         self.connect_all();
     }
 
     /// Ends work that was too busy to end.
-    fn let_drain(&mut self, seat: Seat) {
-        let Some(who) = self.process(seat).map(|process| process.me) else { return };
+    fn let_drain(&mut self, slot: ProcessSlot) {
+        let Some(who) = self.process(slot).map(|process| process.me) else { return };
         if self.leaderships.of(who).is_some_and(|interval| interval.stage == LeadershipStage::Resigning) {
-            self.drained(seat);
+            self.drained(slot);
         }
     }
 
     /// Records the end of a leadership. Where the node keeps its place, the application campaigns again when
     /// its work has ended.
-    pub(crate) fn deposed(&mut self, seat: Seat, reason: Reason) {
+    pub(crate) fn deposed(&mut self, slot: ProcessSlot, reason: Reason) {
         self.met_deposed(reason);
-        let Some(life) = self.process(seat).map(|process| process.life) else { return };
-        if reason == Reason::Undecided && !self.node(seat).busy {
-            self.plan(self.conditions.drain, ScheduledEvent::StandsAgain { seat, life });
+        let Some(life) = self.process(slot).map(|process| process.life) else { return };
+        if reason == Reason::Undecided && !self.node(slot).busy {
+            self.plan(self.conditions.drain, ScheduledEvent::StandsAgain { slot, life });
         }
     }
 
     /// Campaigns once more, unless the application was told not to meanwhile.
-    pub(crate) fn stands_again(&mut self, seat: Seat, life: u64) {
-        let lives = self.process(seat).is_some_and(|process| process.life == life);
-        if lives && self.node(seat).campaigns {
-            self.give(seat, Input::Command(Command::Campaign));
+    pub(crate) fn stands_again(&mut self, slot: ProcessSlot, life: u64) {
+        let lives = self.process(slot).is_some_and(|process| process.life == life);
+        if lives && self.node(slot).campaigns {
+            self.give(slot, Input::Command(Command::Campaign));
         }
     }
 
     /// Readmits a node that has lost its disk, as its operator. A replaced disk does not come back, so where
     /// one is in place the node begins with an empty one.
-    fn take_back(&mut self, seat: Seat) {
-        if self.node(seat).shelf.is_empty() {
+    fn take_back(&mut self, slot: ProcessSlot) {
+        if self.node(slot).shelf.is_empty() {
             return;
         }
-        if self.seats().any(|by| self.is_former(seat, by)) {
-            self.crash(seat, Crash::ProcessAndGuardian, MetByCrash::Lost);
-            self.restart(seat, true);
+        if self.slots().any(|by| self.is_former(slot, by)) {
+            self.crash(slot, Crash::ProcessAndGuardian, MetByCrash::Lost);
+            self.restart(slot, true);
         }
-        for by in self.seats() {
-            self.readmit(seat, by);
+        for by in self.slots() {
+            self.readmit(slot, by);
         }
     }
 
     /// Returns the maximum time from now on until all name one leader, if no fault happens any more.
     #[must_use]
     pub fn settles_within(&self) -> Duration {
-        let settings: Vec<&A::Settings> = self.seats().map(|seat| &self.node(seat).settings).collect();
-        let hosts = || self.seats().map(|seat| self.host(seat)).chain([crate::network::STORE]);
+        let settings: Vec<&A::Settings> = self.slots().map(|slot| &self.node(slot).settings).collect();
+        let hosts = || self.slots().map(|slot| self.host(slot)).chain([crate::network::STORE]);
         let delays = hosts().flat_map(|a| hosts().map(move |b| self.network.delay(a, b)));
         let surroundings = Surroundings {
             lag: self.lag,
             delay: delays.max().unwrap_or_default(),
-            disk_latency: self.seats().map(|seat| self.node(seat).disk.latency).max().unwrap_or_default(),
+            disk_latency: self.slots().map(|slot| self.node(slot).disk.latency).max().unwrap_or_default(),
             reconnect: self.conditions.reconnect,
             drain: self.conditions.drain.plus(self.conditions.kill),
         };
@@ -128,41 +128,41 @@ impl<A: Algorithm> World<A> {
     #[must_use]
     pub fn stands_still(&self) -> bool {
         let voters = self.newest_voters();
-        let is_whole = |&seat: &Seat| {
-            let Some(machine) = self.process(seat).map(|process| &process.machine) else { return true };
-            let lost = !self.node(seat).shelf.is_empty();
+        let is_whole = |&slot: &ProcessSlot| {
+            let Some(machine) = self.process(slot).map(|process| &process.machine) else { return true };
+            let lost = !self.node(slot).shelf.is_empty();
             let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == DiskState::Intact;
             knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
         };
-        let votes = |seat: &Seat| voters.contains(&self.node(*seat).name);
-        self.seats().filter(votes).filter(is_whole).count() < majority::needed(voters.len())
+        let votes = |slot: &ProcessSlot| voters.contains(&self.node(*slot).name);
+        self.slots().filter(votes).filter(is_whole).count() < majority::needed(voters.len())
     }
 
     /// True if the nodes that know the committed records would be no majority if this one starts again, by
     /// any node's voters.
     #[must_use]
-    pub fn few_know_without(&self, seat: Seat) -> bool {
-        let stays = |&other: &Seat| {
+    pub fn few_know_without(&self, slot: ProcessSlot) -> bool {
+        let stays = |&other: &ProcessSlot| {
             let node = self.node(other);
-            let process = self.process(other).filter(|_| other != seat);
+            let process = self.process(other).filter(|_| other != slot);
             let falls = node.crash_at_write.is_some() || node.disk.failing;
             process.is_some_and(|process| knows::<A>(&process.machine)) && !falls
         };
-        self.seats().map(|seat| self.voters_of(seat)).any(|voters| {
-            let votes = |seat: &Seat| voters.contains(&self.node(*seat).name);
-            self.seats().filter(votes).filter(stays).count() < majority::needed(voters.len())
+        self.slots().map(|slot| self.voters_of(slot)).any(|voters| {
+            let votes = |slot: &ProcessSlot| voters.contains(&self.node(*slot).name);
+            self.slots().filter(votes).filter(stays).count() < majority::needed(voters.len())
         })
     }
 
     /// Returns the time in which this election would replace a silent leader: the measure of every wait.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.seats().map(|seat| self.node(seat).settings.patience()).max().unwrap_or_default()
+        self.slots().map(|slot| self.node(slot).settings.patience()).max().unwrap_or_default()
     }
 
     /// Waits until all, or all but one, have agreed for a while, at most for the election's bound. Returns
     /// the time after which they began to agree; `None` if they do not.
-    pub fn wait_for_agreement(&mut self, without: Option<Seat>) -> Option<Settled> {
+    pub fn wait_for_agreement(&mut self, without: Option<ProcessSlot>) -> Option<Settled> {
         let (begin, within) = (self.now(), self.settles_within());
         let until = begin.after(within);
         self.observe(Observation::Phase(Phase::Healed { until }));
@@ -203,7 +203,7 @@ impl<A: Algorithm> World<A> {
     /// True if all have the same view of the cluster's members, and all belong to it; where an election has
     /// views.
     fn views_agree(&self) -> bool {
-        let asked = self.seats().filter_map(|seat| self.process(seat));
+        let asked = self.slots().filter_map(|slot| self.process(slot));
         let views: Vec<_> =
             asked.map(|process| A::view(&process.machine).map(|(_, view)| (process.me, view))).collect();
         let count = views.len();
@@ -218,20 +218,20 @@ impl<A: Algorithm> World<A> {
     /// True if one node believes to lead, the rightful one if the election determines it, and all other
     /// voters name it; the node `without` is not asked.
     #[must_use]
-    pub fn agreed(&self, without: Option<Seat>) -> bool {
+    pub fn agreed(&self, without: Option<ProcessSlot>) -> bool {
         let mut leaders = self.leaders();
         let (Some(leader), None) = (leaders.next(), leaders.next()) else { return false };
         let name = self.node(leader).name;
         let nodes: Vec<_> =
-            self.seats().map(|seat| self.node(seat)).map(|it| (it.name, &it.settings)).collect();
+            self.slots().map(|slot| self.node(slot)).map(|it| (it.name, &it.settings)).collect();
         if without.is_none() && A::rightful(&nodes).is_some_and(|rightful| rightful != name) {
             return false;
         }
         let voters = self.voters_of(leader);
-        let votes = |seat: Seat| voters.contains(&self.node(seat).name);
-        let mut asked = self.seats().filter(|&seat| Some(seat) != without && votes(seat));
+        let votes = |slot: ProcessSlot| voters.contains(&self.node(slot).name);
+        let mut asked = self.slots().filter(|&slot| Some(slot) != without && votes(slot));
         votes(leader)
-            && asked.all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
+            && asked.all(|slot| self.node(slot).leader.is_some_and(|named| named.identity.node == name))
     }
 }
 

@@ -9,8 +9,8 @@ use primacy_core::{Duration, FencingToken, Mandate};
 
 use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;
+use crate::process_slot::ProcessSlot;
 use crate::resource::Resource;
-use crate::seat::Seat;
 use crate::trace::Level;
 
 /// A partition: its group, and its place there.
@@ -22,8 +22,8 @@ pub type Resources = BTreeMap<Place, Resource>;
 impl<A: Algorithm> World<A> {
     /// The partitions, as far as a running node knows them.
     #[must_use]
-    pub fn partitions(&self, seat: Seat) -> Option<&Partitions> {
-        A::metadata(&self.process(seat)?.machine).map(|machine| machine.state().partitions())
+    pub fn partitions(&self, slot: ProcessSlot) -> Option<&Partitions> {
+        A::metadata(&self.process(slot)?.machine).map(|machine| machine.state().partitions())
     }
 
     /// Writes to a partition as the work of its primary, with the token that its node knows. The write takes
@@ -31,28 +31,33 @@ impl<A: Algorithm> World<A> {
     ///
     /// # Errors
     /// If the node is not its primary, as far as it knows.
-    pub fn write_as_primary(&mut self, seat: Seat, place: Place, after: Duration) -> Result<(), String> {
-        let name = self.node(seat).name;
-        let partition = self.partitions(seat).and_then(|known| known.partition(&place.0, place.1));
+    pub fn write_as_primary(
+        &mut self,
+        slot: ProcessSlot,
+        place: Place,
+        after: Duration,
+    ) -> Result<(), String> {
+        let name = self.node(slot).name;
+        let partition = self.partitions(slot).and_then(|known| known.partition(&place.0, place.1));
         let own = partition.filter(|partition| partition.primary == Some(name));
         let token = own.ok_or_else(|| format!("{name} is not its primary"))?.number;
         let late = !after.is_zero();
         let delay = after.plus(self.conditions.delay);
         self.plan(
             delay,
-            ScheduledEvent::PartitionWriteArrives { seat, place, token: FencingToken(token), late },
+            ScheduledEvent::PartitionWriteArrives { slot, place, token: FencingToken(token), late },
         );
         Ok(())
     }
 
     pub(crate) fn partition_write_arrives(
         &mut self,
-        seat: Seat,
+        slot: ProcessSlot,
         place: Place,
         token: FencingToken,
         late: bool,
     ) {
-        let name = self.node(seat).name;
+        let name = self.node(slot).name;
         let (group, index) = &place;
         let text =
             format!("{group} {index}: {}write of {name} with token {token}", if late { "late " } else { "" });
@@ -68,17 +73,17 @@ impl<A: Algorithm> World<A> {
 
     /// The session by which a running node is up, as far as its client has been told.
     #[must_use]
-    pub fn joined(&self, seat: Seat) -> Option<SessionId> {
-        let life = self.process(seat)?.life;
+    pub fn joined(&self, slot: ProcessSlot) -> Option<SessionId> {
+        let life = self.process(slot)?.life;
         self.clients.session_of(life)
     }
 
     /// Returns the partitions that a node would give back, all or only those taken back from it, and the
     /// number up to which.
     #[must_use]
-    pub fn to_give_back(&self, seat: Seat, all: bool) -> (u64, Vec<Ranges>) {
-        let name = self.node(seat).name;
-        let Some(known) = self.partitions(seat) else { return (0, Vec::new()) };
+    pub fn to_give_back(&self, slot: ProcessSlot, all: bool) -> (u64, Vec<Ranges>) {
+        let name = self.node(slot).name;
+        let Some(known) = self.partitions(slot) else { return (0, Vec::new()) };
         let mut ranges: Vec<Ranges> = Vec::new();
         for run in known.runs_with_primary(name) {
             if !all && run.partition.plan == Plan::Stays {

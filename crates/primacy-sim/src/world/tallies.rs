@@ -53,8 +53,8 @@ impl<A: Algorithm> World<A> {
     /// Counts evidence about a node when it arrives.
     pub(crate) fn met_evidence(&mut self, evidence: &Evidence) {
         if let Evidence::Died(dead) = *evidence {
-            let lives = |seat| self.process(seat).is_some_and(|it| it.me.node == dead.node && it.me != dead);
-            if self.seats().any(lives) {
+            let lives = |slot| self.process(slot).is_some_and(|it| it.me.node == dead.node && it.me != dead);
+            if self.slots().any(lives) {
                 self.counters.count("death told: of an earlier life");
             }
         }
