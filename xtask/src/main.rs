@@ -1,6 +1,6 @@
 //! The chores of this repository.
 //!
-//! It depends on nothing, so that it is built in seconds.
+//! It depends on a parser of Rust only, so that it is built in seconds.
 
 mod chaos;
 mod deny;
@@ -23,6 +23,8 @@ The chores of this repository.
 
   cargo xtask test   everything: format, lints, tidy, documentation, purity, features, licences, all tests
   cargo xtask tidy   the rules of this repository that no compiler knows
+  cargo xtask picture
+                     draws the crates and their modules as they are into docs/pictures/modules.svg
   cargo xtask prove [PART...] [--write]
                      the long searches: spaces, worlds, metadata, bytes; with --write what they print goes into docs/proof.md
   cargo xtask fuzz [--seconds N] [TARGET...]
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
+        ["picture"] => tidy::draw(&root()),
         ["prove", parts @ ..] => prove::run(&root(), parts),
         ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
         ["live", arguments @ ..] => live::run(&root(), arguments),

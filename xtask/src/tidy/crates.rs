@@ -1,5 +1,7 @@
 //! The manifests: the dependencies between crates, and what is written in one place only.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::toml::{self, Entry};
 use super::{Finding, Tree};
 
@@ -155,6 +157,20 @@ fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
 fn package(entries: &[Entry]) -> &str {
     let name = entries.iter().find(|entry| entry.section == "package" && entry.key == "name");
     name.map_or("", |entry| entry.value.trim_matches('"'))
+}
+
+/// The crates below `crates/`, each with those that it uses outside of its tests.
+pub(super) fn dependencies_between(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
+    let of_crates = manifests(tree).filter(|(path, _)| path.starts_with("crates/"));
+    let named = of_crates.map(|(_, text)| {
+        let entries = toml::entries(text);
+        let used = dependencies(&entries).filter(|(entry, used)| {
+            !entry.section.contains("dev-dependencies") && (used.starts_with("primacy"))
+        });
+        let used = used.map(|(_, used)| used.to_owned()).collect();
+        (package(&entries).to_owned(), used)
+    });
+    named.collect()
 }
 
 /// The dependencies of any kind, each with the entry that names it.

@@ -6,11 +6,13 @@ mod documents;
 mod homes;
 mod modules;
 mod names;
+mod picture;
 mod purity;
 mod rust;
 mod sizes;
 mod tests;
 pub(crate) mod toml;
+mod type_names;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,11 +44,13 @@ type Check = fn(&Tree) -> Vec<Finding>;
 const CHECKS: &[(&str, Check)] = &[
     ("crates depend on each other in one direction", crates::direction),
     ("modules of a crate use each other in one direction", modules::circles),
+    ("the picture of modules shows the code", picture::up_to_date),
     ("versions, features and lints of crates have one home", crates::one_home),
     ("the core is pure", purity::core_is_pure),
     ("functions and files are short", sizes::short),
     ("things have the names of the glossary", names::names),
     ("prose has the names of the glossary", names::prose),
+    ("a name of a type has one home, or two", type_names::check),
     ("doc comments open with a noun or a verb", names::openings),
     ("each list has one home", homes::lists),
     ("each duty has one home", homes::duties),
@@ -75,6 +79,28 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         }
         Err(error) => {
             println!("tidy: {} cannot be read: {error}", root.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Draws the picture of crates and modules into its file.
+pub(crate) fn draw(root: &Path) -> ExitCode {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("picture: {} cannot be read: {error}", root.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    let Some(picture) = picture::draw(&tree) else {
+        eprintln!("picture: modules use each other in a circle, and have no order: see `cargo xtask tidy`");
+        return ExitCode::FAILURE;
+    };
+    match std::fs::write(root.join(picture::FILE), picture) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("picture: {} cannot be written: {error}", picture::FILE);
             ExitCode::FAILURE
         }
     }

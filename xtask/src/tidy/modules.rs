@@ -6,58 +6,60 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, Tree, is_test_file};
 
-/// The crates whose top-level modules still form circles, and how many modules are in one. The number only falls.
-const CIRCLES: &[(&str, usize)] = &[];
-
 /// A module of a crate's top level; the empty name is that of the root file.
 type Module = String;
 
 /// The top-level modules of a crate, each with those that it uses.
 pub(crate) type Uses = BTreeMap<Module, BTreeSet<Module>>;
 
-/// Checks that no more modules are in circles than are listed, and that the list is no longer than needed.
+/// Checks that no module reaches itself by what it uses.
 pub(super) fn circles(tree: &Tree) -> Vec<Finding> {
-    check(tree, CIRCLES)
-}
-
-fn check(tree: &Tree, known: &[(&str, usize)]) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = unreadable(tree);
     for (name, uses) in crates(tree) {
         let inside = in_circles(&uses);
-        let allowed = known.iter().find(|(listed, _)| *listed == name).map_or(0, |&(_, count)| count);
-        let path = format!("crates/{name}/src");
-        if inside.len() > allowed {
-            let edges =
-                uses.iter().filter(|(module, _)| inside.contains(&module.as_str())).map(|(module, used)| {
-                    let used: Vec<&str> =
-                        used.iter().map(String::as_str).filter(|used| inside.contains(used)).collect();
-                    format!("{module} uses {}", used.join(" "))
-                });
-            let message = format!(
-                "{} modules use each other in a circle, and {allowed} may; move what they share below them: {}",
-                inside.len(),
-                edges.collect::<Vec<_>>().join("; ")
-            );
-            findings.push(Finding::new(&path, 0, message));
-        } else if inside.len() < allowed {
-            let message = format!(
-                "{} modules are in circles, and {allowed} are listed: lower the number",
-                inside.len()
-            );
-            findings.push(Finding::new(&path, 0, message));
+        if inside.is_empty() {
+            continue;
         }
+        let is_inside = |module: &&String| inside.contains(&module.as_str());
+        let edges = uses.iter().filter(|(module, _)| is_inside(module)).map(|(module, used)| {
+            let used: Vec<&str> = used.iter().filter(is_inside).map(String::as_str).collect();
+            format!("{module} uses {}", used.join(" "))
+        });
+        let message = format!(
+            "{} modules use each other in a circle; move what they share below them: {}",
+            inside.len(),
+            edges.collect::<Vec<_>>().join("; ")
+        );
+        findings.push(Finding::new(&format!("crates/{name}/src"), 0, message));
     }
     findings
+}
+
+/// The files of crates, each with the name of its crate and its path in there.
+fn sources(tree: &Tree) -> impl Iterator<Item = (&str, &str, &str, &str)> {
+    tree.files("crates/", ".rs").filter_map(|(path, text)| {
+        let (name, inner) = path["crates/".len()..].split_once("/src/")?;
+        let is_source = !name.contains('/') && !is_test_file(path) && !inner.starts_with("bin/");
+        is_source.then_some((path, name, inner, text))
+    })
+}
+
+/// The files of crates that can be parsed; of the others [`circles`] tells.
+pub(super) fn parsed(tree: &Tree) -> impl Iterator<Item = (&str, syn::File)> {
+    sources(tree).filter_map(|(path, _, _, text)| Some((path, syn::parse_file(text).ok()?)))
+}
+
+/// A file that is not understood would use nothing.
+fn unreadable(tree: &Tree) -> Vec<Finding> {
+    let read = sources(tree).filter_map(|(path, _, _, text)| Some((path, syn::parse_file(text).err()?)));
+    read.map(|(path, error)| Finding::new(path, 0, format!("it cannot be parsed: {error}"))).collect()
 }
 
 /// Every crate, with its top-level modules and what they use.
 pub(crate) fn crates(tree: &Tree) -> BTreeMap<String, Uses> {
     let mut crates: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
-    for (path, text) in tree.files("crates/", ".rs") {
-        let Some((name, inner)) = path["crates/".len()..].split_once("/src/") else { continue };
-        if !name.contains('/') && !is_test_file(path) && !inner.starts_with("bin/") {
-            crates.entry(name.to_owned()).or_default().push((inner, text));
-        }
+    for (_, name, inner, text) in sources(tree) {
+        crates.entry(name.to_owned()).or_default().push((inner, text));
     }
     crates.into_iter().map(|(name, files)| (name, uses(&files))).collect()
 }
@@ -160,7 +162,7 @@ impl Paths {
     }
 }
 
-fn is_test(attributes: &[syn::Attribute]) -> bool {
+pub(super) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test")
@@ -239,11 +241,11 @@ fn in_circles(uses: &Uses) -> Vec<&str> {
 mod self_tests {
     use super::*;
 
-    fn found(files: &[(&str, &str)], known: &[(&str, usize)]) -> Vec<String> {
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<(String, &str)> =
             files.iter().map(|(path, text)| (format!("crates/k/src/{path}"), *text)).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        check(&Tree::of(&files), known).iter().map(Finding::to_string).collect()
+        circles(&Tree::of(&files)).iter().map(Finding::to_string).collect()
     }
 
     #[test]
@@ -258,12 +260,11 @@ mod self_tests {
             "pub struct B; fn f() { dbg!(crate::a::A); }",
         ] {
             let files = [root, ("a.rs", a), ("b/mod.rs", b)];
-            assert!(found(&files, &[])[0].contains("2 modules use each other in a circle, and 0 may"), "{b}");
-            assert_eq!(found(&files, &[("k", 2)]), [""; 0]);
-            assert!(found(&files, &[("k", 3)])[0].contains("lower the number"));
+            assert!(found(&files)[0].contains("2 modules use each other in a circle"), "{b}");
         }
         for b in ["pub struct B; #[cfg(test)] mod tests { use crate::a::A; }", "use std::a; pub struct B;"] {
-            assert_eq!(found(&[root, ("a.rs", a), ("b.rs", b)], &[]), [""; 0], "{b}");
+            assert_eq!(found(&[root, ("a.rs", a), ("b.rs", b)]), [""; 0], "{b}");
         }
+        assert!(found(&[root, ("a.rs", "fn {")])[0].contains("cannot be parsed"));
     }
 }

@@ -1,0 +1,115 @@
+//! Names of types: one name is one idea, so it has one home, or two where one stands for the other at a border.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, Tree, modules};
+
+/// The most homes of a name.
+const HOMES_MAX: usize = 2;
+
+/// The names that still have more, each with their number. It only falls.
+const KNOWN: &str = "\
+    Timers 16, Config 15, Message 12, Place 12, Entry 11, Told 11, Answer 10, Found 10, Node 10, Watch 10, Row 9, \
+    Failure 8, Outcome 8, Queue 8, Settings 8, State 8, Status 8, Link 7, Record 7, Refusal 7, Request 7, Body 6, \
+    Kind 6, Member 6, News 6, Part 6, Progress 6, Server 6, Write 6, Event 5, GuardError 5, Line 5, Login 5, \
+    Order 5, Refused 5, Run 5, Seen 5, Session 5, Stage 5, Way 5, Act 4, Bounds 4, Cell 4, Client 4, Cluster 4, \
+    Fault 4, Heard 4, Leader 4, Lease 4, Life 4, Limits 4, Machine 4, Map 4, Measured 4, Partitions 4, Reading 4, \
+    User 4, Verdict 4, Answers 3, Change 3, Clients 3, Command 3, Connection 3, Doings 3, Frame 3, Hello 3, \
+    Ledger 3, Log 3, Members 3, Membership 3, Metadata 3, Network 3, Operation 3, Pace 3, PeerDisk 3, Peers 3, \
+    Pool 3, Reply 3, Setup 3, Stamp 3, Step 3, Table 3, Tally 3, Target 3, Trouble 3, View 3, Voters 3, \
+    Waiting 3, What 3, Wire 3, Wish 3";
+
+/// Checks that no name of a type that others can see has too many homes.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    judge(tree, KNOWN)
+}
+
+fn judge(tree: &Tree, known: &str) -> Vec<Finding> {
+    let known: BTreeMap<&str, usize> = known
+        .split(',')
+        .filter_map(|entry| entry.trim().split_once(' '))
+        .filter_map(|(name, count)| Some((name, count.parse().ok()?)))
+        .collect();
+    let mut homes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (path, file) in modules::parsed(tree) {
+        names(&file.items, &mut |name| homes.entry(name).or_default().push(path));
+    }
+    let mut findings = Vec::new();
+    for (name, paths) in &homes {
+        let allowed = known.get(name.as_str()).copied().unwrap_or(HOMES_MAX);
+        if paths.len() > allowed {
+            let message = format!(
+                "`{name}` is the name of {} types ({}), and {allowed} may have it; name the idea",
+                paths.len(),
+                paths.join(", ")
+            );
+            findings.push(Finding::new(paths[0], 0, message));
+        }
+    }
+    for (name, &count) in &known {
+        let now = homes.get(*name).map_or(0, Vec::len);
+        if now < count {
+            findings.push(Finding::new(
+                "xtask/src/tidy/type_names.rs",
+                0,
+                format!("`{name}` has {now} homes, and {count} are listed: lower the number, or take it out"),
+            ));
+        }
+    }
+    findings
+}
+
+/// Finds the names of the types that can be seen outside of their module, but in tests.
+fn names(items: &[syn::Item], found: &mut impl FnMut(String)) {
+    for item in items {
+        let (visibility, name) = match item {
+            syn::Item::Struct(item) => (&item.vis, &item.ident),
+            syn::Item::Enum(item) => (&item.vis, &item.ident),
+            syn::Item::Trait(item) => (&item.vis, &item.ident),
+            syn::Item::Mod(item) if !modules::is_test(&item.attrs) => {
+                if let Some((_, items)) = &item.content {
+                    names(items, found);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        let is_seen = match visibility {
+            syn::Visibility::Public(_) => true,
+            // What is written for a path below the crate is that path's own.
+            syn::Visibility::Restricted(restricted) => restricted.in_token.is_none(),
+            syn::Visibility::Inherited => false,
+        };
+        if is_seen {
+            found(name.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    fn found(texts: [&str; 3], known: &str) -> Vec<String> {
+        let paths = ["crates/k/src/a.rs", "crates/k/src/b.rs", "crates/l/src/c.rs"];
+        let files: Vec<(&str, &str)> = paths.into_iter().zip(texts).collect();
+        judge(&Tree::of(&files), known).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn a_name_with_too_many_homes_is_found() {
+        let three = ["pub struct Told;", "pub(crate) enum Told {}", "mod inner { pub trait Told {} }"];
+        let message = &found(three, "")[0];
+        assert!(
+            message.contains("`Told` is the name of 3 types") && message.contains("crates/l/src/c.rs"),
+            "{message}"
+        );
+        assert_eq!(found(three, "Told 3"), [""; 0]);
+        assert!(found(three, "Told 4, Gone 3").iter().all(|finding| finding.contains("lower the number")));
+        for few in
+            ["struct Told;", "#[cfg(test)] mod tests { pub struct Told; }", "pub(in crate::a) struct Told;"]
+        {
+            assert_eq!(found([three[0], three[1], few], ""), [""; 0], "{few}");
+        }
+    }
+}
