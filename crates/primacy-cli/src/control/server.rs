@@ -330,8 +330,8 @@ impl Asked {
             What::Transfer { to } => ("transfer", Some(to.clone())),
             What::Uncordon => ("uncordon", None),
             What::Cordon => ("cordon", None),
-            What::Readmit { node } => ("readmit", Some(node.clone())),
-            What::Down { node } => ("down", Some(node.clone())),
+            What::Readmit { node } => ("member readmit", Some(node.clone())),
+            What::Down { node } => ("member remove --dead", Some(node.clone())),
             What::Publish { .. } => ("publish", None),
             What::Rearrange { change } => {
                 let (what, to) = change.told();
@@ -341,8 +341,8 @@ impl Asked {
             What::AcceptLoss => ("accept loss", None),
             // A client that waits asks several times a second.
             What::Revise { again: true, .. } => return,
-            What::Revise { node, address: Some(_), .. } => ("add voter", Some(node.clone())),
-            What::Revise { node, address: None, .. } => ("remove voter", Some(node.clone())),
+            What::Revise { node, address: Some(_), .. } => ("member add", Some(node.clone())),
+            What::Revise { node, address: None, .. } => ("member remove", Some(node.clone())),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }

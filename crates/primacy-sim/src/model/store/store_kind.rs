@@ -34,7 +34,7 @@ pub trait StoreKind: Clone + Debug + Eq + Hash {
     /// Serves a request, and answers it. Returns `None` for a message that is no request.
     fn serve(&mut self, request: &Self::Message, mood: Mood) -> Option<Self::Message>;
 
-    /// Deletes the state, as an operator by hand. Returns false if there is nothing to delete.
+    /// Deletes the state, as an operator by hand. Returns false if nothing has changed.
     fn delete(&mut self) -> bool;
 
     /// Returns the changes that may happen without a request, each in words.
