@@ -1,8 +1,8 @@
 //! Committing: counting what a majority holds, and applying it in steps.
 //!
-//! A record counts as committed at a node from when the node has applied it, so whatever is said of committed records may be read in the
-//! state. It is held by a majority before that, and counting it later is always safe. A node applies records in steps of a limited cost:
-//! a log of a thousand large requests takes longer than a lease, and the same thread renews the lead.
+//! A node counts a record as committed when it has applied it, so it reports no record as committed that its state does not show. A majority
+//! holds the record before that, and counting it later is always safe. A node applies records in steps of a limited cost: a thousand large
+//! requests take longer to apply than a lease lasts, and the same thread renews the lead.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
