@@ -313,7 +313,7 @@ impl<M: Copy> Leadership<M> {
     /// none of those that [`next_sequence`](Self::next_sequence) gives.
     ///
     /// A state is as safe as the next message: one that no other node has heard is forgotten with this leader. The next leader
-    /// goes on with the last one that it has heard, until it publishes another; see [`Elector::announcements`].
+    /// goes on with the last one that it has heard, until it publishes another; see [`Elector::announcements`](crate::Elector::announcements).
     ///
     /// Dropping the future does not take it back.
     ///

@@ -62,17 +62,16 @@ fn judge(tree: &Tree, known: &str) -> Vec<Finding> {
 /// Finds the names of the types that can be seen outside of their module, but in tests.
 fn names(items: &[syn::Item], found: &mut impl FnMut(String)) {
     for item in items {
-        let (visibility, name) = match item {
-            syn::Item::Struct(item) => (&item.vis, &item.ident),
-            syn::Item::Enum(item) => (&item.vis, &item.ident),
-            syn::Item::Trait(item) => (&item.vis, &item.ident),
-            syn::Item::Mod(item) if !modules::is_test(&item.attrs) => {
-                if let Some((_, items)) = &item.content {
-                    names(items, found);
-                }
-                continue;
-            }
-            _ => continue,
+        if let syn::Item::Mod(inner) = item
+            && let Some((_, items)) = inner.content.as_ref().filter(|_| !modules::is_test(&inner.attrs))
+        {
+            names(items, found);
+        }
+        let (syn::Item::Struct(syn::ItemStruct { vis: visibility, ident: name, .. })
+        | syn::Item::Enum(syn::ItemEnum { vis: visibility, ident: name, .. })
+        | syn::Item::Trait(syn::ItemTrait { vis: visibility, ident: name, .. })) = item
+        else {
+            continue;
         };
         let is_seen = match visibility {
             syn::Visibility::Public(_) => true,

@@ -55,7 +55,7 @@ pub struct SeniorityOptions {
     /// The time for which the same members must have been lost before they are removed, or a part stops; at most an hour. `None`: the
     /// lease.
     pub stable_after: Option<Duration>,
-    /// The minimum number of members, see [`Elector::check_members`]; `None`: one.
+    /// The minimum number of members, see [`Elector::check_members`](crate::Elector::check_members); `None`: one.
     pub minimum_members: Option<usize>,
     /// The policy for parts of the cluster that have lost each other.
     pub split_brain: SplitBrain,

@@ -30,7 +30,7 @@ impl fmt::Debug for Announcement {
     }
 }
 
-/// Shows the leaders' announcements, as this node receives them; made by [`Elector::announcements`].
+/// Shows the leaders' announcements, as this node receives them; made by [`Elector::announcements`](crate::Elector::announcements).
 ///
 /// An observer delays nothing. It sees the newest state and not each one: of two that are announced in a row, it may see the
 /// later one only.

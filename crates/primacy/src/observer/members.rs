@@ -14,7 +14,7 @@ pub enum Membership {
     Outside,
 }
 
-/// Sees the members come and go, as this node learns it; made by [`Elector::members`].
+/// Sees the members come and go, as this node learns it; made by [`Elector::members`](crate::Elector::members).
 ///
 /// An observer holds nothing up. It sees the latest view and not each one: of two that follow each other quickly, it may see
 /// the later one only. In elections that have no members it sees one [`Membership::Outside`].
