@@ -51,14 +51,14 @@ pub fn hold(name: &str, check: impl Fn(&[u8]) + 'static) {
     }
     let kept = kept(name);
     for (path, bytes) in &kept {
-        let _told = Told { what: format!("the kept input {}", path.display()), bytes };
+        let _report = PanicReport { what: format!("the kept input {}", path.display()), bytes };
         check(bytes);
     }
     let mut random = Rng::new(1);
     let inputs: Vec<&[u8]> = kept.iter().map(|(_, bytes)| bytes.as_slice()).collect();
     for number in 1..=DRAWN {
         let bytes = draw::near(&inputs, &mut random);
-        let _told = Told { what: format!("the drawn input {number}"), bytes: &bytes };
+        let _report = PanicReport { what: format!("the drawn input {number}"), bytes: &bytes };
         check(&bytes);
     }
 }
@@ -80,12 +80,12 @@ fn kept(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Prints the bytes for which a check panics.
-struct Told<'a> {
+struct PanicReport<'a> {
     what: String,
     bytes: &'a [u8],
 }
 
-impl Drop for Told<'_> {
+impl Drop for PanicReport<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut hex = String::new();

@@ -51,7 +51,7 @@ pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
 /// Sends the request to the node, prints its answer, and returns the node.
 fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct CordonReport<'a> {
         node: &'a str,
         cordoned: bool,
         kept: bool,
@@ -64,8 +64,8 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
     let answer = node.ask(what)?;
     let Answer::Cordoned { cordoned, kept } = answer else { return Err(unexpected(&node, answer)) };
     let not_campaigning = if cordoned { None } else { target::who(&node)?.not_campaigning };
-    let told = Told { node: &node.node, cordoned, kept, not_campaigning };
-    tell(target.json, &told, || {
+    let report = CordonReport { node: &node.node, cordoned, kept, not_campaigning };
+    tell(target.json, &report, || {
         let name = &node.node;
         let said = if !cordoned {
             format!("{name} may lead")
@@ -74,7 +74,7 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
         };
         let lasts =
             if kept { "also after a restart" } else { "until it is restarted; it has no state directory" };
-        let yet = told.not_campaigning.as_ref();
+        let yet = report.not_campaigning.as_ref();
         let yet = yet.map(|why| format!("; yet it does not campaign: {why}")).unwrap_or_default();
         format!("{said}, {lasts}{yet}")
     })?;

@@ -44,7 +44,7 @@ pub(crate) struct Init {
 /// Runs the verb.
 pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct InitReport<'a> {
         election: &'a str,
         made: bool,
         token: u64,
@@ -61,20 +61,23 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
     let url = between_processes(resolve_url("store", &args.store, &Sources::default())?)?;
     let outcome = block_on(async { Ok(answered(primacy::init(&url, &args.election, args.lease)).await??) })?;
     let election = args.election.as_str();
-    let told = match &outcome {
+    let report = match &outcome {
         Outcome::NotNeeded => return no_record(args),
-        Outcome::Made { token } => Told { election, made: true, token: token.0, record: None },
-        Outcome::Exists { record } => {
-            Told { election, made: false, token: record.token.0, record: Some(Record::new(record, None)) }
-        }
+        Outcome::Made { token } => InitReport { election, made: true, token: token.0, record: None },
+        Outcome::Exists { record } => InitReport {
+            election,
+            made: false,
+            token: record.token.0,
+            record: Some(Record::new(record, None)),
+        },
     };
-    tell(args.json, &told, || match &told.record {
-        None => format!("{election}: the record is made; the first leader's token is above {}", told.token),
+    tell(args.json, &report, || match &report.record {
+        None => format!("{election}: the record is made; the first leader's token is above {}", report.token),
         Some(record) => {
             let holder = record.holder.as_deref().map_or("nobody", |holder| holder);
             format!(
                 "{election}: there is a record already, held by {holder}, with the token {}; it is left as it is",
-                told.token
+                report.token
             )
         }
     })?;
@@ -84,13 +87,13 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
 /// A store that keeps sessions needs no record.
 fn no_record(args: &Init) -> Result<Exit, Failure> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct InitReport<'a> {
         election: &'a str,
         made: bool,
         needed: bool,
     }
     let election = args.election.as_str();
-    tell(args.json, &Told { election, made: false, needed: false }, || {
+    tell(args.json, &InitReport { election, made: false, needed: false }, || {
         format!(
             "{election}: this store keeps sessions and needs no record; there is nothing to wait for, and nothing was written"
         )

@@ -163,7 +163,7 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct ChangeReport {
     /// The node that was asked.
     asked: String,
     /// The change that is done.
@@ -178,7 +178,7 @@ fn ask(target: &Target, change: Change, text: impl FnOnce() -> String) -> Result
     let node = target.any_node()?;
     let answer = node.ask(What::Rearrange { change: change.clone() })?;
     let Answer::Rearranged = answer else { return Err(unexpected(&node, answer)) };
-    tell(target.json, &Told { asked: node.node.clone(), change }, text)?;
+    tell(target.json, &ChangeReport { asked: node.node.clone(), change }, text)?;
     Ok(Exit::Success)
 }
 

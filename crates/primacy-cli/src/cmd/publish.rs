@@ -31,7 +31,7 @@ pub(crate) struct Publish {
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct PublishReport {
     /// The node that announces.
     node: String,
     /// The term of its leadership.
@@ -55,10 +55,10 @@ pub(crate) fn publish(args: &Publish) -> Result<Exit, Failure> {
     let node = target.the_leader()?;
     let answer = node.ask(What::Publish { state: State::new(&state) })?;
     let Answer::Announced { term, number } = answer else { return Err(unexpected(&node, answer)) };
-    let told = Told { node: node.node.clone(), term, number };
+    let report = PublishReport { node: node.node.clone(), term, number };
     let length = state.len();
-    tell(target.json, &told, || {
-        format!("{} announces {length} bytes, from number {number} of term {term} on", told.node)
+    tell(target.json, &report, || {
+        format!("{} announces {length} bytes, from number {number} of term {term} on", report.node)
     })?;
     Ok(Exit::Success)
 }

@@ -76,7 +76,7 @@ pub(super) fn trier() -> Result<Holder, String> {
 /// `primacy status --store`
 pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct RecordReport<'a> {
         election: &'a str,
         verdict: Verdict,
         record: Option<&'a Record>,
@@ -92,8 +92,8 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
         Ok(known) => known,
         Err(exit) => return Ok(exit),
     };
-    let told = Told { election, verdict, record: record.as_ref() };
-    tell(json, &told, || {
+    let report = RecordReport { election, verdict, record: record.as_ref() };
+    tell(json, &report, || {
         let Some(record) = &record else {
             return format!("{election}: nobody leads; the store has no record of it, so nobody ever has");
         };
@@ -188,7 +188,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
 async fn troubles(elector: &Elector) -> Vec<String> {
     let status = elector.status().await;
     status.map_or_else(
-        |_| Vec::new(), // It has ended, which is told next.
+        |_| Vec::new(), // It has ended, which is report next.
         |status| status.store_troubles.iter().map(|trouble| trouble.text(status.at)).collect(),
     )
 }

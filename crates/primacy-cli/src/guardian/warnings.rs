@@ -7,10 +7,10 @@ use crate::report::{Event, Reporter};
 
 /// Reports warnings, and never waits for their reader.
 #[derive(Clone, Debug)]
-pub(super) struct Warnings(Arc<Told>);
+pub(super) struct Warnings(Arc<WarningReporter>);
 
 #[derive(Debug)]
-struct Told {
+struct WarningReporter {
     json: bool,
     node: String,
     /// Nothing where the system has no thread for it: then no warning is reported.
@@ -20,11 +20,11 @@ struct Told {
 impl Warnings {
     /// Warnings of this node's guardian.
     pub(super) fn new(node: &str, json: bool) -> Self {
-        Self(Arc::new(Told { json, node: node.to_owned(), reporter: OnceLock::new() }))
+        Self(Arc::new(WarningReporter { json, node: node.to_owned(), reporter: OnceLock::new() }))
     }
 
     fn reporter(&self) -> Option<&Reporter> {
-        let Told { json, node, reporter } = &*self.0;
+        let WarningReporter { json, node, reporter } = &*self.0;
         reporter.get_or_init(|| Reporter::new(*json, node).ok()).as_ref()
     }
 

@@ -51,7 +51,7 @@ pub(super) struct Node<'a> {
 /// An event that it prints.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Told<'a> {
+enum PartitionEvent<'a> {
     Joined {
         node: &'a str,
         boot_ns: u64,
@@ -101,8 +101,8 @@ enum Told<'a> {
     },
 }
 
-fn tell(told: &Told<'_>) {
-    let line = serde_json::to_string(told).expect("no map has a key that is no text");
+fn tell(event: &PartitionEvent<'_>) {
+    let line = serde_json::to_string(event).expect("no map has a key that is no text");
     // An error means that the reader is gone, and then nothing matters any more.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
@@ -129,7 +129,7 @@ async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_
     tokio::task::spawn_local(obey(map));
     let joining = elector.partitions().time_to_live(time_to_live);
     let partitions = joining.join().await.map_err(|error| failed(&error))?;
-    tell(&Told::Joined { node: name, boot_ns: now() });
+    tell(&PartitionEvent::Joined { node: name, boot_ns: now() });
     match ledgers {
         Some(ledgers) => write_lines(name, partitions, &ledgers).await,
         None => count(partitions).await,
@@ -168,22 +168,22 @@ pub(super) enum Order {
 async fn obey(map: Map) {
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(order)) = orders.next_line().await {
-        let told = match serde_json::from_str(&order).map_err(|error| error.to_string()) {
+        let event = match serde_json::from_str(&order).map_err(|error| error.to_string()) {
             Ok(Order::Show { group }) => show(&map, &group).await,
             Ok(order) => change(&map, order).await,
             Err(why) => Err(why),
         };
-        tell(&told.unwrap_or_else(|why| Told::OrderRefused { why }));
+        tell(&event.unwrap_or_else(|why| PartitionEvent::OrderRefused { why }));
     }
 }
 
-async fn change(map: &Map, order: Order) -> Result<Told<'static>, String> {
+async fn change(map: &Map, order: Order) -> Result<PartitionEvent<'static>, String> {
     let outcome =
         map.write(MapCommand::Partitions(order.parse()?)).await.map_err(|error| error.to_string())?;
-    outcome.result.map(|_| Told::OrderDone).map_err(|refusal| refusal.to_string())
+    outcome.result.map(|_| PartitionEvent::OrderDone).map_err(|refusal| refusal.to_string())
 }
 
-async fn show(map: &Map, group: &str) -> Result<Told<'static>, String> {
+async fn show(map: &Map, group: &str) -> Result<PartitionEvent<'static>, String> {
     map.catch_up().await.map_err(|error| error.to_string())?;
     let group: GroupName = GroupName::new(group).map_err(|error| error.to_string())?;
     let state = map.state();
@@ -194,7 +194,7 @@ async fn show(map: &Map, group: &str) -> Result<Told<'static>, String> {
         let (primary, token) = (run.partition.primary?.to_string(), run.partition.number);
         Some(run.range.map(move |index| (index, primary.clone(), token)))
     });
-    Ok(Told::Shown { up, primaries: primaries.flatten().collect() })
+    Ok(PartitionEvent::Shown { up, primaries: primaries.flatten().collect() })
 }
 
 impl Order {
@@ -217,7 +217,7 @@ impl Order {
 /// Leads whenever it is elected.
 async fn stand(elector: Elector) {
     while let Ok(leadership) = elector.campaign().await {
-        tell(&Told::Leads { boot_ns: now() });
+        tell(&PartitionEvent::Leads { boot_ns: now() });
         leadership.lost().await;
     }
 }
@@ -237,7 +237,7 @@ async fn count(mut partitions: Partitions) -> Result<(), Failure> {
             let Ok(news) = more else { return Ok(()) };
             take(&mut has, news);
         }
-        tell(&Told::Has { count: has.len(), boot_ns: now() });
+        tell(&PartitionEvent::Has { count: has.len(), boot_ns: now() });
     }
 }
 
@@ -265,12 +265,12 @@ async fn write_lines(name: &str, mut partitions: Partitions, ledgers: &Path) -> 
 async fn work(name: String, partition: String, path: PathBuf, primary: Primary) {
     let token = primary.token();
     let about = &partition;
-    tell(&Told::Began { partition: about, token: token.0, boot_ns: now() });
+    tell(&PartitionEvent::Began { partition: about, token: token.0, boot_ns: now() });
     let write = || match append(&path, about, token, &name) {
         Err(GuardError::Stale(FenceError::Stale { highest, .. })) => {
             let checked = primary.check().is_ok();
             let (token, highest) = (token.0, highest.0);
-            tell(&Told::Refused { partition: about, token, highest, checked, boot_ns: now() });
+            tell(&PartitionEvent::Refused { partition: about, token, highest, checked, boot_ns: now() });
             false
         }
         // Nothing is known where the ledger cannot be used.
@@ -287,7 +287,7 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
             end = primary.ended() => break end,
         }
     };
-    tell(&Told::Ending { partition: about, token: token.0, end: end.describe(), boot_ns: now() });
+    tell(&PartitionEvent::Ending { partition: about, token: token.0, end: end.describe(), boot_ns: now() });
     match end {
         // Until it is dropped, this node may go on with what is under way.
         End::TakenBack | End::Left => {
@@ -300,7 +300,7 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
         }
         End::Halted => {}
     }
-    tell(&Told::Stopped { partition: about, token: token.0, boot_ns: now() });
+    tell(&PartitionEvent::Stopped { partition: about, token: token.0, boot_ns: now() });
 }
 
 fn append(path: &Path, partition: &str, token: FencingToken, name: &str) -> Result<(), GuardError> {

@@ -6,18 +6,18 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure};
 
 #[derive(Serialize)]
-struct Told {
+struct ComparisonReport {
     nodes: usize,
     delay_ns: u64,
     lost_ppm: u32,
     /// The first seed, and the number of seeds.
     from: u64,
     seeds: u64,
-    rows: Vec<ToldRow>,
+    rows: Vec<RowReport>,
 }
 
 #[derive(Serialize)]
-struct ToldRow {
+struct RowReport {
     scenario: &'static str,
     election: &'static str,
     fenced: bool,
@@ -47,20 +47,20 @@ fn of<T>(Span { median, most }: Span<T>, number: impl Fn(T) -> u64) -> Of {
 
 /// One object, in a line.
 pub(super) fn text(setup: &Setup, from: u64, seeds: u64, rows: &[Row]) -> Result<String, Failure> {
-    let told = Told {
+    let report = ComparisonReport {
         nodes: setup.nodes,
         delay_ns: setup.delay.as_nanos(),
         lost_ppm: setup.lost_ppm,
         from,
         seeds,
-        rows: rows.iter().map(told).collect(),
+        rows: rows.iter().map(report).collect(),
     };
-    let text = serde_json::to_string(&told);
+    let text = serde_json::to_string(&report);
     text.map(|text| text + "\n").map_err(|error| Failure::new(Exit::System, error.to_string()))
 }
 
-fn told(row: &Row) -> ToldRow {
-    ToldRow {
+fn report(row: &Row) -> RowReport {
+    RowReport {
         scenario: row.scenario.name(),
         election: row.contender.name(),
         fenced: row.contender.is_fenced(),

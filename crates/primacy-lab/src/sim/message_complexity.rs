@@ -98,14 +98,14 @@ fn as_table(election: CountedElection, cases: &[Case]) -> String {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ComplexityReport<'a> {
     election: &'a str,
     initiators: &'a str,
-    cases: Vec<ToldCase<'a>>,
+    cases: Vec<CaseReport<'a>>,
 }
 
 #[derive(Serialize)]
-struct ToldCase<'a> {
+struct CaseReport<'a> {
     name: &'a str,
     formula: &'a str,
     /// `exact`, `mean` or `bound`.
@@ -132,7 +132,7 @@ fn as_json(election: CountedElection, who: Who, cases: &[Case]) -> Result<String
         };
         case.points.iter().map(point).collect()
     };
-    let cases = cases.iter().map(|case| ToldCase {
+    let cases = cases.iter().map(|case| CaseReport {
         name: case.name,
         formula: case.formula,
         formula_is: match (case.is_bound, case.is_mean()) {
@@ -143,7 +143,7 @@ fn as_json(election: CountedElection, who: Who, cases: &[Case]) -> Result<String
         met: case.is_met(),
         points: told(case),
     });
-    let told = Told {
+    let report = ComplexityReport {
         election: election.name(),
         initiators: match who {
             Who::All => "all",
@@ -151,7 +151,7 @@ fn as_json(election: CountedElection, who: Who, cases: &[Case]) -> Result<String
         },
         cases: cases.collect(),
     };
-    let text = serde_json::to_string(&told);
+    let text = serde_json::to_string(&report);
     text.map(|text| text + "\n").map_err(|error| Failure::new(Exit::System, error.to_string()))
 }
 

@@ -224,7 +224,7 @@ pub(super) fn tell_failure(failure: Failed, json: bool) {
         return;
     }
     let text = if json {
-        serde_json::to_string(&Told { failure }).unwrap_or_default()
+        serde_json::to_string(&FailureReport { failure }).unwrap_or_default()
     } else {
         let Failed { election, seed, invariant, what, replay, .. } = failure;
         format!("BAD  {election} seed {seed}: {invariant} {what}\n     {replay}")
@@ -233,7 +233,7 @@ pub(super) fn tell_failure(failure: Failed, json: bool) {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct FailureReport {
     failure: Failed,
 }
 

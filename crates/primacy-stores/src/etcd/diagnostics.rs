@@ -21,7 +21,7 @@ enum Maker {
 }
 
 /// The answers of the cluster.
-struct Told {
+struct ClusterAnswers {
     maker: Maker,
     members: Result<Vec<api::Member>, RequestError>,
     statuses: Vec<Status>,
@@ -42,7 +42,7 @@ pub(crate) fn examine(address: Address) -> Examination {
         };
         match members {
             Err(error) if statuses.iter().all(|(_, status)| status.is_err()) => Err(url::refusal(error)),
-            members => Ok(judge(&Told { maker, members, statuses, accounts })),
+            members => Ok(judge(&ClusterAnswers { maker, members, statuses, accounts })),
         }
     })
 }
@@ -56,8 +56,8 @@ impl Maker {
     }
 }
 
-fn judge(told: &Told) -> Vec<Check> {
-    let Told { maker, members, statuses, accounts } = told;
+fn judge(answers: &ClusterAnswers) -> Vec<Check> {
+    let ClusterAnswers { maker, members, statuses, accounts } = answers;
     let mut checks = Vec::new();
     match members {
         Ok(members) => {
@@ -256,12 +256,12 @@ mod tests {
         )
     }
 
-    fn told(members: Result<Vec<api::Member>, RequestError>, statuses: Vec<Status>) -> Told {
-        Told { maker: Maker::of(&statuses), members, statuses, accounts: Vec::new() }
+    fn answers(members: Result<Vec<api::Member>, RequestError>, statuses: Vec<Status>) -> ClusterAnswers {
+        ClusterAnswers { maker: Maker::of(&statuses), members, statuses, accounts: Vec::new() }
     }
 
     fn verdicts(members: Vec<api::Member>, statuses: Vec<Status>) -> Vec<Verdict> {
-        judge(&told(Ok(members), statuses)).iter().map(|check| check.verdict).collect()
+        judge(&answers(Ok(members), statuses)).iter().map(|check| check.verdict).collect()
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn what_is_not_told_is_unknown() {
         let refused = Err(RequestError::Refused { why: "permission denied".to_owned() });
-        let checks = judge(&told(refused, vec![well(1)]));
+        let checks = judge(&answers(refused, vec![well(1)]));
         assert_eq!((checks[0].verdict, checks[1].verdict), (Verdict::Unknown, Verdict::Pass));
         assert_eq!(is_one_cluster(&[], &[]).verdict, Verdict::Unknown);
     }
@@ -346,7 +346,7 @@ mod tests {
             let members = nodes[0].1.1.clone();
             let (statuses, accounts): (Vec<Status>, Vec<Account>) = nodes.into_iter().unzip();
             let maker = Maker::of(&statuses);
-            judge(&Told { maker, members, statuses, accounts })[2].clone()
+            judge(&ClusterAnswers { maker, members, statuses, accounts })[2].clone()
         };
         assert_eq!(one_cluster(ours.to_vec()).verdict, Verdict::Pass);
         // One of them has not heard yet that there is one more.

@@ -23,10 +23,10 @@ const LINE_MAX: usize = 4 << 20;
 
 /// The states of the Lease that were received, and those that the handle has seen.
 #[derive(Debug)]
-pub(super) struct News(channel::Sender<Told>);
+pub(super) struct News(channel::Sender<LeaseStates>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct LeaseStates {
     /// The number of received states that the handle had not seen.
     count: u64,
     /// The part of them that the handle has seen.
@@ -69,7 +69,7 @@ enum End {
 
 impl News {
     pub(super) fn new() -> Self {
-        Self(channel::channel(Told::default()).0)
+        Self(channel::channel(LeaseStates::default()).0)
     }
 
     /// To be noted when a read or a write is sent, for [`saw`](Self::saw).
@@ -79,28 +79,29 @@ impl News {
 
     /// Notes that the handle has read or written this state, by a request that was sent when the count was `asked`.
     pub(super) fn saw(&self, sight: Sight, asked: u64) {
-        self.0.send_modify(|told| {
+        self.0.send_modify(|states| {
             // Events come in order: if this state was received last, so were all before it.
-            told.seen = told.seen.max(if told.latest.as_ref() == Some(&sight) { told.count } else { asked });
-            told.known = Some(sight);
+            states.seen =
+                states.seen.max(if states.latest.as_ref() == Some(&sight) { states.count } else { asked });
+            states.known = Some(sight);
         });
     }
 
     fn tell(&self, sight: Sight) {
-        self.0.send_modify(|told| {
-            if told.known.as_ref() == Some(&sight) {
-                told.seen = told.count;
-            } else if told.latest.as_ref() != Some(&sight) {
-                told.count += 1;
+        self.0.send_modify(|states| {
+            if states.known.as_ref() == Some(&sight) {
+                states.seen = states.count;
+            } else if states.latest.as_ref() != Some(&sight) {
+                states.count += 1;
             }
-            told.latest = Some(sight);
+            states.latest = Some(sight);
         });
     }
 
     /// Resolves when a state was received that the handle has not seen.
     pub(super) async fn changed(&self) {
         // The sender is here, so it does not end.
-        let _ = self.0.subscribe().wait_for(|told| told.count > told.seen).await;
+        let _ = self.0.subscribe().wait_for(|states| states.count > states.seen).await;
     }
 }
 
@@ -183,8 +184,8 @@ mod tests {
     use super::*;
 
     fn is_news(news: &News) -> bool {
-        let told = news.0.borrow();
-        told.count > told.seen
+        let states = news.0.borrow();
+        states.count > states.seen
     }
 
     #[test]

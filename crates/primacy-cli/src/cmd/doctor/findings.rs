@@ -17,14 +17,14 @@ pub(super) struct Findings {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
-    checks: Vec<ToldCheck<'a>>,
+struct FindingsReport<'a> {
+    checks: Vec<CheckReport<'a>>,
     /// The worst of all.
     verdict: String,
 }
 
 #[derive(Serialize)]
-struct ToldCheck<'a> {
+struct CheckReport<'a> {
     check: &'a str,
     verdict: String,
     found: &'a str,
@@ -66,15 +66,15 @@ impl Findings {
     pub(super) fn end(self) -> Result<Exit, Failure> {
         let worst = self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown);
         if self.json {
-            let checks = self.checks.iter().map(|check| ToldCheck {
+            let checks = self.checks.iter().map(|check| CheckReport {
                 check: &check.name,
                 verdict: check.verdict.to_string(),
                 found: &check.found,
                 why: &check.why,
                 fix: &check.fix,
             });
-            let told = Told { checks: checks.collect(), verdict: worst.to_string() };
-            print_json(&told)?;
+            let report = FindingsReport { checks: checks.collect(), verdict: worst.to_string() };
+            print_json(&report)?;
         } else {
             let count = |wanted| self.checks.iter().filter(|check| check.verdict == wanted).count();
             let [passed, unknown, warned, failed] =

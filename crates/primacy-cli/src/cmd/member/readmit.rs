@@ -32,7 +32,7 @@ pub(super) struct Readmit {
 
 /// The outcome at one node.
 #[derive(Debug, Serialize)]
-struct Told {
+struct ReadmissionReport {
     node: String,
     readmits: String,
     /// The disk that counts from now on.
@@ -106,9 +106,9 @@ fn say(json: bool, by: &control::Node, lost: &str, answer: Result<String, &str>)
         Ok(disk) => (Some(disk), None),
         Err(text) => (None, Some(text.to_owned())),
     };
-    let told = Told { node: by.node.clone(), readmits: lost.to_owned(), disk, refused };
-    tell(json, &told, || match (&told.disk, &told.refused) {
-        (Some(disk), _) => format!("{} readmits {lost}, with the disk {disk}", told.node),
+    let report = ReadmissionReport { node: by.node.clone(), readmits: lost.to_owned(), disk, refused };
+    tell(json, &report, || match (&report.disk, &report.refused) {
+        (Some(disk), _) => format!("{} readmits {lost}, with the disk {disk}", report.node),
         (None, refused) => refused.clone().unwrap_or_default(),
     })
 }

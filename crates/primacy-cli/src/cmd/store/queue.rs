@@ -28,22 +28,22 @@ enum Verdict {
 /// `primacy status --store`
 pub(super) async fn who(store: &dyn Sessions, election: &str, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct QueueReport<'a> {
         election: &'a str,
         verdict: Verdict,
         first: Option<FirstEntry>,
     }
     let first = store.first().await?.as_ref().map(FirstEntry::from);
     let verdict = if first.is_some() { Verdict::First } else { Verdict::Empty };
-    let told = Told { election, verdict, first };
-    tell(json, &told, || match &told.first {
+    let report = QueueReport { election, verdict, first };
+    tell(json, &report, || match &report.first {
         None => format!("{election}: nobody leads; nobody stands in the queue"),
         Some(first) => {
             let text = one_line(&first.text());
             format!("{election}: {} leads: it is the first in the queue\n  {text}", first.node)
         }
     })?;
-    Ok(if told.first.is_some() { Exit::Success } else { Exit::NotElected })
+    Ok(if report.first.is_some() { Exit::Success } else { Exit::NotElected })
 }
 
 /// Waits until the leadership with this token is over, as far as the queue shows.

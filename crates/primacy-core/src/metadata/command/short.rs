@@ -130,12 +130,12 @@ mod tests {
     use crate::time::Duration;
 
     #[derive(Default)]
-    struct Told {
+    struct StateFixture {
         state: State,
         sequence: u64,
     }
 
-    impl Told {
+    impl StateFixture {
         fn tell(&mut self, command: impl Into<Command>) -> Answer {
             self.sequence += 1;
             let client = Identity {
@@ -166,43 +166,43 @@ mod tests {
 
     #[test]
     fn a_key_is_written_only_if_it_is_as_it_was_read() {
-        let mut told = Told::default();
+        let mut fixture = StateFixture::default();
         let write = |value: &str| Write::new("key", value);
-        assert!(told.decides(write("first").if_unchanged(None)));
-        assert!(!told.decides(write("too late").if_unchanged(None)), "there is an entry now");
-        let first = told.entry("key");
+        assert!(fixture.decides(write("first").if_unchanged(None)));
+        assert!(!fixture.decides(write("too late").if_unchanged(None)), "there is an entry now");
+        let first = fixture.entry("key");
         assert_eq!(first.as_ref().unwrap().value(), b"first");
         // The same value once more is another write; so is one after a deletion.
-        told.tell(write("first"));
-        assert!(!told.decides(write("too late").if_unchanged(first.as_ref())));
-        let again = told.entry("key");
-        assert!(told.decides(write("second").if_unchanged(again.as_ref())));
-        assert_eq!(told.entry("key").unwrap().value(), b"second");
-        let second = told.entry("key");
-        told.tell(Delete { keys: Keys::One(b"key".as_slice().into()), previous: Previous::Unwanted });
-        assert!(!told.decides(write("too late").if_unchanged(second.as_ref())), "there is none");
-        told.tell(write("second"));
-        assert!(!told.decides(write("too late").if_unchanged(second.as_ref())), "it is another one");
+        fixture.tell(write("first"));
+        assert!(!fixture.decides(write("too late").if_unchanged(first.as_ref())));
+        let again = fixture.entry("key");
+        assert!(fixture.decides(write("second").if_unchanged(again.as_ref())));
+        assert_eq!(fixture.entry("key").unwrap().value(), b"second");
+        let second = fixture.entry("key");
+        fixture.tell(Delete { keys: Keys::One(b"key".as_slice().into()), previous: Previous::Unwanted });
+        assert!(!fixture.decides(write("too late").if_unchanged(second.as_ref())), "there is none");
+        fixture.tell(write("second"));
+        assert!(!fixture.decides(write("too late").if_unchanged(second.as_ref())), "it is another one");
         // The operations that another key guards.
         let guarded = |before: Option<&Entry>| Transaction {
             comparisons: vec![Comparison::unchanged("key", before)],
             then: vec![Write::new("other", "value").into()],
             ..Transaction::default()
         };
-        assert!(!told.decides(guarded(second.as_ref())) && told.entry("other").is_none());
-        let third = told.entry("key");
-        assert!(told.decides(guarded(third.as_ref())) && told.entry("other").is_some());
+        assert!(!fixture.decides(guarded(second.as_ref())) && fixture.entry("other").is_none());
+        let third = fixture.entry("key");
+        assert!(fixture.decides(guarded(third.as_ref())) && fixture.entry("other").is_some());
     }
 
     #[test]
     fn what_is_written_in_a_session_goes_with_it_and_what_is_not_stays() {
-        let mut told = Told::default();
+        let mut fixture = StateFixture::default();
         let session = SessionId::new(7).unwrap();
-        told.tell(Command::Begin { session, time_to_live: Duration::from_secs(1) });
-        told.tell(Write::new("goes", "value").in_session(session));
-        told.tell(Operation::from(Write::new("stays", "value")));
-        assert_eq!(told.entry("goes").unwrap().session(), Some(session));
-        assert_eq!(told.tell(Command::End { session }), Answer::Ended { count: 1 });
-        assert!(told.entry("goes").is_none() && told.entry("stays").is_some());
+        fixture.tell(Command::Begin { session, time_to_live: Duration::from_secs(1) });
+        fixture.tell(Write::new("goes", "value").in_session(session));
+        fixture.tell(Operation::from(Write::new("stays", "value")));
+        assert_eq!(fixture.entry("goes").unwrap().session(), Some(session));
+        assert_eq!(fixture.tell(Command::End { session }), Answer::Ended { count: 1 });
+        assert!(fixture.entry("goes").is_none() && fixture.entry("stays").is_some());
     }
 }

@@ -29,12 +29,12 @@ fn session(number: i64) -> SessionId {
 
 /// Partitions to which commands are given.
 #[derive(Default)]
-struct Told {
+struct PartitionsFixture {
     partitions: Partitions,
     sessions: i64,
 }
 
-impl Told {
+impl PartitionsFixture {
     fn tell(&mut self, sender: &str, command: &Command) -> Result<(), CommandRefusal> {
         self.partitions.obey(identity(sender, 1), command)
     }
@@ -79,138 +79,138 @@ impl Told {
 
 #[test]
 fn a_group_is_shared_out_and_a_death_is_one_step() {
-    let mut told = Told::default();
-    told.create("g", 10);
-    assert_eq!(told.shown(), "g 0-9 - 0", "nobody is there");
-    let a = told.join("a");
-    assert_eq!(told.shown(), "g 0-9 a 2");
-    told.join("b");
-    assert_eq!(told.shown(), "g 0-4 a 2, g 5-9 a>b 2", "what moves is taken back first");
-    told.release(a, "g", 5..8);
-    assert_eq!(told.shown(), "g 0-4 a 2, g 5-7 b 4, g 8-9 a>b 2");
-    assert!(told.partitions.end(a));
-    assert_eq!(told.shown(), "g 0-4 b 5, g 5-7 b 4, g 8-9 b 5", "all that it had, under one number");
-    assert!(!told.partitions.end(a), "it is over already");
-    assert_eq!(told.partitions.step(), 5);
+    let mut fixture = PartitionsFixture::default();
+    fixture.create("g", 10);
+    assert_eq!(fixture.shown(), "g 0-9 - 0", "nobody is there");
+    let a = fixture.join("a");
+    assert_eq!(fixture.shown(), "g 0-9 a 2");
+    fixture.join("b");
+    assert_eq!(fixture.shown(), "g 0-4 a 2, g 5-9 a>b 2", "what moves is taken back first");
+    fixture.release(a, "g", 5..8);
+    assert_eq!(fixture.shown(), "g 0-4 a 2, g 5-7 b 4, g 8-9 a>b 2");
+    assert!(fixture.partitions.end(a));
+    assert_eq!(fixture.shown(), "g 0-4 b 5, g 5-7 b 4, g 8-9 b 5", "all that it had, under one number");
+    assert!(!fixture.partitions.end(a), "it is over already");
+    assert_eq!(fixture.partitions.step(), 5);
 }
 
 #[test]
 fn a_drained_node_gives_all_back_unless_it_is_the_last_one() {
-    let mut told = Told::default();
-    told.create("g", 4);
-    let [a, b] = ["a", "b"].map(|node| told.join(node));
-    told.release(a, "g", 2..4);
-    assert_eq!(told.shown(), "g 0-1 a 2, g 2-3 b 4");
-    told.tell("operator", &Command::Drain { node: name("a") }).unwrap();
-    assert_eq!(told.shown(), "g 0-1 a>b 2, g 2-3 b 4");
-    told.tell("operator", &Command::Drain { node: name("b") }).unwrap();
-    assert_eq!(told.shown(), "g 0-1 a>- 2, g 2-3 b 4", "nobody else could have what b has");
-    told.tell("operator", &Command::Undrain { node: name("a") }).unwrap();
-    assert_eq!(told.shown(), "g 0-1 a>a 2, g 2-3 b>a 4", "a has stopped already, and begins anew");
-    told.release(a, "g", 0..2);
-    told.release(b, "g", 2..4);
-    assert_eq!(told.shown(), "g 0-1 a 8, g 2-3 a 9");
-    assert!(told.partitions.end(b));
-    assert_eq!(told.partitions.nodes().len(), 2, "that b is drained outlives it");
-    told.join("b");
-    assert_eq!(told.shown(), "g 0-1 a 8, g 2-3 a 9");
+    let mut fixture = PartitionsFixture::default();
+    fixture.create("g", 4);
+    let [a, b] = ["a", "b"].map(|node| fixture.join(node));
+    fixture.release(a, "g", 2..4);
+    assert_eq!(fixture.shown(), "g 0-1 a 2, g 2-3 b 4");
+    fixture.tell("operator", &Command::Drain { node: name("a") }).unwrap();
+    assert_eq!(fixture.shown(), "g 0-1 a>b 2, g 2-3 b 4");
+    fixture.tell("operator", &Command::Drain { node: name("b") }).unwrap();
+    assert_eq!(fixture.shown(), "g 0-1 a>- 2, g 2-3 b 4", "nobody else could have what b has");
+    fixture.tell("operator", &Command::Undrain { node: name("a") }).unwrap();
+    assert_eq!(fixture.shown(), "g 0-1 a>a 2, g 2-3 b>a 4", "a has stopped already, and begins anew");
+    fixture.release(a, "g", 0..2);
+    fixture.release(b, "g", 2..4);
+    assert_eq!(fixture.shown(), "g 0-1 a 8, g 2-3 a 9");
+    assert!(fixture.partitions.end(b));
+    assert_eq!(fixture.partitions.nodes().len(), 2, "that b is drained outlives it");
+    fixture.join("b");
+    assert_eq!(fixture.shown(), "g 0-1 a 8, g 2-3 a 9");
 }
 
 #[test]
 fn an_operator_moves_one_and_nothing_undoes_it_at_once() {
-    let mut told = Told::default();
-    let [a, _] = ["a", "b"].map(|node| told.join(node));
-    told.create("g", 4);
+    let mut fixture = PartitionsFixture::default();
+    let [a, _] = ["a", "b"].map(|node| fixture.join(node));
+    fixture.create("g", 4);
     let move_to = |index, node| Command::Move { group: group("g"), index, node: name(node) };
-    told.tell("operator", &move_to(0, "b")).unwrap();
-    assert_eq!(told.shown(), "g 0-0 a>b 3, g 1-1 a 3, g 2-3 b 3");
-    told.release(a, "g", 0..1);
-    assert_eq!(told.shown(), "g 0-0 b 5, g 1-1 a 3, g 2-3 b 3");
-    let refused = |told: &mut Told, command| match told.tell("operator", &command) {
+    fixture.tell("operator", &move_to(0, "b")).unwrap();
+    assert_eq!(fixture.shown(), "g 0-0 a>b 3, g 1-1 a 3, g 2-3 b 3");
+    fixture.release(a, "g", 0..1);
+    assert_eq!(fixture.shown(), "g 0-0 b 5, g 1-1 a 3, g 2-3 b 3");
+    let refused = |fixture: &mut PartitionsFixture, command| match fixture.tell("operator", &command) {
         Err(CommandRefusal::Partitions(refusal)) => refusal,
-        told => panic!("{told:?}"),
+        fixture => panic!("{fixture:?}"),
     };
-    assert_eq!(refused(&mut told, move_to(4, "b")), Refusal::PartitionNotFound { count: 4 });
-    assert_eq!(refused(&mut told, move_to(0, "c")), Refusal::NodeNotUp);
+    assert_eq!(refused(&mut fixture, move_to(4, "b")), Refusal::PartitionNotFound { count: 4 });
+    assert_eq!(refused(&mut fixture, move_to(0, "c")), Refusal::NodeNotUp);
     let other = Command::Move { group: group("h"), index: 0, node: name("a") };
-    assert_eq!(refused(&mut told, other), Refusal::GroupNotFound);
-    told.tell("operator", &Command::Drain { node: name("c") }).unwrap();
-    assert_eq!(refused(&mut told, move_to(0, "c")), Refusal::NodeNotUp);
-    told.join("c");
-    assert_eq!(refused(&mut told, move_to(0, "c")), Refusal::NodeDrained);
+    assert_eq!(refused(&mut fixture, other), Refusal::GroupNotFound);
+    fixture.tell("operator", &Command::Drain { node: name("c") }).unwrap();
+    assert_eq!(refused(&mut fixture, move_to(0, "c")), Refusal::NodeNotUp);
+    fixture.join("c");
+    assert_eq!(refused(&mut fixture, move_to(0, "c")), Refusal::NodeDrained);
 }
 
 #[test]
 fn what_is_given_back_unasked_goes_to_another_node_if_there_is_one() {
-    let mut told = Told::default();
-    let a = told.join("a");
-    told.create("g", 3);
-    told.release(a, "g", 1..2);
-    assert_eq!(told.shown(), "g 0-0 a 2, g 1-1 a 3, g 2-2 a 2");
-    told.join("b");
-    told.release(a, "g", 2..3);
-    assert_eq!(told.shown(), "g 0-0 a 2, g 1-1 a 3, g 2-2 b 5");
-    told.release(a, "g", 0..1);
-    assert_eq!(told.shown(), "g 0-0 b 6, g 1-1 a 3, g 2-2 b 5");
+    let mut fixture = PartitionsFixture::default();
+    let a = fixture.join("a");
+    fixture.create("g", 3);
+    fixture.release(a, "g", 1..2);
+    assert_eq!(fixture.shown(), "g 0-0 a 2, g 1-1 a 3, g 2-2 a 2");
+    fixture.join("b");
+    fixture.release(a, "g", 2..3);
+    assert_eq!(fixture.shown(), "g 0-0 a 2, g 1-1 a 3, g 2-2 b 5");
+    fixture.release(a, "g", 0..1);
+    assert_eq!(fixture.shown(), "g 0-0 b 6, g 1-1 a 3, g 2-2 b 5");
 }
 
 /// A release that is applied late, or twice, does not take what the node has got since.
 #[test]
 fn a_late_release_gives_nothing_back_that_was_got_since() {
-    let mut told = Told::default();
-    let a = told.join("a");
-    told.create("g", 1);
+    let mut fixture = PartitionsFixture::default();
+    let a = fixture.join("a");
+    fixture.create("g", 1);
     let ranges = vec![Ranges { group: group("g"), ranges: std::iter::once(0..1).collect() }];
-    let late = Command::Release { session: a, up_to: told.partitions.step(), ranges };
-    told.tell("a", &late).unwrap();
-    assert_eq!(told.shown(), "g 0-0 a 3");
-    told.tell("a", &late).unwrap();
-    assert_eq!(told.shown(), "g 0-0 a 3");
-    told.partitions.end(a);
-    let again = told.join("a");
+    let late = Command::Release { session: a, up_to: fixture.partitions.step(), ranges };
+    fixture.tell("a", &late).unwrap();
+    assert_eq!(fixture.shown(), "g 0-0 a 3");
+    fixture.tell("a", &late).unwrap();
+    assert_eq!(fixture.shown(), "g 0-0 a 3");
+    fixture.partitions.end(a);
+    let again = fixture.join("a");
     assert_ne!(a, again);
-    assert_eq!(told.tell("a", &late), Err(CommandRefusal::SessionNotFound));
+    assert_eq!(fixture.tell("a", &late), Err(CommandRefusal::SessionNotFound));
 }
 
 #[test]
 fn a_group_goes_when_all_of_it_was_given_back_and_its_name_keeps_growing_numbers() {
-    let mut told = Told::default();
-    let a = told.join("a");
-    told.create("g", 2);
-    told.tell("operator", &Command::Drop { group: group("g") }).unwrap();
-    assert_eq!(told.shown(), "g(ending) 0-1 a>- 2");
+    let mut fixture = PartitionsFixture::default();
+    let a = fixture.join("a");
+    fixture.create("g", 2);
+    fixture.tell("operator", &Command::Drop { group: group("g") }).unwrap();
+    assert_eq!(fixture.shown(), "g(ending) 0-1 a>- 2");
     let create = Command::Create { group: group("g"), count: 2 };
     let exists = CommandRefusal::Partitions(Refusal::GroupExists);
-    assert_eq!(told.tell("operator", &create), Err(exists), "a may act for it still");
-    told.release(a, "g", 0..1);
-    assert_eq!(told.shown(), "g(ending) 0-0 - 2, g(ending) 1-1 a>- 2");
-    told.release(a, "g", 1..2);
-    assert_eq!(told.shown(), "");
-    told.create("g", 1);
-    assert_eq!(told.shown(), "g 0-0 a 6", "above every number that it ever had");
+    assert_eq!(fixture.tell("operator", &create), Err(exists), "a may act for it still");
+    fixture.release(a, "g", 0..1);
+    assert_eq!(fixture.shown(), "g(ending) 0-0 - 2, g(ending) 1-1 a>- 2");
+    fixture.release(a, "g", 1..2);
+    assert_eq!(fixture.shown(), "");
+    fixture.create("g", 1);
+    assert_eq!(fixture.shown(), "g 0-0 a 6", "above every number that it ever had");
 }
 
 #[test]
 fn another_life_of_a_node_takes_the_place_of_the_earlier_one_and_no_other() {
-    let mut told = Told::default();
-    told.join("a");
-    told.join("b");
-    told.create("g", 4);
+    let mut fixture = PartitionsFixture::default();
+    fixture.join("a");
+    fixture.join("b");
+    fixture.create("g", 4);
     let join = |number| Command::Join { session: session(number), time_to_live: Duration::from_secs(3) };
     let up = Err(CommandRefusal::Partitions(Refusal::NodeUp));
-    assert_eq!(told.partitions.obey(identity("a", 1), &join(7)), up, "it cannot be told from itself");
-    assert_eq!(told.partitions.obey(identity("a", 0), &join(7)), up);
-    assert_eq!(told.partitions.obey(identity("a", 2), &join(7)), Ok(()));
-    assert_eq!(told.shown(), "g 0-1 a 4, g 2-3 b 3", "the same partitions, and leaderships of their own");
-    assert_eq!(told.partitions.session_of(name("a")), Some(session(7)));
-    assert!(!told.partitions.end(session(1)), "the earlier session is over");
+    assert_eq!(fixture.partitions.obey(identity("a", 1), &join(7)), up, "it cannot be told from itself");
+    assert_eq!(fixture.partitions.obey(identity("a", 0), &join(7)), up);
+    assert_eq!(fixture.partitions.obey(identity("a", 2), &join(7)), Ok(()));
+    assert_eq!(fixture.shown(), "g 0-1 a 4, g 2-3 b 3", "the same partitions, and leaderships of their own");
+    assert_eq!(fixture.partitions.session_of(name("a")), Some(session(7)));
+    assert!(!fixture.partitions.end(session(1)), "the earlier session is over");
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let mut told = Told::default();
+    let mut fixture = PartitionsFixture::default();
     let mut create =
-        |name: &str, count| match told.tell("operator", &Command::Create { group: group(name), count }) {
+        |name: &str, count| match fixture.tell("operator", &Command::Create { group: group(name), count }) {
             Ok(()) => None,
             Err(CommandRefusal::Partitions(refusal)) => Some(refusal),
             Err(refusal) => panic!("{refusal:?}"),
@@ -223,49 +223,49 @@ fn what_cannot_be_is_refused() {
     for wrong in ["", "a b", "ä", "a/b", &"a".repeat(GROUP_NAME_MAX + 1)] {
         assert_eq!(GroupName::new(wrong), Err(GroupNameError), "{wrong}");
     }
-    let mut told = Told::default();
+    let mut fixture = PartitionsFixture::default();
     for number in 0..GROUPS_MAX {
-        told.create(&format!("g{number}"), 1);
+        fixture.create(&format!("g{number}"), 1);
     }
     let more = Command::Create { group: group("more"), count: 1 };
-    assert_eq!(told.tell("operator", &more), Err(Refusal::TooManyGroups.into()));
+    assert_eq!(fixture.tell("operator", &more), Err(Refusal::TooManyGroups.into()));
     for number in 0..NODES_MAX {
-        told.tell("operator", &Command::Drain { node: name(&format!("n{number}")) }).unwrap();
+        fixture.tell("operator", &Command::Drain { node: name(&format!("n{number}")) }).unwrap();
     }
     let more = Command::Drain { node: name("more") };
-    assert_eq!(told.tell("operator", &more), Err(Refusal::TooManyNodes.into()));
+    assert_eq!(fixture.tell("operator", &more), Err(Refusal::TooManyNodes.into()));
     let join = Command::Join { session: session(1), time_to_live: Duration::from_secs(1) };
-    assert_eq!(told.tell("more", &join), Err(Refusal::TooManyNodes.into()));
-    assert_eq!(told.tell("n1", &join), Ok(()));
+    assert_eq!(fixture.tell("more", &join), Err(Refusal::TooManyNodes.into()));
+    assert_eq!(fixture.tell("n1", &join), Ok(()));
 }
 
 #[test]
 fn a_hundred_thousand_partitions_are_few_bytes_as_long_as_neighbours_are_alike() {
-    let mut told = Told::default();
-    told.create("g", 100_000);
-    let sessions = ["a", "b", "c", "d", "e"].map(|node| told.join(node));
+    let mut fixture = PartitionsFixture::default();
+    fixture.create("g", 100_000);
+    let sessions = ["a", "b", "c", "d", "e"].map(|node| fixture.join(node));
     for (session, node) in sessions.into_iter().zip(["a", "b", "c", "d", "e"]) {
-        for run in told.partitions.runs_with_primary(name(node)) {
+        for run in fixture.partitions.runs_with_primary(name(node)) {
             if run.partition.plan != Plan::Stays {
-                told.release(session, "g", run.range);
+                fixture.release(session, "g", run.range);
             }
         }
     }
-    assert!(told.partitions.nodes().iter().all(|node| node.primary_of == 20_000));
+    assert!(fixture.partitions.nodes().iter().all(|node| node.primary_of == 20_000));
     let encoded = |partitions: &Partitions| {
         let mut bytes = Vec::new();
         partitions.encode(&mut bytes);
         bytes.len()
     };
-    assert!(encoded(&told.partitions) < 1_000, "{}", encoded(&told.partitions));
+    assert!(encoded(&fixture.partitions) < 1_000, "{}", encoded(&fixture.partitions));
     assert_eq!(size_of::<Slot>(), 16);
     // The worst case: each has another number than the one before.
     for index in (0..2_000).step_by(2) {
-        let session = told.partitions.partition(&group("g"), index).unwrap().primary.unwrap();
-        let session = told.partitions.session_of(session).unwrap();
-        told.release(session, "g", index..index + 1);
+        let session = fixture.partitions.partition(&group("g"), index).unwrap().primary.unwrap();
+        let session = fixture.partitions.session_of(session).unwrap();
+        fixture.release(session, "g", index..index + 1);
     }
-    assert!(encoded(&told.partitions) < 2_000 * 6 + 1_000, "{}", encoded(&told.partitions));
+    assert!(encoded(&fixture.partitions) < 2_000 * 6 + 1_000, "{}", encoded(&fixture.partitions));
 }
 
 fn decoded(bytes: &[u8]) -> Result<Partitions, DecodeError> {
@@ -278,21 +278,21 @@ fn decoded(bytes: &[u8]) -> Result<Partitions, DecodeError> {
 /// The bytes of partitions, forever.
 #[test]
 fn partitions_are_these_bytes_for_ever() {
-    let mut told = Told::default();
-    let a = told.join("a");
-    told.create("g", 3);
-    told.join("b");
-    told.tell("operator", &Command::Drain { node: name("c") }).unwrap();
-    told.release(a, "g", 2..3);
+    let mut fixture = PartitionsFixture::default();
+    let a = fixture.join("a");
+    fixture.create("g", 3);
+    fixture.join("b");
+    fixture.tell("operator", &Command::Drain { node: name("c") }).unwrap();
+    fixture.release(a, "g", 2..3);
     let mut bytes = Vec::new();
-    told.partitions.encode(&mut bytes);
+    fixture.partitions.encode(&mut bytes);
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = "05 03 0161 01 02 80bcc1960b 01 0000000000000001 \
                     0162 01 04 80bcc1960b 01 0000000000000001 0163 02 \
                     01 0167 00 03 02 01 00 03 01 02 00 00"
         .replace(' ', "");
     assert_eq!(hex, expected);
-    assert_eq!(decoded(&bytes), Ok(told.partitions));
+    assert_eq!(decoded(&bytes), Ok(fixture.partitions));
 }
 
 /// Any bytes are partitions that can go on, or are refused.

@@ -55,12 +55,12 @@ fn delete(key: &str) -> Operation {
 
 /// A state to which commands are given one after the other.
 #[derive(Default)]
-struct Told {
+struct StateFixture {
     state: State,
     sequence: u64,
 }
 
-impl Told {
+impl StateFixture {
     fn tell(&mut self, command: Command) -> Outcome {
         self.sequence += 1;
         match self.state.apply(&request(self.sequence, command)) {
@@ -88,16 +88,16 @@ fn compare(state: &State, twin: &Twin, drawn: &mut Drawn) {
             let read = Read { at: Some(Version(version)), ..Read::of(keys.clone()) };
             assert_eq!(state.read(&read), twin.read(&read), "{read:?}");
             for previous in [Previous::Unwanted, Previous::Wanted] {
-                let told = state.changes(&keys, Version(version), previous).map(Iterator::collect);
-                assert_eq!(told, twin.changes(&keys, Version(version), previous), "{keys:?} {version}");
+                let fixture = state.changes(&keys, Version(version), previous).map(Iterator::collect);
+                assert_eq!(fixture, twin.changes(&keys, Version(version), previous), "{keys:?} {version}");
                 // The changes of the next few versions are the beginning of it.
                 let few = Version(version)..Version(version + 3);
-                let begins = told.map(|mut all: Vec<Change>| {
+                let begins = fixture.map(|mut all: Vec<Change>| {
                     all.retain(|change| few.contains(&change.version));
                     all
                 });
-                let told = state.changes_in(&keys, few.clone(), previous).map(Iterator::collect);
-                assert_eq!(told, begins, "{keys:?} {few:?}");
+                let fixture = state.changes_in(&keys, few.clone(), previous).map(Iterator::collect);
+                assert_eq!(fixture, begins, "{keys:?} {few:?}");
             }
         }
         let read = drawn.read();
@@ -118,11 +118,11 @@ fn the_state_answers_as_its_twin() {
     let mut met = [0; 4];
     for seed in 0..200 {
         let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
-        let (mut told, mut twin) = (Told::default(), Twin::new());
+        let (mut fixture, mut twin) = (StateFixture::default(), Twin::new());
         for step in 0..120 {
             let command = drawn.command();
             let expected = twin.apply(&command);
-            let outcome = told.tell(command.clone());
+            let outcome = fixture.tell(command.clone());
             assert_eq!(outcome, expected, "seed {seed}, step {step}: {command:?}");
             match outcome.result {
                 Ok(Answer::Decided { .. }) => met[0] += 1,
@@ -133,13 +133,13 @@ fn the_state_answers_as_its_twin() {
             }
             drawn.version = twin.version();
             if step % 20 == 0 {
-                compare(&told.state, &twin, &mut drawn);
+                compare(&fixture.state, &twin, &mut drawn);
             }
             if drawn.rng.up_to(15) == 0 {
-                told.state = restored(&told.state);
+                fixture.state = restored(&fixture.state);
             }
         }
-        compare(&told.state, &twin, &mut drawn);
+        compare(&fixture.state, &twin, &mut drawn);
     }
     assert!(met.iter().all(|&times| times > 20), "the worlds are dull: {met:?}");
 }
@@ -149,17 +149,17 @@ fn operations_that_only_read_are_answered_as_if_they_were_applied() {
     let mut seen = 0;
     for seed in 0..40 {
         let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
-        let mut told = Told::default();
+        let mut fixture = StateFixture::default();
         for _ in 0..200 {
             let operation = drawn.operation(2);
-            let observed = told.state.observe(&operation);
+            let observed = fixture.state.observe(&operation);
             assert_eq!(observed.is_some(), operation.only_reads());
-            let applied = told.tell(Command::Operate(operation));
+            let applied = fixture.tell(Command::Operate(operation));
             if let Some(observed) = observed {
                 assert_eq!(observed, applied);
                 seen += 1;
             }
-            drawn.version = told.state.version().0;
+            drawn.version = fixture.state.version().0;
         }
     }
     assert!(seen > 1000, "{seen}");
@@ -181,7 +181,7 @@ fn the_same_requests_make_the_same_state_wherever_it_is_restored() {
     let (mut compacted, mut full) = (0, 0);
     for seed in 0..40 {
         let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
-        let (mut one, mut other) = (Told::default(), Told::default());
+        let (mut one, mut other) = (StateFixture::default(), StateFixture::default());
         one.tell(Command::Limit(limits));
         other.tell(Command::Limit(limits));
         for _ in 0..300 {
@@ -273,20 +273,20 @@ fn what_is_remembered_of_requests_is_bounded() {
 
 #[test]
 fn one_command_makes_one_version_whatever_it_changes() {
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     let all = Operation::Transaction(Transaction {
         then: vec![write("a", "1"), write("b", "1"), Operation::Read(Box::new(Read::of(Keys::all())))],
         ..Transaction::default()
     });
-    let Ok(Answer::Decided { held: true, answers }) = told.operate(all) else {
+    let Ok(Answer::Decided { held: true, answers }) = fixture.operate(all) else {
         panic!("nothing is compared")
     };
     let Answer::Found(found) = &answers[2] else { panic!("the third one reads") };
     assert_eq!((found.version, found.count), (Version(2), 2), "it reads what was just written");
-    assert_eq!(told.tell(Command::Operate(delete("c"))).version, Version(2), "nothing has changed");
-    assert_eq!(told.tell(Command::Operate(delete("a"))).version, Version(3));
-    assert_eq!(told.tell(Command::Operate(write("a", "2"))).version, Version(4));
-    let found = told.state.read(&Read::of(Keys::One(bytes("a")))).unwrap();
+    assert_eq!(fixture.tell(Command::Operate(delete("c"))).version, Version(2), "nothing has changed");
+    assert_eq!(fixture.tell(Command::Operate(delete("a"))).version, Version(3));
+    assert_eq!(fixture.tell(Command::Operate(write("a", "2"))).version, Version(4));
+    let found = fixture.state.read(&Read::of(Keys::One(bytes("a")))).unwrap();
     let entry = &found.entries[0];
     assert_eq!((entry.made_at(), entry.writes()), (Version(4), 1), "it was made anew");
 }
@@ -294,13 +294,13 @@ fn one_command_makes_one_version_whatever_it_changes() {
 /// Changes of one key in one version are reported in order; the entry before them is the one before the version.
 #[test]
 fn a_key_may_change_more_than_once_in_a_version() {
-    let mut told = Told::default();
-    told.operate(write("a", "1")).unwrap();
+    let mut fixture = StateFixture::default();
+    fixture.operate(write("a", "1")).unwrap();
     let both =
         Transaction { then: vec![delete("a"), write("a", "2"), delete("a")], ..Transaction::default() };
-    told.operate(Operation::Transaction(both)).unwrap();
+    fixture.operate(Operation::Transaction(both)).unwrap();
     let changes: Vec<Change> =
-        told.state.changes(&Keys::all(), Version(3), Previous::Wanted).unwrap().collect();
+        fixture.state.changes(&Keys::all(), Version(3), Previous::Wanted).unwrap().collect();
     let deleted = |change: &Change| matches!(change.happened, Happened::Deleted(_));
     assert_eq!(changes.iter().map(deleted).collect::<Vec<_>>(), [true, false, true]);
     let previous = |change: &Change| change.previous.as_ref().map(|entry| entry.value().to_vec());
@@ -310,79 +310,86 @@ fn a_key_may_change_more_than_once_in_a_version() {
         [one.clone(), None, one],
         "the second is made anew"
     );
-    assert_eq!((told.value("a", 2), told.value("a", 3)), (Ok(Some("1".to_owned())), Ok(None)));
+    assert_eq!((fixture.value("a", 2), fixture.value("a", 3)), (Ok(Some("1".to_owned())), Ok(None)));
 }
 
 #[test]
 fn a_session_takes_its_entries_with_it_and_no_others() {
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     let [one, other] = [1, -2].map(|number| SessionId::new(number).unwrap());
     for session in [one, other] {
         let begin = Command::Begin { session, time_to_live: Duration::from_secs(5) };
-        assert_eq!(told.tell(begin.clone()).result, Ok(Answer::Done));
-        assert_eq!(told.tell(begin).result, Err(Refusal::SessionExists));
+        assert_eq!(fixture.tell(begin.clone()).result, Ok(Answer::Done));
+        assert_eq!(fixture.tell(begin).result, Err(Refusal::SessionExists));
     }
     for (key, session) in [("a", one), ("b", one), ("c", one), ("d", one), ("a", other)] {
-        told.operate(attached(key, session)).unwrap();
+        fixture.operate(attached(key, session)).unwrap();
     }
-    told.operate(write("b", "it stays")).unwrap();
-    told.operate(delete("c")).unwrap();
-    let before = told.state.version();
-    let ended = told.tell(Command::End { session: one });
+    fixture.operate(write("b", "it stays")).unwrap();
+    fixture.operate(delete("c")).unwrap();
+    let before = fixture.state.version();
+    let ended = fixture.tell(Command::End { session: one });
     assert_eq!((ended.version, ended.result), (before.next(), Ok(Answer::Ended { count: 1 })));
-    let left = told.state.read(&Read::of(Keys::all())).unwrap().entries;
+    let left = fixture.state.read(&Read::of(Keys::all())).unwrap().entries;
     assert_eq!(left.iter().map(Entry::key).collect::<Vec<_>>(), [b"a", b"b"]);
-    assert_eq!(told.tell(Command::End { session: one }).result, Err(Refusal::SessionNotFound));
-    assert_eq!(told.operate(attached("e", one)), Err(Refusal::SessionNotFound));
+    assert_eq!(fixture.tell(Command::End { session: one }).result, Err(Refusal::SessionNotFound));
+    assert_eq!(fixture.operate(attached("e", one)), Err(Refusal::SessionNotFound));
 }
 
 #[test]
 fn what_grows_is_refused_when_there_is_no_room_and_nothing_else_is() {
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     let session = SessionId::new(1).unwrap();
-    told.operate(write("a", "1234")).unwrap();
-    told.operate(write("b", "1")).unwrap();
-    let quota = told.state.size().bytes;
-    told.tell(Command::Limit(Limits { quota, ..Limits::default() }));
+    fixture.operate(write("a", "1234")).unwrap();
+    fixture.operate(write("b", "1")).unwrap();
+    let quota = fixture.state.size().bytes;
+    fixture.tell(Command::Limit(Limits { quota, ..Limits::default() }));
     let begin = Command::Begin { session, time_to_live: Duration::from_secs(5) };
     let mut twice = Transaction { then: vec![write("b", "12"), write("a", "123")], ..Transaction::default() };
-    assert_eq!(told.operate(write("b", "12")), Err(Refusal::NoSpace));
-    assert_eq!(told.operate(write("c", "")), Err(Refusal::NoSpace));
-    assert_eq!(told.tell(begin.clone()).result, Err(Refusal::NoSpace));
+    assert_eq!(fixture.operate(write("b", "12")), Err(Refusal::NoSpace));
+    assert_eq!(fixture.operate(write("c", "")), Err(Refusal::NoSpace));
+    assert_eq!(fixture.tell(begin.clone()).result, Err(Refusal::NoSpace));
     assert!(
-        told.operate(Operation::Transaction(twice.clone())).is_ok(),
+        fixture.operate(Operation::Transaction(twice.clone())).is_ok(),
         "the one grows as the other shrinks"
     );
     twice.then[1] = write("a", "123");
-    assert!(told.operate(Operation::Transaction(twice)).is_ok(), "it does not grow");
-    told.tell(Command::Limit(Limits { quota: quota + 1, ..Limits::default() }));
-    assert_eq!(told.operate(write("b", "1234")), Err(Refusal::NoSpace), "one byte too many");
-    assert!(told.operate(write("b", "123")).is_ok(), "the last byte can be used");
-    told.tell(Command::Limit(Limits { quota: 1, ..Limits::default() }));
-    assert!(told.operate(write("a", "12")).is_ok(), "what shrinks is let through however full it is");
-    assert!(told.operate(delete("a")).is_ok());
-    assert!(told.tell(Command::Compact(told.state.version())).result.is_ok());
-    told.tell(Command::Limit(Limits::default()));
-    assert!(told.operate(write("c", "1")).is_ok());
-    assert!(told.tell(begin).result.is_ok());
+    assert!(fixture.operate(Operation::Transaction(twice)).is_ok(), "it does not grow");
+    fixture.tell(Command::Limit(Limits { quota: quota + 1, ..Limits::default() }));
+    assert_eq!(fixture.operate(write("b", "1234")), Err(Refusal::NoSpace), "one byte too many");
+    assert!(fixture.operate(write("b", "123")).is_ok(), "the last byte can be used");
+    fixture.tell(Command::Limit(Limits { quota: 1, ..Limits::default() }));
+    assert!(fixture.operate(write("a", "12")).is_ok(), "what shrinks is let through however full it is");
+    assert!(fixture.operate(delete("a")).is_ok());
+    assert!(fixture.tell(Command::Compact(fixture.state.version())).result.is_ok());
+    fixture.tell(Command::Limit(Limits::default()));
+    assert!(fixture.operate(write("c", "1")).is_ok());
+    assert!(fixture.tell(begin).result.is_ok());
 }
 
 #[test]
 fn history_ends_where_it_is_compacted() {
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     for value in ["1", "2", "3", "4"] {
-        told.operate(write("a", value)).unwrap();
+        fixture.operate(write("a", value)).unwrap();
     }
-    assert_eq!(told.tell(Command::Compact(Version(0))).result, Ok(Answer::Done), "once, it changes nothing");
+    assert_eq!(
+        fixture.tell(Command::Compact(Version(0))).result,
+        Ok(Answer::Done),
+        "once, it changes nothing"
+    );
     let compacted = |version| Err(Refusal::Compacted { compacted: Version(version) });
-    assert_eq!(told.tell(Command::Compact(Version(0))).result, compacted(0));
-    assert_eq!(told.tell(Command::Compact(Version(6))).result, Err(Refusal::Future { version: Version(5) }));
-    assert_eq!(told.tell(Command::Compact(Version(4))).result, Ok(Answer::Done));
-    assert_eq!(told.tell(Command::Compact(Version(4))).result, compacted(4));
-    assert_eq!(told.value("a", 3), Err(compacted(4).unwrap_err()));
-    assert_eq!(told.value("a", 4), Ok(Some("3".to_owned())));
+    assert_eq!(fixture.tell(Command::Compact(Version(0))).result, compacted(0));
+    assert_eq!(
+        fixture.tell(Command::Compact(Version(6))).result,
+        Err(Refusal::Future { version: Version(5) })
+    );
+    assert_eq!(fixture.tell(Command::Compact(Version(4))).result, Ok(Answer::Done));
+    assert_eq!(fixture.tell(Command::Compact(Version(4))).result, compacted(4));
+    assert_eq!(fixture.value("a", 3), Err(compacted(4).unwrap_err()));
+    assert_eq!(fixture.value("a", 4), Ok(Some("3".to_owned())));
     let all = Keys::all();
-    let changes = |from| told.state.changes(&all, Version(from), Previous::Wanted);
+    let changes = |from| fixture.state.changes(&all, Version(from), Previous::Wanted);
     assert!(changes(3).is_err());
     let had = changes(4).unwrap().map(|change| change.previous.is_some());
     assert_eq!(
@@ -395,41 +402,41 @@ fn history_ends_where_it_is_compacted() {
 
 #[test]
 fn history_is_bounded_and_dropped_a_little_at_a_time() {
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     let changes_max = LINGERING_CHANGES + 1000;
-    told.tell(Command::Limit(Limits { history_changes: changes_max, ..Limits::default() }));
+    fixture.tell(Command::Limit(Limits { history_changes: changes_max, ..Limits::default() }));
     for _ in 0..2 * changes_max {
-        told.operate(write("a", "1")).unwrap();
+        fixture.operate(write("a", "1")).unwrap();
     }
-    let size = told.state.size();
+    let size = fixture.state.size();
     assert_eq!((size.history_changes, size.entries), (changes_max, 1));
-    assert_eq!(told.state.compacted(), Some(Version(changes_max + 2)));
-    told.operate(delete("a")).unwrap();
-    told.tell(Command::Compact(told.state.version()));
-    assert_eq!(told.state.size().history_changes, 1);
-    let waiting = told.state.map.history().waiting();
+    assert_eq!(fixture.state.compacted(), Some(Version(changes_max + 2)));
+    fixture.operate(delete("a")).unwrap();
+    fixture.tell(Command::Compact(fixture.state.version()));
+    assert_eq!(fixture.state.size().history_changes, 1);
+    let waiting = fixture.state.map.history().waiting();
     assert!(waiting > LINGERING_CHANGES + 900, "they are not dropped all at once");
-    while told.state.map.history().waiting() > LINGERING_CHANGES {
-        told.tell(Command::Compact(Version(0)));
+    while fixture.state.map.history().waiting() > LINGERING_CHANGES {
+        fixture.tell(Command::Compact(Version(0)));
     }
     for _ in 0..=LINGERING_CHANGES {
-        told.operate(write("b", "1")).unwrap();
+        fixture.operate(write("b", "1")).unwrap();
     }
-    told.tell(Command::Compact(told.state.version()));
-    while told.state.map.history().waiting() > LINGERING_CHANGES {
-        told.tell(Command::Compact(Version(0)));
+    fixture.tell(Command::Compact(fixture.state.version()));
+    while fixture.state.map.history().waiting() > LINGERING_CHANGES {
+        fixture.tell(Command::Compact(Version(0)));
     }
-    assert_eq!(told.state.map.slots(), 1, "nothing is left of a deleted key without history");
-    told.tell(Command::Limit(Limits { history_bytes: 0, ..Limits::default() }));
-    told.operate(write("b", "2")).unwrap();
-    assert_eq!(told.state.size().history_changes, 1, "the changes of the last version stay");
+    assert_eq!(fixture.state.map.slots(), 1, "nothing is left of a deleted key without history");
+    fixture.tell(Command::Limit(Limits { history_bytes: 0, ..Limits::default() }));
+    fixture.operate(write("b", "2")).unwrap();
+    assert_eq!(fixture.state.size().history_changes, 1, "the changes of the last version stay");
 }
 
 /// A state with a bit of everything, and its bytes, forever.
 #[test]
 fn a_snapshot_is_these_bytes_for_ever() {
     use crate::metadata::partitions::{Command as About, GroupName};
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     let (session, of_node) = (SessionId::new(5).unwrap(), SessionId::new(-6).unwrap());
     let time_to_live = Duration::from_nanos(300);
     let limits = Limits { quota: 10_000, history_bytes: 1_000, history_changes: 100 };
@@ -446,12 +453,12 @@ fn a_snapshot_is_these_bytes_for_ever() {
         Command::Partitions(About::Create { group: group("g"), count: 3 }),
         Command::Partitions(About::Join { session: of_node, time_to_live }),
     ] {
-        let outcome = told.tell(command);
+        let outcome = fixture.tell(command);
         assert!(outcome.result.is_ok(), "{outcome:?}");
     }
-    let hex: String = told.state.snapshot().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = fixture.state.snapshot().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, SNAPSHOT);
-    restored(&told.state);
+    restored(&fixture.state);
 }
 
 const SNAPSHOT: &str = concat!(
@@ -462,26 +469,26 @@ const SNAPSHOT: &str = concat!(
 /// A signature of one node is accepted by all others, after a restart as well.
 #[test]
 fn the_first_secret_that_is_shared_stays_also_in_a_snapshot() {
-    let mut told = Told::default();
-    told.operate(write("k", "v")).unwrap();
-    let before = told.state.snapshot();
+    let mut fixture = StateFixture::default();
+    fixture.operate(write("k", "v")).unwrap();
+    let before = fixture.state.snapshot();
     for byte in [7, 8] {
-        told.tell(Command::Share(Secret([byte; 32])));
-        assert_eq!(told.state.secret(), Some(Secret([7; 32])));
+        fixture.tell(Command::Share(Secret([byte; 32])));
+        assert_eq!(fixture.state.secret(), Some(Secret([7; 32])));
     }
-    let restored = State::restore(&told.state.snapshot()).unwrap();
-    assert_eq!((restored.secret(), restored.digest()), (told.state.secret(), told.state.digest()));
+    let restored = State::restore(&fixture.state.snapshot()).unwrap();
+    assert_eq!((restored.secret(), restored.digest()), (fixture.state.secret(), fixture.state.digest()));
     assert_eq!(State::restore(&before).unwrap().secret(), None);
 }
 
 #[test]
 fn a_snapshot_that_is_none_is_refused() {
     let mut drawn = Drawn { rng: Rng::new(1), version: 1 };
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     for _ in 0..150 {
-        drawn.version = told.tell(drawn.command()).version.0;
+        drawn.version = fixture.tell(drawn.command()).version.0;
     }
-    let snapshot = told.state.snapshot();
+    let snapshot = fixture.state.snapshot();
     for length in 0..snapshot.len() {
         assert!(State::restore(&snapshot[..length]).is_err(), "{length}");
     }
@@ -551,28 +558,28 @@ fn a_snapshot_says_nothing_that_cannot_be() {
 /// A watcher that follows the map must not miss changes that were written and compacted between two looks.
 #[test]
 fn what_is_compacted_is_news_still_for_a_while() {
-    let mut told = Told::default();
+    let mut fixture = StateFixture::default();
     for value in ["1", "2", "3"] {
-        told.operate(write("a", value)).unwrap();
+        fixture.operate(write("a", value)).unwrap();
     }
-    told.operate(delete("a")).unwrap();
-    told.tell(Command::Compact(told.state.version()));
+    fixture.operate(delete("a")).unwrap();
+    fixture.tell(Command::Compact(fixture.state.version()));
     let all = Keys::all();
-    assert!(told.state.changes(&all, Version(3), Previous::Wanted).is_err());
+    assert!(fixture.state.changes(&all, Version(3), Previous::Wanted).is_err());
     let news = |state: &State, from: u64| -> Result<Vec<(u64, bool)>, Refusal> {
         let news = state.news(Version(from), Previous::Wanted)?;
         Ok(news.map(|change| (change.version.0, change.previous.is_some())).collect())
     };
-    assert_eq!(news(&told.state, 2), Ok(vec![(2, false), (3, true), (4, true), (5, true)]));
-    assert_eq!(news(&told.state, 4), Ok(vec![(4, true), (5, true)]));
+    assert_eq!(news(&fixture.state, 2), Ok(vec![(2, false), (3, true), (4, true), (5, true)]));
+    assert_eq!(news(&fixture.state, 4), Ok(vec![(4, true), (5, true)]));
     // A node that has fetched a snapshot has none of them.
-    let restored = State::restore(&told.state.snapshot()).unwrap();
+    let restored = State::restore(&fixture.state.snapshot()).unwrap();
     assert_eq!(news(&restored, 4), Err(Refusal::Compacted { compacted: Version(5) }));
     assert_eq!(news(&restored, 5), Ok(vec![(5, true)]));
     for _ in 0..=LINGERING_CHANGES {
-        told.operate(write("b", "1")).unwrap();
+        fixture.operate(write("b", "1")).unwrap();
     }
-    assert_eq!(news(&told.state, 4).map(|news| news.len()), Ok(2 + 4097));
-    told.tell(Command::Compact(told.state.version()));
-    assert!(news(&told.state, 4).is_err(), "nothing stays for ever");
+    assert_eq!(news(&fixture.state, 4).map(|news| news.len()), Ok(2 + 4097));
+    fixture.tell(Command::Compact(fixture.state.version()));
+    assert!(news(&fixture.state, 4).is_err(), "nothing stays for ever");
 }

@@ -28,10 +28,10 @@ const LEASE: Lease = Lease(0xab);
 const TTL: Duration = Duration::from_secs(10);
 
 /// A message, or a code of gRPC and a text.
-type Told = Result<Vec<u8>, (u32, &'static str)>;
+type MemberAnswer = Result<Vec<u8>, (u32, &'static str)>;
 
 /// The answer to a request, by its method and its message.
-type Answers = Arc<dyn Fn(&str, &[u8]) -> Told + Send + Sync>;
+type Answers = Arc<dyn Fn(&str, &[u8]) -> MemberAnswer + Send + Sync>;
 
 /// A client of a member that answers so.
 async fn client(answers: Answers) -> Arc<Client> {

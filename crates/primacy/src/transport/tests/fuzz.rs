@@ -28,8 +28,8 @@ fn handshake() {
         // metadata.
         let kind = draw.byte();
         let (disk_is_known, keeps) = (kind & 2 != 0, kind & 4 != 0);
-        let told = Told { disk_is_known, keeps, bytes: draw.rest() };
-        if kind & 1 == 0 { told.by_one_that_dials(&runtime) } else { told.by_one_that_answers(&runtime) }
+        let input = PeerInput { disk_is_known, keeps, bytes: draw.rest() };
+        if kind & 1 == 0 { input.by_one_that_dials(&runtime) } else { input.by_one_that_answers(&runtime) }
     });
 }
 
@@ -47,24 +47,24 @@ fn the_kept_inputs_meet_both_ends_of_a_handshake() {
         ),
     );
     let peer = |bytes: &[u8]| {
-        let told = Told { disk_is_known: false, keeps: bytes[0] & 4 != 0, bytes: &bytes[1..] };
-        let [Some(Frame::Hello(hello)), Some(Frame::Ready)] = &told.frames(2)[..] else {
+        let input = PeerInput { disk_is_known: false, keeps: bytes[0] & 4 != 0, bytes: &bytes[1..] };
+        let [Some(Frame::Hello(hello)), Some(Frame::Ready)] = &input.frames(2)[..] else {
             panic!("no handshake")
         };
-        told.agrees(hello)
+        input.agrees(hello)
     };
     assert!(peer(bytes_of_b) && !peer(bytes_of_z));
     assert!(peer(older) && peer(newer) && peer(without));
 }
 
 /// The bytes that the other side sends to `a`, whose peers are `b` and `c`.
-struct Told<'a> {
+struct PeerInput<'a> {
     disk_is_known: bool,
     keeps: bool,
     bytes: &'a [u8],
 }
 
-impl Told<'_> {
+impl PeerInput<'_> {
     fn me(&self) -> Hello {
         let voters = ["a", "b", "c"];
         if self.keeps { keeper("a", 4, &voters) } else { hello("a", &voters) }
