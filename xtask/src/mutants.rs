@@ -25,7 +25,7 @@ const FOLDER: &str = "crates/primacy-sim/mutants";
 
 /// The command line, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct MutantOptions {
     /// These mutants; all, if none is named.
     names: Vec<String>,
     /// Only so many of them, drawn.
@@ -41,14 +41,14 @@ struct Wish {
 /// if a judge speaks without a patch.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let whole = record::Run::begin(root);
-    let outcome = Wish::parse(arguments).and_then(|wish| {
-        let mutants = wish.choose(read(root)?)?;
+    let outcome = MutantOptions::parse(arguments).and_then(|options| {
+        let mutants = options.choose(read(root)?)?;
         let rows = hunt(root, &mutants)?;
-        println!("{}", if wish.json { table::json(&rows) } else { table::text(&rows) });
+        println!("{}", if options.json { table::json(&rows) } else { table::text(&rows) });
         // A judge that cannot run has let nothing pass; but it has not looked either.
-        let live = wish.write || std::env::var_os("PRIMACY_REQUIRE_LIVE").is_some();
+        let live = options.write || std::env::var_os("PRIMACY_REQUIRE_LIVE").is_some();
         let good = rows.iter().all(|row| row.verdict.is_good() || (row.verdict.is_not_run() && !live));
-        Ok(good && (!wish.write || whole.write("mutants", "cargo xtask mutants", &table::text(&rows))))
+        Ok(good && (!options.write || whole.write("mutants", "cargo xtask mutants", &table::text(&rows))))
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -145,9 +145,9 @@ fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<
     Ok(rows)
 }
 
-impl Wish {
+impl MutantOptions {
     fn parse(arguments: &[&str]) -> Result<Self, String> {
-        let mut wish = Self::default();
+        let mut options = Self::default();
         let mut arguments = arguments.iter();
         while let Some(&argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
@@ -155,26 +155,26 @@ impl Wish {
                 "--draw" => {
                     let count = value()?;
                     let count = count.parse().map_err(|_| format!("--draw {count}: that is no number"))?;
-                    wish.draw = Some(count);
+                    options.draw = Some(count);
                 }
-                "--seed" => wish.seed = Some((*value()?).to_owned()),
-                "--json" => wish.json = true,
-                "--write" => wish.write = true,
+                "--seed" => options.seed = Some((*value()?).to_owned()),
+                "--json" => options.json = true,
+                "--write" => options.write = true,
                 option if option.starts_with('-') => {
                     return Err(format!(
                         "there is no {option}; there are --draw N, --seed S, --json and --write"
                     ));
                 }
-                name => wish.names.push(name.to_owned()),
+                name => options.names.push(name.to_owned()),
             }
         }
-        if wish.write && (wish.draw.is_some() || !wish.names.is_empty()) {
+        if options.write && (options.draw.is_some() || !options.names.is_empty()) {
             return Err(
                 "--write puts the table of all mutants into the page; so it goes with no names and no --draw"
                     .to_owned(),
             );
         }
-        Ok(wish)
+        Ok(options)
     }
 
     fn choose(&self, mut mutants: Vec<Patch>) -> Result<Vec<Patch>, String> {
@@ -269,12 +269,12 @@ mod self_tests {
 
     #[test]
     fn what_is_asked_for_is_understood() {
-        let wish =
-            Wish::parse(&["--draw", "3", "vote_twice", "--seed", "abc", "--json"]).expect("it is right");
+        let options = MutantOptions::parse(&["--draw", "3", "vote_twice", "--seed", "abc", "--json"])
+            .expect("it is right");
         let names = vec!["vote_twice".to_owned()];
         assert_eq!(
-            wish,
-            Wish {
+            options,
+            MutantOptions {
                 names: names.clone(),
                 draw: Some(3),
                 seed: Some("abc".to_owned()),
@@ -282,9 +282,14 @@ mod self_tests {
                 write: false
             }
         );
-        assert!(Wish::parse(&["--draw"]).is_err() && Wish::parse(&["--draw", "x"]).is_err());
-        assert!(Wish::parse(&["--drew"]).is_err());
-        assert!(Wish::parse(&["--write", "vote_twice"]).is_err() && Wish::parse(&["--write"]).is_ok());
-        assert!(Wish { names, ..Wish::default() }.choose(vec![Patch::example()]).is_err());
+        assert!(
+            MutantOptions::parse(&["--draw"]).is_err() && MutantOptions::parse(&["--draw", "x"]).is_err()
+        );
+        assert!(MutantOptions::parse(&["--drew"]).is_err());
+        assert!(
+            MutantOptions::parse(&["--write", "vote_twice"]).is_err()
+                && MutantOptions::parse(&["--write"]).is_ok()
+        );
+        assert!(MutantOptions { names, ..MutantOptions::default() }.choose(vec![Patch::example()]).is_err());
     }
 }

@@ -107,7 +107,7 @@ impl Remark {
 
 /// One direction between two hosts.
 #[derive(Clone, Debug)]
-struct Link {
+struct DirectedLink {
     delay: Duration,
     cut: bool,
 }
@@ -119,7 +119,7 @@ pub type Lives = (u64, u64);
 #[derive(Clone, Debug)]
 pub struct Network {
     hosts: usize,
-    links: Vec<Link>,
+    links: Vec<DirectedLink>,
     connections: Vec<Option<Lives>>,
     rules: Vec<Rule>,
     /// The probability of faults of every packet.
@@ -134,7 +134,7 @@ impl Network {
         let hosts = nodes + 1;
         Self {
             hosts,
-            links: vec![Link { delay, cut: false }; hosts * hosts],
+            links: vec![DirectedLink { delay, cut: false }; hosts * hosts],
             connections: vec![None; hosts * hosts],
             rules: Vec::new(),
             chance: Chance::default(),

@@ -24,7 +24,7 @@ use primacy_core::{
 
 use self::clients::Clients;
 use self::faults::Crash;
-use self::primaries::{Place, Resources};
+use self::primaries::{PartitionId, Resources};
 use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::clock::{Clock, Moment};
 use crate::counters::{Counters, Sent};
@@ -98,7 +98,7 @@ pub(crate) enum ScheduledEvent<M> {
     WorkKilled { slot: ProcessSlot, dead: Identity },
     TellDeath { guardian_of: ProcessSlot, to: ProcessSlot, dead: Identity },
     WriteArrives { slot: ProcessSlot, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
-    PartitionWriteArrives { slot: ProcessSlot, place: Place, token: FencingToken, late: bool },
+    PartitionWriteArrives { slot: ProcessSlot, place: PartitionId, token: FencingToken, late: bool },
 }
 
 /// A world in which one election runs.

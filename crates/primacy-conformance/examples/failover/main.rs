@@ -88,7 +88,7 @@ const CASES: &[Case] = &[
 ];
 
 /// The command line, parsed.
-struct Wish {
+struct FailoverOptions {
     /// The command, with the profile that users build it with.
     program: PathBuf,
     only: Vec<String>,
@@ -98,8 +98,8 @@ struct Wish {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let told = match Wish::parse(std::env::args().skip(1)) {
-        Some(wish) => run(&wish).await,
+    let told = match FailoverOptions::parse(std::env::args().skip(1)) {
+        Some(options) => run(&options).await,
         None => Err(USAGE.to_owned()),
     };
     match told {
@@ -111,20 +111,20 @@ async fn main() -> ExitCode {
     }
 }
 
-impl Wish {
+impl FailoverOptions {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
         let program = arguments.next()?.into();
-        let mut wish = Self { program, only: Vec::new(), rounds: ROUNDS, write: false };
+        let mut options = Self { program, only: Vec::new(), rounds: ROUNDS, write: false };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "--only" => wish.only.extend(arguments.next()?.split(',').map(str::to_owned)),
-                "--rounds" => wish.rounds = arguments.next()?.parse().ok().filter(|&rounds| rounds > 0)?,
-                "--write" => wish.write = true,
+                "--only" => options.only.extend(arguments.next()?.split(',').map(str::to_owned)),
+                "--rounds" => options.rounds = arguments.next()?.parse().ok().filter(|&rounds| rounds > 0)?,
+                "--write" => options.write = true,
                 _ => return None,
             }
         }
         let known = |name: &String| STORES.iter().any(|store| is_of(store, name));
-        wish.only.iter().all(known).then_some(wish)
+        options.only.iter().all(known).then_some(options)
     }
 
     fn wants(&self, store: &str) -> bool {
@@ -137,21 +137,21 @@ fn is_of(store: &str, name: &str) -> bool {
     store.split(|c: char| !c.is_alphanumeric()).next() == Some(name)
 }
 
-async fn run(wish: &Wish) -> Result<(), String> {
+async fn run(options: &FailoverOptions) -> Result<(), String> {
     let mut rows = Vec::new();
-    for &store in STORES.iter().filter(|store| wish.wants(store)) {
+    for &store in STORES.iter().filter(|store| options.wants(store)) {
         let mut server = Server::start(store).await?;
         let has_leader = server.members().is_some();
         for case in CASES.iter().filter(|case| !case.strikes_the_store || has_leader) {
-            let row = measured(&wish.program, &mut server, store, case, wish.rounds).await?;
+            let row = measured(&options.program, &mut server, store, case, options.rounds).await?;
             println!("{row}");
             rows.push(row);
         }
-        for row in peer::measure(store, &server, wish.rounds).await? {
+        for row in peer::measure(store, &server, options.rounds).await? {
             println!("{row}");
             rows.push(row);
         }
-        if wish.write {
+        if options.write {
             // At once: later stores may fail.
             table::write(STORES, &rows)?;
         }

@@ -65,7 +65,7 @@ const JOINING_MAX: u64 = u64::MAX / 2;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seniority {
     config: Config,
-    place: Place,
+    membership: Membership,
     /// The number of its current or next joining; from 1.
     joining: u64,
     /// The highest term that this process has claimed the lead in. It never claims twice in one, so that its views are
@@ -81,7 +81,7 @@ pub struct Seniority {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum Membership {
     Outside(Outside),
     Member(Box<Member>),
 }
@@ -200,10 +200,10 @@ impl Protocol for Seniority {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let next = match &self.place {
-            Place::Outside(_) if !self.stands() => Instant::NEVER,
-            Place::Outside(outside) => outside.deadline(),
-            Place::Member(member) => {
+        let next = match &self.membership {
+            Membership::Outside(_) if !self.stands() => Instant::NEVER,
+            Membership::Outside(outside) => outside.deadline(),
+            Membership::Member(member) => {
                 let act = self.plan(member).map_or(Instant::NEVER, |(at, _)| at);
                 let lead = member.lead.as_ref().map_or(Instant::NEVER, Lead::deadline);
                 let decision = member.decision.as_ref().map_or(Instant::NEVER, |decision| decision.until);
@@ -222,10 +222,10 @@ impl Seniority {
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         assert_eq!(config.check(), Ok(()), "a configuration that cannot work");
-        let place = Place::Outside(Outside::new(None, BTreeSet::new(), now));
+        let membership = Membership::Outside(Outside::new(None, BTreeSet::new(), now));
         Self {
             config,
-            place,
+            membership,
             joining: 1,
             claimed: Term(0),
             request: 0,
@@ -330,13 +330,13 @@ impl Seniority {
             decision: None,
             held: false,
         };
-        self.place = Place::Member(Box::new(member));
+        self.membership = Membership::Member(Box::new(member));
     }
 
     /// Takes another view.
     fn take(&mut self, now: Instant, view: Arc<View>) {
         let longer = self.config.answer_wait;
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         member.gone.retain(|&node| view.named(node) == member.view.named(node) && view.named(node).is_some());
         member.heard_of = member.heard_of.max(view.version().term);
         member.view = view;
@@ -347,18 +347,18 @@ impl Seniority {
     /// Leaves the cluster, and asks `into` to join again, or the seeds. The others are told, unless they do the same.
     fn leave(&mut self, now: Instant, into: Option<NodeId>, tells: bool) {
         self.joining += 1;
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let view = Arc::clone(&member.view);
         if tells {
             self.tell_members(&Body::Leave { joining: self.joining });
         }
         let candidates = into.into_iter().collect();
-        self.place = Place::Outside(Outside::new(Some(view), candidates, now));
+        self.membership = Membership::Outside(Outside::new(Some(view), candidates, now));
     }
 
     /// Leaves; a coordinator lets its work drain before.
     fn retire(&mut self, now: Instant, reason: Reason) {
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         match &mut member.lead {
             Some(Lead { resigning: resigning @ None, .. }) => {
                 *resigning = Some(reason);
@@ -371,17 +371,19 @@ impl Seniority {
 
     /// Leaves its cluster; but holds it where no other node is left in it, for the cluster would end with that.
     fn leave_or_hold(&mut self, now: Instant) {
-        match &mut self.place {
-            Place::Member(member) if member.is_alone() && member.view.oldest().identity == self.config.me => {
+        match &mut self.membership {
+            Membership::Member(member)
+                if member.is_alone() && member.view.oldest().identity == self.config.me =>
+            {
                 (member.lead, member.decision, member.held) = (None, None, true);
             }
-            Place::Member(_) | Place::Outside(_) => self.leave(now, None, true),
+            Membership::Member(_) | Membership::Outside(_) => self.leave(now, None, true),
         }
     }
 
     /// Returns true if it only keeps the cluster for the next node.
     fn only_holds(&self) -> bool {
-        matches!(&self.place, Place::Member(member) if member.held) && !self.stands()
+        matches!(&self.membership, Membership::Member(member) if member.held) && !self.stands()
     }
 
     fn on_drained(&mut self, now: Instant) {
@@ -389,7 +391,7 @@ impl Seniority {
         self.tell(Event::Deposed(reason));
         match reason {
             Reason::Transferred(into) => {
-                let Place::Member(member) = &self.place else { return };
+                let Membership::Member(member) = &self.membership else { return };
                 let sight = member.view.sight();
                 self.tell_members(&Body::Merge { into, sight });
                 self.leave(now, Some(into), false);
@@ -409,7 +411,7 @@ impl Seniority {
 
     /// Leads no more, from now on.
     fn step_down(&mut self, reason: Reason) {
-        if let Place::Member(member) = &mut self.place
+        if let Membership::Member(member) = &mut self.membership
             && member.lead.take().is_some()
         {
             self.tell(Event::Deposed(reason));
@@ -419,7 +421,7 @@ impl Seniority {
     /// Removes a member, if it is in this incarnation, and `which` holds of it.
     fn dismiss(&mut self, now: Instant, identity: Identity, which: impl Fn(&MemberOf) -> bool) {
         let longer = self.config.answer_wait;
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         if identity != self.config.me
             && member.view.member(identity).is_some_and(which)
             && member.gone.insert(identity.node)
@@ -434,10 +436,10 @@ impl Seniority {
 
     /// Handles an operator's report that a node is not to be waited for; members pass it on.
     fn down(&mut self, now: Instant, node: NodeId) {
-        match &mut self.place {
-            Place::Outside(outside) => outside.down(node),
-            Place::Member(_) if node == self.config.me.node => self.retire(now, Reason::Resigned),
-            Place::Member(member) => {
+        match &mut self.membership {
+            Membership::Outside(outside) => outside.down(node),
+            Membership::Member(_) if node == self.config.me.node => self.retire(now, Reason::Resigned),
+            Membership::Member(member) => {
                 let Some(named) = member.view.named(node).cloned() else { return };
                 let (identity, joining) = (named.identity, named.joining);
                 self.tell_members(&Body::Down { identity, joining });
@@ -447,7 +449,7 @@ impl Seniority {
     }
 
     fn on_down(&mut self, now: Instant, from: Identity, identity: Identity, joining: u64) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         if member.view.member(from).is_none() {
             return; // Not its operator's to say.
         }
@@ -471,7 +473,7 @@ impl Seniority {
             // The join was asked for before this node left, and happens only now.
             self.send(from.node, Body::Leave { joining: self.joining });
         }
-        let Place::Member(member) = &self.place else {
+        let Membership::Member(member) = &self.membership else {
             if takes_me {
                 self.enter(now, Arc::clone(view));
                 self.send(from.node, Body::ViewReply(view.sight()));
@@ -500,7 +502,7 @@ impl Seniority {
     /// Handles a later view that this node is not in. The nodes that are in both have gone over to that part; the rest
     /// of this one goes on or stops as after any split, and no node goes on alone.
     fn on_left_out(&mut self, now: Instant, view: &View) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let has_gone_over = |other: &&MemberOf| view.members().contains(other);
         let over: BTreeMap<NodeId, Identity> = member
             .view
@@ -527,7 +529,7 @@ impl Seniority {
     fn on_heartbeat(&mut self, now: Instant, from: Identity, sight: Sight, suspects: BTreeSet<NodeId>) {
         let again = now.after(self.config.heartbeat_interval);
         let joining = self.joining;
-        let Place::Member(member) = &mut self.place else {
+        let Membership::Member(member) = &mut self.membership else {
             if joining > 1 && from == sight.version.coordinator {
                 self.send(from.node, Body::Leave { joining }); // It was lost.
             }
@@ -544,7 +546,7 @@ impl Seniority {
         if sight == known && self.only_holds() {
             return self.leave(now, None, true); // It has somebody to leave the cluster to.
         }
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         if sight.is_later_than(&known) && now >= member.asked_until {
             member.asked_until = again;
             self.send(from.node, Body::Ask(known));
@@ -564,7 +566,7 @@ impl Seniority {
     }
 
     fn beat(&mut self, now: Instant) {
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         member.beat_at = now.after(self.config.heartbeat_interval);
         // Others may not have heard that a node has gone, and wait for this member to say that it suspects it.
         let suspects: BTreeSet<NodeId> = member.watch.suspects().union(&member.gone).copied().collect();
@@ -633,22 +635,22 @@ impl Seniority {
 
     fn act(&mut self, now: Instant) {
         let stands = self.stands();
-        match &mut self.place {
-            Place::Outside(_) if !stands => return,
-            Place::Outside(_) => return self.ask_to_join(now),
-            Place::Member(member) => member.watch.check(now),
+        match &mut self.membership {
+            Membership::Outside(_) if !stands => return,
+            Membership::Outside(_) => return self.ask_to_join(now),
+            Membership::Member(member) => member.watch.check(now),
         }
         self.act_on_losses(now);
         self.ask_store_again(now);
         self.coordinate(now);
-        if matches!(&self.place, Place::Member(member) if now >= member.beat_at) {
+        if matches!(&self.membership, Membership::Member(member) if now >= member.beat_at) {
             self.beat(now);
         }
     }
 
     /// Takes the actions that are due on losses or departures.
     pub(super) fn act_on_losses(&mut self, now: Instant) {
-        while let Place::Member(member) = &self.place {
+        while let Membership::Member(member) = &self.membership {
             let Some((_, act)) = self.plan(member).filter(|&(at, _)| now >= at) else { break };
             match act {
                 Act::Dismiss => self.go_on(now, &BTreeSet::new()),
@@ -666,7 +668,7 @@ impl Seniority {
     /// Makes a view without the nodes that are gone, and without these; a member that did not lead does so from now on.
     fn go_on(&mut self, now: Instant, lost: &BTreeSet<NodeId>) {
         let (me, claimed) = (self.config.me, self.claimed);
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let without: BTreeSet<NodeId> = member.gone.union(lost).copied().collect();
         let leads = member.lead.is_some();
         let base = if leads {
@@ -689,7 +691,7 @@ impl Seniority {
     fn ask_store(&mut self, now: Instant) {
         let wait = self.config.answer_wait;
         let (request, me) = (self.request + 1, self.config.me);
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let (rests_on, about) = (member.view.decision(), member.watch.lost().clone());
         // Where nothing is to be decided, there is time.
         let stops_at = if about.is_empty() { Instant::NEVER } else { now.after(wait.times(QUESTIONS_MAX)) };
@@ -702,7 +704,7 @@ impl Seniority {
     fn stand_aside(&mut self) {
         self.campaigning &= !self.leads();
         self.step_down(Reason::Undecided);
-        if let Place::Member(member) = &mut self.place {
+        if let Membership::Member(member) = &mut self.membership {
             member.decision = None;
         }
     }
@@ -710,7 +712,7 @@ impl Seniority {
     /// Asks the store again where no answer came.
     fn ask_store_again(&mut self, now: Instant) {
         let until = now.after(self.config.answer_wait);
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let (is_alone, rests_on_one) = (member.is_alone(), member.view.decision() != FencingToken(0));
         let Some(decision) = member.decision.as_mut().filter(|decision| now >= decision.until) else {
             return;
@@ -731,7 +733,7 @@ impl Seniority {
     fn on_store(&mut self, now: Instant, body: Body) {
         let Body::Store(answer) = body else { return };
         let until = now.after(self.config.answer_wait);
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let Some(decision) = &mut member.decision else { return };
         match decision.on_answer(answer, until) {
             decision::Answer::Won(token) => {
@@ -749,7 +751,7 @@ impl Seniority {
 
     fn ask(&mut self, question: crate::election::lease::Message) {
         let message = Message { incarnation: self.config.me.incarnation, body: Body::Store(question) };
-        if let Place::Member(member) = &self.place {
+        if let Membership::Member(member) = &self.membership {
             self.request = member.decision.as_ref().map_or(self.request, Decision::request);
         }
         self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
@@ -762,17 +764,17 @@ impl Seniority {
     }
 
     fn leads(&self) -> bool {
-        matches!(&self.place, Place::Member(member) if member.lead.is_some())
+        matches!(&self.membership, Membership::Member(member) if member.lead.is_some())
     }
 
     /// The reason for giving up the lead, while its work drains.
     fn resigning(&self) -> Option<Reason> {
-        let Place::Member(member) = &self.place else { return None };
+        let Membership::Member(member) = &self.membership else { return None };
         member.lead.as_ref()?.resigning
     }
 
     fn leader(&self) -> Option<Leader> {
-        let Place::Member(member) = &self.place else { return None };
+        let Membership::Member(member) = &self.membership else { return None };
         let view = &member.view;
         let leader = Leader { identity: view.oldest().identity, term: view.version().term };
         // It may have stood aside, or ask whether it leads in place of a lost member.
@@ -797,7 +799,7 @@ impl Seniority {
     }
 
     fn tell_members(&mut self, body: &Body) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let me = self.config.me.node;
         let others: Vec<NodeId> = member
             .view

@@ -311,11 +311,11 @@ struct Line {
 struct Asked {
     request: RequestId,
     at: Instant,
-    what: What,
+    what: RequestKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+enum RequestKind {
     Begin,
     Stand,
     Leave,
@@ -392,7 +392,7 @@ impl Session {
     /// its entry is out of the queue, and no session is left behind.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let begins = self.is_asked(What::Begin);
+        let begins = self.is_asked(RequestKind::Begin);
         matches!(self.role, Role::Waiting) && (self.stands() || (self.line.is_none() && !begins))
     }
 
@@ -418,27 +418,27 @@ impl Session {
                 }
             }
             Message::BeginReply { request, result } => {
-                if let Some(at) = self.take_asked(request, What::Begin) {
+                if let Some(at) = self.take_asked(request, RequestKind::Begin) {
                     self.on_begun(now, at, result);
                 }
             }
             Message::StandReply { request, result } => {
-                if self.take_asked(request, What::Stand).is_some() {
+                if self.take_asked(request, RequestKind::Stand).is_some() {
                     self.on_place(now, result);
                 }
             }
             Message::LeaveReply { request, result } => {
-                if self.take_asked(request, What::Leave).is_some() {
+                if self.take_asked(request, RequestKind::Leave).is_some() {
                     self.on_left(now, result);
                 }
             }
             Message::EndReply { request, result } => {
-                if self.take_asked(request, What::End).is_some() {
+                if self.take_asked(request, RequestKind::End).is_some() {
                     self.on_ended(now, result);
                 }
             }
             Message::FirstReply { request, result } => {
-                if self.take_asked(request, What::First).is_some() {
+                if self.take_asked(request, RequestKind::First).is_some() {
                     self.on_first(now, result);
                 }
             }
@@ -453,7 +453,7 @@ impl Session {
     }
 
     /// Returns the time of the request that is answered; `None` where the answer is to one that was given up.
-    fn take_asked(&mut self, request: RequestId, what: What) -> Option<Instant> {
+    fn take_asked(&mut self, request: RequestId, what: RequestKind) -> Option<Instant> {
         Some(self.asked.take_if(|asked| asked.request == request && asked.what == what)?.at)
     }
 
@@ -589,24 +589,24 @@ impl Session {
     fn act(&mut self, now: Instant) {
         self.act_at = now.after(self.config.look_interval);
         match &self.role {
-            Role::Leaving { left: false, .. } => self.ask(now, What::Leave),
-            Role::Leaving { left: true, .. } => self.ask(now, What::End),
+            Role::Leaving { left: false, .. } => self.ask(now, RequestKind::Leave),
+            Role::Leaving { left: true, .. } => self.ask(now, RequestKind::End),
             // An entry that is gone shall not be made again; it would only have to be taken out.
-            Role::Leading(Lead { resigning: Some(_), .. }) => self.look(now, What::First),
-            Role::Leading(_) => self.look(now, What::Stand),
+            Role::Leading(Lead { resigning: Some(_), .. }) => self.look(now, RequestKind::First),
+            Role::Leading(_) => self.look(now, RequestKind::Stand),
             Role::Waiting if self.stands() && now >= self.stand_from => match self.line {
-                Some(_) => self.look(now, What::Stand),
+                Some(_) => self.look(now, RequestKind::Stand),
                 None if now >= self.begin_from => {
                     self.begin_from = now.after(self.config.poll_interval);
-                    self.ask(now, What::Begin);
+                    self.ask(now, RequestKind::Begin);
                 }
-                None => self.look(now, What::First),
+                None => self.look(now, RequestKind::First),
             },
-            Role::Waiting => self.look(now, What::First),
+            Role::Waiting => self.look(now, RequestKind::First),
         }
     }
 
-    fn look(&mut self, now: Instant, what: What) {
+    fn look(&mut self, now: Instant, what: RequestKind) {
         self.changed = false;
         self.ask(now, what);
     }
@@ -759,7 +759,7 @@ impl Session {
     fn leave(&mut self, now: Instant) {
         (self.role, self.first) = (Role::Leaving { until: self.gone_by(now), left: false }, None);
         // A mere look need not be waited for. An entry that is being made must be, or it could be made afterwards.
-        self.asked = self.asked.filter(|asked| asked.what != What::First);
+        self.asked = self.asked.filter(|asked| asked.what != RequestKind::First);
         if self.asked.is_none() {
             self.act(now);
         }
@@ -809,7 +809,7 @@ impl Session {
         self.campaigning && self.healthy
     }
 
-    fn is_asked(&self, what: What) -> bool {
+    fn is_asked(&self, what: RequestKind) -> bool {
         self.asked.is_some_and(|asked| asked.what == what)
     }
 
@@ -820,7 +820,7 @@ impl Session {
     /// Acts at once, where a look is not to be waited for.
     fn act_soon(&mut self, now: Instant) {
         if matches!(self.role, Role::Waiting) {
-            self.asked = self.asked.filter(|asked| asked.what != What::First);
+            self.asked = self.asked.filter(|asked| asked.what != RequestKind::First);
             self.act_at = now;
         }
     }
@@ -850,17 +850,19 @@ impl Session {
         self.send(Message::KeepAlive { request, session });
     }
 
-    fn ask(&mut self, now: Instant, what: What) {
+    fn ask(&mut self, now: Instant, what: RequestKind) {
         let request = self.next_request();
         let session = self.line.as_ref().map(|line| line.session.clone());
         let message = match (what, session) {
-            (What::Begin, _) => Message::Begin { request, timeout: self.config.timeout },
-            (What::Stand, Some(session)) => {
+            (RequestKind::Begin, _) => Message::Begin { request, timeout: self.config.timeout },
+            (RequestKind::Stand, Some(session)) => {
                 Message::Stand { request, session, holder: self.config.me.clone() }
             }
-            (What::Leave, Some(session)) => Message::Leave { request, session },
-            (What::End, Some(session)) => Message::End { request, session },
-            (What::First | What::Stand | What::Leave | What::End, _) => Message::First { request },
+            (RequestKind::Leave, Some(session)) => Message::Leave { request, session },
+            (RequestKind::End, Some(session)) => Message::End { request, session },
+            (RequestKind::First | RequestKind::Stand | RequestKind::Leave | RequestKind::End, _) => {
+                Message::First { request }
+            }
         };
         self.asked = Some(Asked { request, at: now, what });
         self.send(message);

@@ -250,13 +250,13 @@ struct Group {
 struct Slot {
     /// The number of the present primary, or of the last one.
     number: u64,
-    primary: Option<Place>,
+    primary: Option<NodeIndex>,
     next: Next,
 }
 
 /// A node, by its index among the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(NonZeroU16);
+struct NodeIndex(NonZeroU16);
 
 /// The plan for a partition after its present primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,7 +264,7 @@ enum Next {
     /// No plan: the primary stays, or there is none.
     Stays,
     /// It is taken back, for this node; `None` if no node can have it.
-    Taken(Option<Place>),
+    Taken(Option<NodeIndex>),
 }
 
 /// One partition, as an observer sees it.
@@ -328,7 +328,7 @@ pub struct GroupSize {
     pub ending: bool,
 }
 
-impl Place {
+impl NodeIndex {
     fn of(index: usize) -> Self {
         let number = u16::try_from(index + 1).ok().and_then(NonZeroU16::new);
         Self(number.expect("there are no more than NODES_MAX nodes"))
@@ -343,7 +343,7 @@ impl Slot {
     const FREE: Self = Self { number: 0, primary: None, next: Next::Stays };
 
     /// The primary when the plan is done.
-    fn owner(&self) -> Option<Place> {
+    fn owner(&self) -> Option<NodeIndex> {
         match self.next {
             Next::Stays => self.primary,
             Next::Taken(next) => next,
@@ -351,7 +351,7 @@ impl Slot {
     }
 
     /// Gives it this primary.
-    fn give(&mut self, primary: Place, number: u64) {
+    fn give(&mut self, primary: NodeIndex, number: u64) {
         *self = Self { number, primary: Some(primary), next: Next::Stays };
     }
 
@@ -491,7 +491,7 @@ impl Partitions {
     }
 
     fn seen(&self, slot: Slot) -> Partition {
-        let name = |place: Place| self.nodes[place.index()].name;
+        let name = |place: NodeIndex| self.nodes[place.index()].name;
         let plan = match slot.next {
             Next::Stays => Plan::Stays,
             Next::Taken(next) => Plan::Taken(next.map(name)),
@@ -499,13 +499,13 @@ impl Partitions {
         Partition { primary: slot.primary.map(name), number: slot.number, plan }
     }
 
-    fn place(&self, node: NodeId) -> Option<Place> {
-        self.nodes.binary_search_by_key(&node, |node| node.name).ok().map(Place::of)
+    fn place(&self, node: NodeId) -> Option<NodeIndex> {
+        self.nodes.binary_search_by_key(&node, |node| node.name).ok().map(NodeIndex::of)
     }
 
-    fn place_of_session(&self, session: SessionId) -> Option<Place> {
+    fn place_of_session(&self, session: SessionId) -> Option<NodeIndex> {
         let has = |node: &Node| node.up.is_some_and(|up| up.session == session);
-        self.nodes.iter().position(has).map(Place::of)
+        self.nodes.iter().position(has).map(NodeIndex::of)
     }
 }
 

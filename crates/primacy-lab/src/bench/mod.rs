@@ -35,11 +35,11 @@ use crate::exit::{Exit, Failure};
 #[command(verbatim_doc_comment)]
 pub(crate) struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Benchmark {
     Failover(failover::Failover),
     Idle(idle::Idle),
     Partitions(partitions::Partitions),
@@ -49,10 +49,10 @@ enum What {
 /// Runs the verb.
 pub(crate) fn bench(args: &Bench) -> Result<Exit, Failure> {
     match &args.what {
-        What::Failover(args) => failover::failover(args),
-        What::Idle(args) => idle::idle(args),
-        What::Partitions(args) => partitions::partitions(args),
-        What::Map(args) => map::map(args),
+        Benchmark::Failover(args) => failover::failover(args),
+        Benchmark::Idle(args) => idle::idle(args),
+        Benchmark::Partitions(args) => partitions::partitions(args),
+        Benchmark::Map(args) => map::map(args),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::display::metadata::command_text;
 use crate::leadership_intervals::LeadershipIntervals;
 
 /// A place among the committed records, and the result there.
-type Place = (usize, Applied);
+type PlacedResult = (usize, Applied);
 
 /// Remembers every record, and the order of those that were committed.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub struct OneLog {
     /// The requests that were applied.
     applied: BTreeSet<(Identity, u64)>,
     /// The results of the requests of each process: the place and outcome of each.
-    outcomes: HashMap<(Identity, Vec<u8>), Vec<Place>>,
+    outcomes: HashMap<(Identity, Vec<u8>), Vec<PlacedResult>>,
     open: BTreeMap<Ticket, Asked>,
     /// The last place that a client knows.
     known: usize,

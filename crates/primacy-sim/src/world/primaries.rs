@@ -14,10 +14,10 @@ use crate::resource::Resource;
 use crate::trace::Level;
 
 /// A partition: its group, and its place there.
-pub type Place = (GroupName, u32);
+pub type PartitionId = (GroupName, u32);
 
 /// The resources of all partitions.
-pub type Resources = BTreeMap<Place, Resource>;
+pub type Resources = BTreeMap<PartitionId, Resource>;
 
 impl<A: Algorithm> World<A> {
     /// The partitions, as far as a running node knows them.
@@ -34,7 +34,7 @@ impl<A: Algorithm> World<A> {
     pub fn write_as_primary(
         &mut self,
         slot: ProcessSlot,
-        place: Place,
+        place: PartitionId,
         after: Duration,
     ) -> Result<(), String> {
         let name = self.node(slot).name;
@@ -53,7 +53,7 @@ impl<A: Algorithm> World<A> {
     pub(crate) fn partition_write_arrives(
         &mut self,
         slot: ProcessSlot,
-        place: Place,
+        place: PartitionId,
         token: FencingToken,
         late: bool,
     ) {

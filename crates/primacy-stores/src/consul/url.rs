@@ -45,13 +45,13 @@ static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
 
 /// The parsed URL.
 #[derive(Debug)]
-struct Place {
+struct ParsedUrl {
     api: Api,
     lock_delay: Duration,
     prefix: String,
 }
 
-fn parse(rest: &str) -> Result<Place, OpenError> {
+fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
     let mut url = StoreUrl::parse(rest, FORM)?;
     if url.hosts.is_empty() {
         return Err(url.malformed("it names no host"));
@@ -82,7 +82,7 @@ fn parse(rest: &str) -> Result<Place, OpenError> {
     let token = token(token_file.as_deref())?;
     let tls = if tls { Some(Arc::new(files.client()?)) } else { None };
     let agents = Agents::new(url.hosts, tls, token);
-    Ok(Place { api: Api { agents, place }, lock_delay, prefix: url.path })
+    Ok(ParsedUrl { api: Api { agents, place }, lock_delay, prefix: url.path })
 }
 
 /// Consul allows no other letters in a key, and ends at a `..`; Go's servers make one slash of two.

@@ -25,7 +25,7 @@ const OPEN_MAX: Duration = Duration::from_secs(5);
 static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
 
 /// The parsed URL.
-struct Place {
+struct ParsedUrl {
     members: Vec<Member>,
     login: Option<Login>,
     prefix: String,
@@ -37,7 +37,7 @@ enum Recipe {
     Lease,
 }
 
-fn parse(rest: &str) -> Result<Place, OpenError> {
+fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
     let mut url = StoreUrl::parse(rest, FORM)?;
     if url.hosts.is_empty() {
         return Err(url.malformed("it names no host"));
@@ -72,11 +72,11 @@ fn parse(rest: &str) -> Result<Place, OpenError> {
         None
     };
     let members = url.hosts.into_iter().map(|host| Member::new(host, tls.clone())).collect();
-    Ok(Place { members, login, prefix: url.path, recipe })
+    Ok(ParsedUrl { members, login, prefix: url.path, recipe })
 }
 
 /// A share of the connection to the cluster of this URL, for an election in it.
-fn join(rest: &str, election: &str, place: Place) -> Result<Share<Connected>, OpenError> {
+fn join(rest: &str, election: &str, place: ParsedUrl) -> Result<Share<Connected>, OpenError> {
     CONNECTIONS.join(rest, election, || {
         let client = Arc::new(Client::new(place.members, place.login));
         let watches = Arc::new(Watches::new(Arc::clone(&client)));
@@ -90,7 +90,7 @@ pub(super) fn clients(url: &str) -> Result<(Arc<Client>, Vec<(String, Arc<Client
     let Some(rest) = url.strip_prefix("etcd:") else {
         return Err(OpenError::Malformed { form: FORM, why: "this is no URL of etcd".to_owned() });
     };
-    let Place { members, login, prefix, recipe: _ } = parse(rest)?;
+    let ParsedUrl { members, login, prefix, recipe: _ } = parse(rest)?;
     let alone =
         |member: &Member| (member.address(), Arc::new(Client::new(vec![member.clone()], login.clone())));
     let each = members.iter().map(alone).collect();

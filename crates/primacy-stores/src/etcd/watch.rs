@@ -226,13 +226,13 @@ async fn follow(
         };
         match answer {
             Ok(answer) => match heard(&answer, wanted) {
-                Heard::Nothing => {}
-                Heard::Event(id) => {
+                WatchReply::Nothing => {}
+                WatchReply::Event(id) => {
                     // Otherwise etcd would go on sending all later events.
                     let request = Some(WatchUnion::Cancel(api::WatchCancelRequest { watch_id: id }));
                     let _ = questions.send(api::WatchRequest { request });
                 }
-                Heard::Refusal => {
+                WatchReply::Refusal => {
                     // The login may have expired, which is that of the stream; or the right is missing.
                     client.forget_token();
                     return true;
@@ -262,7 +262,7 @@ async fn broken(client: &Client, connection: &Connection, status: Option<tonic::
 }
 
 /// The meaning of an answer.
-enum Heard {
+enum WatchReply {
     Nothing,
     /// The watch has fired, and etcd still watches.
     Event(i64),
@@ -270,7 +270,7 @@ enum Heard {
     Refusal,
 }
 
-fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Heard {
+fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> WatchReply {
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     let id = answer.watch_id;
     if answer.canceled {
@@ -283,7 +283,7 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Hea
                 let ids: Vec<i64> = unconfirmed.map(|(&id, _)| id).collect();
                 ids.into_iter().filter_map(|id| wanted.remove(&id)).collect()
             }
-            None => return Heard::Nothing,
+            None => return WatchReply::Nothing,
         };
         if answer.compact_revision > 0 {
             // What happened since is forgotten. Something may have.
@@ -293,7 +293,7 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Hea
                 tokio::time::sleep(PAUSE).await;
                 fire(&ended, 0);
             });
-            return Heard::Refusal;
+            return WatchReply::Refusal;
         }
     } else if answer.created {
         if let Some(watch) = wanted.get_mut(&id) {
@@ -307,9 +307,9 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Hea
         && let Some(watch) = wanted.remove(&id)
     {
         watch.fire.send_replace(Some(revision));
-        return Heard::Event(id);
+        return WatchReply::Event(id);
     }
-    Heard::Nothing
+    WatchReply::Nothing
 }
 
 fn fire(watches: &[Wanted], revision: i64) {

@@ -50,7 +50,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<NodeId, PeerConnection>,
     /// The number of links made so far.
     made: u64,
     notifying: bool,
@@ -59,7 +59,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Link {
+struct PeerConnection {
     /// The number of the link; a thread whose link has another number, or is gone, ends.
     number: u64,
     address: String,
@@ -169,7 +169,7 @@ impl PeersNotifier {
                 std::thread::Builder::new().name(format!("notifier {node}")).stack_size(STACK_LENGTH);
             match thread.spawn(move || shared.tend(node, number, &at)) {
                 Ok(_) => {
-                    let link = Link { number, address, wire: None, heard: false, trouble: None };
+                    let link = PeerConnection { number, address, wire: None, heard: false, trouble: None };
                     state.links.insert(node, link);
                 }
                 Err(error) => outcome = Err(DeathNoticeError::Thread(error)),
@@ -233,12 +233,12 @@ fn parse(peers: &[(String, String)]) -> Result<BTreeMap<NodeId, String>, NodeIdE
 
 impl State {
     /// The link with this number, unless its node is no peer any more, or elsewhere, or the notifier was dropped.
-    fn link(&mut self, node: NodeId, number: u64) -> Option<&mut Link> {
+    fn link(&mut self, node: NodeId, number: u64) -> Option<&mut PeerConnection> {
         self.links.get_mut(&node).filter(|link| link.number == number && !self.closed)
     }
 }
 
-impl Link {
+impl PeerConnection {
     /// Reports the death, if there is a connection. If there is none, its thread does so when there is one again.
     fn tell(&mut self, died: &[u8]) {
         let Some(wire) = self.wire.as_ref().filter(|_| !self.heard) else { return };

@@ -27,14 +27,14 @@ pub(super) struct Strangers {
 
 #[derive(Debug, Default)]
 struct Places {
-    taken: Vec<Place>,
+    taken: Vec<PendingSlot>,
     ever: u64,
 }
 
 #[derive(Debug)]
-struct Place {
+struct PendingSlot {
     number: u64,
-    stage: Stage,
+    stage: ProofProgress,
     /// The certificate, or in cleartext the name, by which it is known.
     by: Vec<u8>,
     tcp: Rc<TcpStream>,
@@ -43,7 +43,7 @@ struct Place {
 
 /// The progress of a connection's proof of identity. The one with least is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum ProofProgress {
     Silent,
     Spoken,
     /// Its certificate, or in cleartext its hello, is right.
@@ -70,26 +70,35 @@ impl Strangers {
         let (number, leave) = (places.ever, Rc::new(Notify::new()));
         places.ever += 1;
         let (tcp, left) = (Rc::clone(tcp), Rc::clone(&leave));
-        places.taken.push(Place { number, stage: Stage::Silent, by: Vec::new(), tcp, leave: left });
+        places.taken.push(PendingSlot {
+            number,
+            stage: ProofProgress::Silent,
+            by: Vec::new(),
+            tcp,
+            leave: left,
+        });
         (Stranger { strangers: Rc::clone(self), number, leave }, full)
     }
 }
 
 impl Places {
-    fn of(&mut self, number: u64) -> Option<&mut Place> {
+    fn of(&mut self, number: u64) -> Option<&mut PendingSlot> {
         self.taken.iter_mut().find(|place| place.number == number)
     }
 
     /// The place of the connection that has shown least; of several, of the oldest.
     fn least(&self) -> usize {
-        let silent =
-            self.taken.iter().position(|place| place.stage == Stage::Silent && place.has_sent_nothing());
-        let stages = || self.taken.iter().enumerate().min_by_key(|(_, place)| place.stage.max(Stage::Spoken));
+        let silent = self
+            .taken
+            .iter()
+            .position(|place| place.stage == ProofProgress::Silent && place.has_sent_nothing());
+        let stages =
+            || self.taken.iter().enumerate().min_by_key(|(_, place)| place.stage.max(ProofProgress::Spoken));
         silent.or_else(|| stages().map(|(position, _)| position)).expect("it is full")
     }
 }
 
-impl Place {
+impl PendingSlot {
     /// Bytes that have come may not have been looked at yet. To drop the connection for that would punish clients that
     /// come when much comes.
     fn has_sent_nothing(&self) -> bool {
@@ -103,19 +112,24 @@ impl Stranger {
     pub(super) fn has_spoken(&self) {
         let mut places = self.strangers.places.borrow_mut();
         if let Some(place) = places.of(self.number) {
-            place.stage = place.stage.max(Stage::Spoken);
+            place.stage = place.stage.max(ProofProgress::Spoken);
         }
     }
 
     /// Notes the certificate, or in cleartext the name, by which it is known; the first one counts.
     pub(super) fn is_known(&self, by: &[u8]) {
         let mut places = self.strangers.places.borrow_mut();
-        let Some(place) = places.of(self.number).filter(|place| place.stage < Stage::Known) else { return };
-        (place.stage, place.by) = (Stage::Known, by.to_vec());
-        let mut same: Vec<&mut Place> =
-            places.taken.iter_mut().filter(|place| place.stage == Stage::Known && place.by == by).collect();
+        let Some(place) = places.of(self.number).filter(|place| place.stage < ProofProgress::Known) else {
+            return;
+        };
+        (place.stage, place.by) = (ProofProgress::Known, by.to_vec());
+        let mut same: Vec<&mut PendingSlot> = places
+            .taken
+            .iter_mut()
+            .filter(|place| place.stage == ProofProgress::Known && place.by == by)
+            .collect();
         if same.len() > KNOWN_BY_THE_SAME_MAX {
-            same[0].stage = Stage::Spoken;
+            same[0].stage = ProofProgress::Spoken;
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Install {
     store: String,
 
     #[command(flatten)]
-    what: What,
+    what: GuardArgs,
 }
 
 /// Print what `install` would run
@@ -35,7 +35,7 @@ pub(crate) struct Print {
     kind: Kind,
 
     #[command(flatten)]
-    what: What,
+    what: GuardArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,7 +44,7 @@ enum Kind {
 }
 
 #[derive(Debug, Args)]
-struct What {
+struct GuardArgs {
     /// The election whose tokens count
     #[arg(long, value_name = "NAME", env = "PRIMACY_ELECTION")]
     election: String,
@@ -62,7 +62,7 @@ struct What {
     writers: Vec<String>,
 }
 
-impl What {
+impl GuardArgs {
     fn guard(&self) -> Result<Guard, Failure> {
         check_election(&self.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
         Ok(Guard {

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use super::{Body, Gathering, JoinAnswer, Joiner, Lead, Merge, Place, Refusal, Seniority};
+use super::{Body, Gathering, JoinAnswer, Joiner, Lead, Membership, Merge, Refusal, Seniority};
 use crate::id::{Identity, NodeId};
 use crate::membership::{Fate, MEMBERS_MAX, Sight, View};
 use crate::protocol::Reason;
@@ -42,7 +42,7 @@ impl Seniority {
     /// Does the work that is due.
     pub(super) fn coordinate(&mut self, now: Instant) {
         let probe_again = now.after(self.config.probe_interval);
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let Some(lead) = &mut member.lead else { return };
         match lead.merge {
             Merge::Asks { until, .. } | Merge::Stays { until } if now >= until => lead.merge = Merge::None,
@@ -59,7 +59,7 @@ impl Seniority {
 
     pub(super) fn on_join(&mut self, now: Instant, joiner: Joiner) {
         let (node, joining) = (joiner.identity.node, joiner.joining);
-        let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
+        let Membership::Member(member) = &mut self.membership else { return self.answer_outside(&joiner) };
         let known = member.view.named(node).cloned();
         if let Some(known) = known {
             let (new, old) = (joiner.identity.incarnation.count, known.identity.incarnation.count);
@@ -77,7 +77,7 @@ impl Seniority {
         if self.only_holds() {
             return self.hand_over(now, joiner);
         }
-        let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
+        let Membership::Member(member) = &mut self.membership else { return self.answer_outside(&joiner) };
         let left = member.view.members().iter().map(|member| member.identity.node);
         let coordinator = left.into_iter().find(|other| !member.gone.contains(other));
         match &mut member.lead {
@@ -94,7 +94,7 @@ impl Seniority {
     /// Makes a view with a node that campaigns, to which it leaves the cluster when that node is in it.
     fn hand_over(&mut self, now: Instant, joiner: Joiner) {
         let last_age = self.config.last_age;
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let node = joiner.identity.node;
         let is_in = member.view.member(joiner.identity).is_some_and(|known| known.joining == joiner.joining);
         if !is_in {
@@ -117,7 +117,7 @@ impl Seniority {
     fn take_in(&mut self, now: Instant, joiner: Joiner) {
         let (node, joining) = (joiner.identity.node, joiner.joining);
         let last_age = self.config.last_age;
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let Some(lead) = &mut member.lead else { return };
         let known = member.view.named(node).filter(|_| !member.gone.contains(&node));
         if let Some(known) =
@@ -157,7 +157,7 @@ impl Seniority {
     pub(super) fn welcome(&mut self, now: Instant) {
         self.end_gathering(now);
         let last_age = self.config.last_age;
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let Some(lead) = &mut member.lead else { return };
         if lead.gathering.is_some() || lead.joiners.is_empty() || lead.resigning.is_some() {
             return;
@@ -175,7 +175,7 @@ impl Seniority {
         if view.version() == number {
             return;
         }
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         if let Some(lead) = &mut member.lead {
             let until = now.after(self.config.answer_wait);
             lead.gathering = Some(Gathering { waits_for: BTreeSet::new(), until, welcomes });
@@ -189,7 +189,7 @@ impl Seniority {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
         let view = Arc::new(view);
         self.take(now, Arc::clone(&view));
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let Some(lead) = &mut member.lead else { return };
         let others: BTreeSet<NodeId> =
             view.members().iter().map(|other| other.identity.node).filter(|&node| node != me).collect();
@@ -210,12 +210,12 @@ impl Seniority {
     }
 
     pub(super) fn on_view_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let is_this = member.view.sight() == sight;
         if is_this && self.only_holds() {
             return self.leave(now, None, true); // It has somebody to leave the cluster to.
         }
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let gathering = member.lead.as_mut().and_then(|lead| lead.gathering.as_mut());
         if let Some(gathering) = gathering.filter(|_| is_this) {
             gathering.waits_for.remove(&from);
@@ -227,7 +227,7 @@ impl Seniority {
     /// sent the view.
     fn end_gathering(&mut self, now: Instant) {
         let (policy, wait) = (self.config.policy, self.config.answer_wait);
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let Some(lead) = &mut member.lead else { return };
         let view = Arc::clone(&member.view);
         let settled = lead.settled(&view);
@@ -254,7 +254,7 @@ impl Seniority {
 
     /// Asks the removed nodes and the seeds whether they are there.
     fn probe(&mut self) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let (sight, me) = (member.view.sight(), self.config.me.node);
         let mut missing: BTreeSet<NodeId> =
             self.config.seeds.iter().copied().chain(member.view.removed().iter().copied()).collect();
@@ -265,7 +265,7 @@ impl Seniority {
     }
 
     pub(super) fn on_probe(&mut self, now: Instant, from: NodeId, sight: Sight) {
-        let Place::Member(member) = &self.place else { return self.on_invitation(from) };
+        let Membership::Member(member) = &self.membership else { return self.on_invitation(from) };
         let mine = member.view.sight();
         if member.is_undecided(self.config.me) && sight.decision > mine.decision {
             // The store would say the same: another part was chosen.
@@ -274,14 +274,14 @@ impl Seniority {
         if self.only_holds() && sight.decision >= mine.decision {
             return self.leave(now, Some(from), true); // Another part has a coordinator.
         }
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         if member.lead.is_none() || !self.would_join(now, sight) {
             self.send(from, Body::ProbeReply(mine));
         }
     }
 
     pub(super) fn on_probe_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let (mine, coordinator) = (member.view.sight(), sight.version.coordinator.node);
         let is_another = sight != mine && coordinator != self.config.me.node;
         if member.lead.is_some() && is_another && !self.would_join(now, sight) && from != coordinator {
@@ -293,7 +293,7 @@ impl Seniority {
     /// Asks to join the other part, if this part is the one that joins; returns true if it is.
     fn would_join(&mut self, now: Instant, other: Sight) -> bool {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
-        let Place::Member(member) = &mut self.place else { return false };
+        let Membership::Member(member) = &mut self.membership else { return false };
         let mine = member.view.sight();
         let of = other.version.coordinator.node;
         let Some(lead) = &mut member.lead else { return false };
@@ -311,7 +311,7 @@ impl Seniority {
     pub(super) fn on_merge_ask(&mut self, now: Instant, from: NodeId, sight: Sight) {
         // Twice as long as the other one waits, so that it lasts as long by its clock.
         let until = now.after(self.config.answer_wait.times(2));
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let mine = member.view.sight();
         let Some(lead) = &mut member.lead else { return };
         let stays = match lead.merge {
@@ -325,7 +325,7 @@ impl Seniority {
     }
 
     pub(super) fn on_merge_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
-        let Place::Member(member) = &mut self.place else { return };
+        let Membership::Member(member) = &mut self.membership else { return };
         let joins = member.view.sight().joins(&sight);
         let Some(lead) = &mut member.lead else { return };
         match lead.merge {
@@ -339,7 +339,7 @@ impl Seniority {
 
     /// Handles that its coordinator has led this member to another cluster.
     pub(super) fn on_merge(&mut self, now: Instant, from: Identity, into: NodeId, sight: Sight) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let mine = member.view.sight();
         // A late one is about an earlier joining.
         let is_of_mine = member.view.oldest().identity == from

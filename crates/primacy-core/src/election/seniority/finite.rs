@@ -1,6 +1,6 @@
 //! The reduction of the states of a machine, for an exhaustive search.
 
-use super::{Gathering, Lead, Member, Merge, Place, Seniority};
+use super::{Gathering, Lead, Member, Membership, Merge, Seniority};
 use crate::finite::{Finite, Use};
 use crate::time::Instant;
 
@@ -9,7 +9,7 @@ impl Finite for Seniority {
         // Every field is named, so that a new one must be thought of here.
         let Self {
             config: _,
-            place,
+            membership,
             joining: _,
             claimed: _,
             request: _,
@@ -18,12 +18,12 @@ impl Finite for Seniority {
             told_leader: _,
             outputs: _,
         } = self;
-        match place {
-            Place::Outside(outside) => {
+        match membership {
+            Membership::Outside(outside) => {
                 visit(Use::End, &mut outside.asks_at);
                 visit(Use::End, &mut outside.founds_at);
             }
-            Place::Member(member) => member.visit_instants(visit),
+            Membership::Member(member) => member.visit_instants(visit),
         }
     }
 

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::stopped::Note;
-use super::{Body, JoinAnswer, Joiner, Lead, Place, Refusal, SEEDS_MAX, Seniority};
+use super::{Body, JoinAnswer, Joiner, Lead, Membership, Refusal, SEEDS_MAX, Seniority};
 use crate::fence::FencingToken;
 use crate::id::NodeId;
 use crate::membership::{MEMBERS_MAX, View};
@@ -92,7 +92,7 @@ impl Outside {
 impl Seniority {
     /// Asks from now on, as it was commanded to campaign.
     pub(super) fn begin_to_stand(&mut self, now: Instant) {
-        if let Place::Outside(outside) = &mut self.place {
+        if let Membership::Outside(outside) = &mut self.membership {
             let stopped = core::mem::take(&mut outside.stopped);
             *outside = Outside { stopped, ..Outside::new(outside.last.take(), BTreeSet::new(), now) };
         }
@@ -101,7 +101,7 @@ impl Seniority {
     /// Asks, when it is time to; and founds a cluster, if that is left to it.
     pub(super) fn ask_to_join(&mut self, now: Instant) {
         let (again, waits) = (now.after(self.config.join_interval), self.config.answer_wait);
-        let Place::Outside(outside) = &mut self.place else { return };
+        let Membership::Outside(outside) = &mut self.membership else { return };
         if now >= outside.asks_at {
             outside.asks_at = again;
             outside.founds_at = now.after(waits);
@@ -113,7 +113,7 @@ impl Seniority {
                 self.ask_one(node);
             }
         }
-        let Place::Outside(outside) = &mut self.place else { return };
+        let Membership::Outside(outside) = &mut self.membership else { return };
         outside.has_waited |= now >= outside.founds_at && outside.attempts > 1;
         if self.may_found() {
             self.found(now);
@@ -123,7 +123,7 @@ impl Seniority {
     fn ask_one(&mut self, node: NodeId) {
         let (joining, attributes) = (self.joining, Arc::clone(&self.config.attributes));
         let me = self.config.me.node;
-        let Place::Outside(outside) = &mut self.place else { return };
+        let Membership::Outside(outside) = &mut self.membership else { return };
         if node != me && outside.asked.len() < ASKED_MAX && outside.asked.insert(node) {
             self.send(node, Body::Join { joining, attributes });
         }
@@ -132,7 +132,7 @@ impl Seniority {
     /// Sends again to a node that was not connected before.
     pub(super) fn on_connected(&mut self, node: NodeId) {
         let stands = self.stands();
-        let Place::Outside(outside) = &mut self.place else { return };
+        let Membership::Outside(outside) = &mut self.membership else { return };
         if stands && outside.asked.remove(&node) {
             self.ask_one(node);
         }
@@ -140,7 +140,7 @@ impl Seniority {
 
     /// The seeds; and, where this node would found a cluster, the members of its last one.
     fn concerned(&self) -> Vec<NodeId> {
-        let Place::Outside(outside) = &self.place else { return Vec::new() };
+        let Membership::Outside(outside) = &self.membership else { return Vec::new() };
         let founds = self.config.seeds.first() == Some(&self.config.me.node);
         let before = outside.last.iter().filter(|_| founds).flat_map(|view| view.members());
         let before = before.map(|member| member.identity.node).filter(|node| !outside.downed.contains(node));
@@ -149,7 +149,7 @@ impl Seniority {
 
     /// The others from which it waits for an answer.
     pub(super) fn awaited(&self) -> BTreeSet<NodeId> {
-        let Place::Outside(outside) = &self.place else { return BTreeSet::new() };
+        let Membership::Outside(outside) = &self.membership else { return BTreeSet::new() };
         let is_awaited = |node: &NodeId| *node != self.config.me.node && !outside.downed.contains(node);
         self.concerned().into_iter().filter(is_awaited).collect()
     }
@@ -158,7 +158,7 @@ impl Seniority {
     /// one. Nodes that do not answer twice are not waited for; but a node that has belonged to a cluster in this
     /// process waits for all members of it, for they may go on without it.
     fn may_found(&self) -> bool {
-        let Place::Outside(outside) = &self.place else { return false };
+        let Membership::Outside(outside) = &self.membership else { return false };
         let me = self.config.me.node;
         let all_are_outside = || self.awaited().iter().all(|node| outside.outside.contains(node));
         let is_left_to_it = match &outside.last {
@@ -178,7 +178,7 @@ impl Seniority {
         let term = view.version().term;
         self.claimed = term;
         self.enter(now, Arc::new(view));
-        if let Place::Member(member) = &mut self.place {
+        if let Membership::Member(member) = &mut self.membership {
             member.lead = Some(Lead::begin(now));
         }
         self.tell(Event::Elected { term, mandate: Mandate::Advisory, valid_until: Instant::NEVER });
@@ -186,7 +186,7 @@ impl Seniority {
 
     pub(super) fn on_join_reply(&mut self, now: Instant, from: NodeId, answer: JoinAnswer) {
         let stands = self.stands();
-        let Place::Outside(outside) = &mut self.place else { return };
+        let Membership::Outside(outside) = &mut self.membership else { return };
         match answer {
             _ if !stands => {} // It does not want to any more.
             JoinAnswer::NotJoined => {
@@ -206,7 +206,7 @@ impl Seniority {
     /// Handles the message of a coordinator that is looking for this node, which belongs to no cluster.
     pub(super) fn on_invitation(&mut self, from: NodeId) {
         let stands = self.stands();
-        let Place::Outside(outside) = &mut self.place else { return };
+        let Membership::Outside(outside) = &mut self.membership else { return };
         if stands {
             // It may have had none when it was asked.
             if outside.outside.remove(&from) {

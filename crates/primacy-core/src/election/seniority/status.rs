@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
-use super::{Place, Refusal, Seniority, Stopped};
+use super::{Membership, Refusal, Seniority, Stopped};
 use crate::id::NodeId;
 use crate::membership::{TooFewMembers, View};
 use crate::protocol::{Leader, Occasion};
@@ -57,18 +57,18 @@ impl Seniority {
     /// The view that this node has, if it belongs to a cluster.
     #[must_use]
     pub fn view(&self) -> Option<&Arc<View>> {
-        match &self.place {
-            Place::Member(member) => Some(&member.view),
-            Place::Outside(_) => None,
+        match &self.membership {
+            Membership::Member(member) => Some(&member.view),
+            Membership::Outside(_) => None,
         }
     }
 
     /// The highest term that this node has claimed the lead in, or has heard of in its cluster.
     #[must_use]
     pub fn term(&self) -> Term {
-        let heard_of = match &self.place {
-            Place::Member(member) => member.heard_of,
-            Place::Outside(_) => Term(0),
+        let heard_of = match &self.membership {
+            Membership::Member(member) => member.heard_of,
+            Membership::Outside(_) => Term(0),
         };
         self.claimed.max(heard_of)
     }
@@ -104,12 +104,12 @@ impl Seniority {
             campaigning: self.campaigning,
             healthy: self.healthy,
         };
-        match &self.place {
-            Place::Outside(outside) => {
+        match &self.membership {
+            Membership::Outside(outside) => {
                 let (attempts, refusal) = (outside.attempts, outside.refusal);
                 Status { attempts, refusal, has_left: outside.last.is_some(), ..common }
             }
-            Place::Member(member) => Status {
+            Membership::Member(member) => Status {
                 role: if member.lead.is_some() { "coordinator" } else { "member" },
                 suspects: member.watch.suspects().clone(),
                 lost: member.watch.lost().clone(),

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use super::{Decision, Place, Reason, Seniority};
+use super::{Decision, Membership, Reason, Seniority};
 use crate::id::NodeId;
 use crate::membership::Policy;
 use crate::time::Instant;
@@ -78,15 +78,15 @@ impl Seniority {
     /// The reason for which its part has stopped, while it belongs to no cluster since.
     #[must_use]
     pub fn stopped(&self) -> Option<&Stopped> {
-        match &self.place {
-            Place::Outside(outside) => outside.stopped.0.as_deref(),
-            Place::Member(_) => None,
+        match &self.membership {
+            Membership::Outside(outside) => outside.stopped.0.as_deref(),
+            Membership::Member(_) => None,
         }
     }
 
     /// Leads no more and belongs to the cluster no more, for its part does not go on.
     pub(super) fn stop(&mut self, now: Instant, store: StoreAnswer) {
-        let Place::Member(member) = &self.place else { return };
+        let Membership::Member(member) = &self.membership else { return };
         let members: BTreeSet<NodeId> =
             member.view.members().iter().map(|other| other.identity.node).collect();
         let asked_about = member.decision.as_ref().map(Decision::about);
@@ -97,7 +97,7 @@ impl Seniority {
         let stopped = Stopped { policy: self.config.policy, part, members, lost, store };
         self.step_down(Reason::Expired);
         self.leave(now, None, true);
-        if let Place::Outside(outside) = &mut self.place {
+        if let Membership::Outside(outside) = &mut self.membership {
             outside.stopped = Note(Some(Box::new(stopped)));
         }
     }

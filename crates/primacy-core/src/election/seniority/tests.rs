@@ -220,9 +220,11 @@ impl Draw {
 /// Checks that all that it keeps is bounded, and that its status is consistent.
 fn check(machine: &Seniority) {
     let status = machine.status();
-    match &machine.place {
-        Place::Outside(outside) => assert!(outside.size() <= 2 * (MEMBERS_MAX + SEEDS_MAX), "{outside:?}"),
-        Place::Member(member) => {
+    match &machine.membership {
+        Membership::Outside(outside) => {
+            assert!(outside.size() <= 2 * (MEMBERS_MAX + SEEDS_MAX), "{outside:?}")
+        }
+        Membership::Member(member) => {
             let members = member.view.members().len();
             match View::new(member.view.parts()) {
                 Ok(view) => assert_eq!(view, *member.view),

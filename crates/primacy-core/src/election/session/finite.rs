@@ -1,6 +1,6 @@
 //! The reduction of the states of a candidate in a queue, for an exhaustive search.
 
-use super::{Asked, Eviction, Lead, Line, RequestId, Role, Session, What};
+use super::{Asked, Eviction, Lead, Line, RequestId, RequestKind, Role, Session};
 use crate::finite::{Finite, Use};
 use crate::time::Instant;
 
@@ -36,7 +36,7 @@ impl Finite for Session {
         }
         if let Some(Asked { request: _, at, what }) = asked {
             // A session counts from when it was asked for.
-            visit(if *what == What::Begin { Use::Start } else { Use::Asked }, at);
+            visit(if *what == RequestKind::Begin { Use::Start } else { Use::Asked }, at);
         }
         if let Some((_, at)) = keeping {
             visit(Use::Start, at);

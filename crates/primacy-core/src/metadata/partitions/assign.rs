@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::{
-    Command, GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, PARTITIONS_MAX, Partitions, Place, Ranges,
-    Refusal, Slot, Up,
+    Command, GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, NodeIndex, PARTITIONS_MAX, Partitions,
+    Ranges, Refusal, Slot, Up,
 };
 use crate::id::{Identity, NodeId};
 use crate::metadata::command::SessionId;
@@ -99,7 +99,7 @@ impl Partitions {
         Ok(())
     }
 
-    fn release(&mut self, place: Place, up_to: u64, ranges: &[Ranges]) {
+    fn release(&mut self, place: NodeIndex, up_to: u64, ranges: &[Ranges]) {
         let (step, may_get) = (self.step + 1, self.may_get());
         let mut all = loads_of(self.nodes.len(), self.groups.values());
         let mut changed = false;
@@ -120,7 +120,8 @@ impl Partitions {
                 }
                 // No other node was planned for it. It goes to the node that has least, in this group and then in all;
                 // to the same node only if there is no other.
-                let load = |other: &Place| (*other == place, here[other.index()], all[other.index()], *other);
+                let load =
+                    |other: &NodeIndex| (*other == place, here[other.index()], all[other.index()], *other);
                 let other = may_get.iter().copied().min_by_key(load);
                 slot.free();
                 for loads in [&mut here, &mut all] {
@@ -224,11 +225,11 @@ impl Partitions {
     fn insert(&mut self, node: Node) {
         let index = self.nodes.partition_point(|other| other.name < node.name);
         self.nodes.insert(index, node);
-        self.replace(|place| if place.index() >= index { Place::of(place.index() + 1) } else { place });
+        self.replace(|place| if place.index() >= index { NodeIndex::of(place.index() + 1) } else { place });
     }
 
     /// Forgets a node that is neither up nor drained.
-    fn forget_unless_needed(&mut self, place: Place) {
+    fn forget_unless_needed(&mut self, place: NodeIndex) {
         let index = place.index();
         if self.nodes[index].up.is_some() || self.nodes[index].drained {
             return;
@@ -239,10 +240,10 @@ impl Partitions {
             }
         }
         self.nodes.remove(index);
-        self.replace(|place| if place.index() > index { Place::of(place.index() - 1) } else { place });
+        self.replace(|place| if place.index() > index { NodeIndex::of(place.index() - 1) } else { place });
     }
 
-    fn replace(&mut self, moved: impl Fn(Place) -> Place) {
+    fn replace(&mut self, moved: impl Fn(NodeIndex) -> NodeIndex) {
         for slot in self.groups.values_mut().flat_map(|group| &mut group.slots) {
             slot.primary = slot.primary.map(&moved);
             if let Next::Taken(next) = &mut slot.next {
@@ -251,9 +252,9 @@ impl Partitions {
         }
     }
 
-    fn may_get(&self) -> Vec<Place> {
+    fn may_get(&self) -> Vec<NodeIndex> {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.may_get());
-        nodes.map(|(index, _)| Place::of(index)).collect()
+        nodes.map(|(index, _)| NodeIndex::of(index)).collect()
     }
 
     /// Removes groups that were to go and of which no node has any partition.
@@ -328,7 +329,7 @@ impl Group {
 
     /// Gives everything an owner, so that loads differ by one at most, and moves no more for that than it must. Returns
     /// the loads in this group; those in all are brought up to date.
-    fn level(&mut self, may_get: &[Place], all: &mut Loads, step: u64) -> Loads {
+    fn level(&mut self, may_get: &[NodeIndex], all: &mut Loads, step: u64) -> Loads {
         let mut loads = loads_of(all.len(), [&*self]);
         let mut order = may_get.to_vec();
         // The nodes that have most keep one more than others, where it does not come out even: so the least is moved.
@@ -365,7 +366,7 @@ impl Group {
     }
 
     /// Takes so many partitions from each owner, for another one: those that it does not have yet first.
-    fn take(&mut self, mut surplus: Loads, next: Option<Place>) {
+    fn take(&mut self, mut surplus: Loads, next: Option<NodeIndex>) {
         let is_held = |slot: &Slot| slot.next == Next::Stays;
         let is_on_its_way = |slot: &Slot| slot.next != Next::Stays;
         for which in [is_on_its_way, is_held] {
@@ -373,7 +374,7 @@ impl Group {
                 return;
             }
             for slot in self.slots.iter_mut().rev().filter(|slot| which(slot)) {
-                let Some(owner) = slot.owner().map(Place::index) else { continue };
+                let Some(owner) = slot.owner().map(NodeIndex::index) else { continue };
                 if surplus[owner] > 0 {
                     surplus[owner] -= 1;
                     slot.next = Next::Taken(next);
@@ -386,9 +387,9 @@ impl Group {
 
 /// Moves partitions of groups in which one node has more than another, until loads differ by one at most in all groups
 /// together. Where they differ by more, there is such a group; and since they differ by one there, they still do.
-fn level_all(groups: &mut [&mut Group], each: &mut [Loads], all: &mut Loads, may_get: &[Place]) {
+fn level_all(groups: &mut [&mut Group], each: &mut [Loads], all: &mut Loads, may_get: &[NodeIndex]) {
     loop {
-        let load = |place: &&Place| all[place.index()];
+        let load = |place: &&NodeIndex| all[place.index()];
         let most = *may_get.iter().rev().max_by_key(load).expect("there is one");
         let least = *may_get.iter().min_by_key(load).expect("there is one");
         if all[most.index()] <= all[least.index()] + 1 {

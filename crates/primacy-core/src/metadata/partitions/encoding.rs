@@ -7,8 +7,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{
-    Command, GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, PARTITIONS_MAX, Partitions, Place, Ranges,
-    Slot, Up,
+    Command, GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, NodeIndex, PARTITIONS_MAX, Partitions,
+    Ranges, Slot, Up,
 };
 use crate::id::{Incarnation, NodeId};
 use crate::metadata::command::SessionId;
@@ -239,7 +239,7 @@ impl Partitions {
     fn one_slot(&self, from: &mut Reader<'_>) -> Result<Slot, DecodeError> {
         let place = |number: u64| {
             let index = usize::try_from(number).ok().filter(|&index| index < self.nodes.len());
-            index.map(Place::of).ok_or(DecodeError::Value("the node of a partition"))
+            index.map(NodeIndex::of).ok_or(DecodeError::Value("the node of a partition"))
         };
         let primary = match from.number()? {
             0 => None,
@@ -262,7 +262,7 @@ impl Partitions {
 }
 
 fn push_slot(to: &mut Vec<u8>, slot: &Slot, step: u64) {
-    let number = |place: Place| u64::try_from(place.index()).expect("no more than NODES_MAX");
+    let number = |place: NodeIndex| u64::try_from(place.index()).expect("no more than NODES_MAX");
     push_number(to, slot.primary.map_or(0, |primary| number(primary) + 1));
     push_number(
         to,

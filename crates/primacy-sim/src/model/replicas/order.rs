@@ -6,11 +6,11 @@ use primacy_core::metadata::log::Log;
 /// Committed records, each with its predecessor; the oldest of a log may be in its snapshot, and are then not
 /// listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Order(Vec<Place>);
+pub(super) struct Order(Vec<RecordLink>);
 
 /// A record and its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Place {
+struct RecordLink {
     number: LeaderSequence,
     behind: LeaderSequence,
 }
@@ -22,7 +22,7 @@ impl Order {
         let mut behind = log.base();
         let mut places = Vec::new();
         for record in records.iter().take_while(|record| record.number <= committed) {
-            places.push(Place { number: record.number, behind });
+            places.push(RecordLink { number: record.number, behind });
             behind = record.number;
         }
         Self(places)
@@ -31,7 +31,7 @@ impl Order {
     /// True if both may be of one log: where one has a record, the other one has none or the same behind the
     /// same.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
-        let apart = |one: &Place, two: &Place| one.number <= two.behind || two.number <= one.behind;
+        let apart = |one: &RecordLink, two: &RecordLink| one.number <= two.behind || two.number <= one.behind;
         self.0.iter().all(|one| other.0.iter().all(|two| one == two || apart(one, two)))
     }
 

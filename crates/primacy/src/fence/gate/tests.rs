@@ -12,9 +12,9 @@ const IMPATIENT: Limits = Limits { patience: Duration::ZERO, grace: Duration::fr
 const STRICT: Limits = Limits { patience: Duration::ZERO, grace: Duration::ZERO };
 
 /// A directory with a fence in it.
-struct Place(PathBuf);
+struct FenceDir(PathBuf);
 
-impl Place {
+impl FenceDir {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for FenceDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -70,7 +70,7 @@ fn on_disk(path: &Path) -> u64 {
 
 #[test]
 fn a_higher_token_is_on_disk_before_it_is_let_in_and_lower_ones_are_refused() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(PATIENT);
         for token in [7, 7, 9] {
@@ -86,7 +86,7 @@ fn a_higher_token_is_on_disk_before_it_is_let_in_and_lower_ones_are_refused() {
 
 #[test]
 fn a_raise_waits_for_older_requests_and_lets_no_lower_one_in_meanwhile() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(PATIENT);
         let first = gate.admit(FencingToken(7)).await.unwrap();
@@ -103,7 +103,7 @@ fn a_raise_waits_for_older_requests_and_lets_no_lower_one_in_meanwhile() {
 
 #[test]
 fn of_those_who_wait_only_the_highest_is_let_in() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(PATIENT);
         let old = gate.admit(FencingToken(7)).await.unwrap();
@@ -120,7 +120,7 @@ fn of_those_who_wait_only_the_highest_is_let_in() {
 
 #[test]
 fn what_does_not_end_in_time_is_revoked_and_then_waited_for() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(IMPATIENT);
         let old = gate.admit(FencingToken(7)).await.unwrap();
@@ -137,7 +137,7 @@ fn what_does_not_end_in_time_is_revoked_and_then_waited_for() {
 
 #[test]
 fn what_does_not_end_at_all_keeps_newer_ones_out_and_nobody_older_comes_in() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(STRICT);
         let old = gate.admit(FencingToken(7)).await.unwrap();
@@ -153,7 +153,7 @@ fn what_does_not_end_at_all_keeps_newer_ones_out_and_nobody_older_comes_in() {
 
 #[test]
 fn a_raise_goes_on_when_the_one_who_began_it_has_gone() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(PATIENT);
         let old = gate.admit(FencingToken(7)).await.unwrap();
@@ -169,7 +169,7 @@ fn a_raise_goes_on_when_the_one_who_began_it_has_gone() {
 
 #[test]
 fn nothing_is_let_in_while_the_disk_fails() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(PATIENT);
         gate.admit(FencingToken(7)).await.unwrap();
@@ -190,7 +190,7 @@ fn nothing_is_let_in_while_the_disk_fails() {
 
 #[test]
 fn what_a_failed_attempt_has_written_counts() {
-    let place = Place::new();
+    let place = FenceDir::new();
     run(async {
         let gate = place.gate(PATIENT);
         // As if a flush had failed after the write.
@@ -207,7 +207,7 @@ fn what_a_failed_attempt_has_written_counts() {
 
 #[test]
 fn a_fence_is_held_by_one_at_a_time_and_as_long_as_a_descriptor_of_it_is_open() {
-    let place = Place::new();
+    let place = FenceDir::new();
     let held = HeldFence::open(&place.file(), "e").unwrap();
     let in_use = || matches!(HeldFence::open(&place.file(), "e"), Err(DurableFenceError::InUse { .. }));
     assert!(in_use());
