@@ -314,15 +314,16 @@ pub fn check_state_dir(path: &Path) -> Result<(), String> {
     alone.check(path, &metadata)
 }
 
+/// The longest text that is read from a file of settings or secrets, in bytes.
+const TEXT_LENGTH_MAX: u64 = 1 << 20;
+
 /// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
 /// rights `exposed`; and no other user may be able to lead us to another file.
 ///
 /// # Errors
 /// The system's, and [`io::ErrorKind::PermissionDenied`] with whose file it is and what to do.
 pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
-    let mut text = String::new();
-    open_trusted(path, exposed)?.read_to_string(&mut text)?;
-    Ok(text)
+    read_text(open_trusted(path, exposed)?)
 }
 
 /// Opens a file of which the same is true, and which need not be a text.
@@ -343,9 +344,18 @@ pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
 /// # Errors
 /// As of both.
 pub fn read_in_state_dir(path: &Path, exposed: u32) -> io::Result<String> {
-    let mut text = String::new();
     let open = |path: &Path| open_in_state_dir(path, OpenOptions::new().read(true));
-    open_trusted_by(path, exposed, open)?.read_to_string(&mut text)?;
+    read_text(open_trusted_by(path, exposed, open)?)
+}
+
+/// Reads the rest of a file, which may be a device or a pipe without an end.
+fn read_text(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(TEXT_LENGTH_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_LENGTH_MAX {
+        let why = format!("longer than {TEXT_LENGTH_MAX} bytes, which no file of settings or secrets is");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     Ok(text)
 }
 

@@ -1,7 +1,6 @@
 //! The settings in a file.
 
 use std::any::TypeId;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
@@ -10,9 +9,6 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::layers::{Given, Key, Source};
-
-/// The largest file that is read.
-const LENGTH_MAX: u64 = 1 << 20;
 
 /// Reads the settings of a file, and all that is wrong with it, each with its position.
 pub(super) fn read(path: &Path, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<String>) {
@@ -47,10 +43,6 @@ pub(super) fn parse(path: &Path, text: &str, keys: &[Key<'_>]) -> (Vec<(String, 
 
 fn text(path: &Path) -> Result<String, String> {
     let shown = path.display();
-    let length = fs::metadata(path).map(|metadata| metadata.len());
-    if length.as_ref().is_ok_and(|&length| length > LENGTH_MAX) {
-        return Err(format!("{shown}: longer than {LENGTH_MAX} bytes, which no file of settings is"));
-    }
     // A group that may write is the user's own on many systems.
     ownership::read_trusted(path, 0o002)
         .map_err(|error| format!("{shown}: {error}; --config names a TOML file that this user can read"))

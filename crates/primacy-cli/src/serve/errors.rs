@@ -36,6 +36,10 @@ impl Known {
     pub(crate) const NO_SPACE: Self =
         Self(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
     pub(crate) const LEASE_NOT_FOUND: Self = Self(Code::NotFound, "etcdserver: requested lease not found");
+    pub(crate) const LEASE_FULL: Self = Self(
+        Code::ResourceExhausted,
+        "etcdserver: too many keys attached to the lease: use another lease for more",
+    );
     pub(crate) const LEASE_EXISTS: Self = Self(Code::FailedPrecondition, "etcdserver: lease already exists");
     pub(crate) const LEASE_TOO_LONG: Self = Self(Code::OutOfRange, "etcdserver: too large lease TTL");
     pub(crate) const NO_LEADER: Self = Self(Code::Unavailable, "etcdserver: no leader");
@@ -79,6 +83,7 @@ impl From<Refusal> for Known {
             Refusal::Compacted { .. } => Self::COMPACTED,
             Refusal::Future { .. } => Self::FUTURE,
             Refusal::SessionNotFound => Self::LEASE_NOT_FOUND,
+            Refusal::SessionFull => Self::LEASE_FULL,
             Refusal::SessionExists => Self::LEASE_EXISTS,
             Refusal::KeyNotFound => Self::KEY_NOT_FOUND,
             Refusal::NoSpace => Self::NO_SPACE,

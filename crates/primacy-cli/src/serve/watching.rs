@@ -247,6 +247,7 @@ fn compacted(refusal: Refusal) -> Version {
         Refusal::Future { version } => version,
         Refusal::SessionNotFound
         | Refusal::SessionExists
+        | Refusal::SessionFull
         | Refusal::KeyNotFound
         | Refusal::NoSpace
         | Refusal::EmptyKey

@@ -11,7 +11,7 @@ use core::num::{NonZeroI64, NonZeroU64};
 
 use super::entry::Entry;
 use super::partitions;
-use super::state::cost::{ANSWER_BYTES_MAX, VISITS_MAX};
+use super::state::cost::{ANSWER_BYTES_MAX, CHANGES_MAX, VISITS_MAX};
 use crate::id::{Identity, NodeId};
 use crate::time::Duration;
 
@@ -564,6 +564,8 @@ pub enum Refusal {
     },
     /// There is no such session.
     SessionNotFound,
+    /// As many entries go with the session as may: [`CHANGES_MAX`].
+    SessionFull,
     /// There is a session of that number already.
     SessionExists,
     /// The entry of which a part shall be kept is not there.
@@ -578,7 +580,7 @@ pub enum Refusal {
     TooManyOperations,
     /// It has more than [`RequestLimits::bytes`].
     RequestTooLarge,
-    /// It looks at more entries than [`VISITS_MAX`] allows.
+    /// It looks at more entries than [`VISITS_MAX`] allows, or changes more than [`CHANGES_MAX`].
     TooManyEntries,
     /// Its answer would be longer than [`ANSWER_BYTES_MAX`].
     AnswerTooLarge,
@@ -604,6 +606,9 @@ impl fmt::Display for Refusal {
             Self::Future { version } => write!(f, "there is no such version yet: the map is at {version}"),
             Self::SessionNotFound => f.write_str("there is no such session"),
             Self::SessionExists => f.write_str("there is a session of that number already"),
+            Self::SessionFull => {
+                write!(f, "{CHANGES_MAX} entries go with the session already: use another session for more")
+            }
             Self::KeyNotFound => f.write_str("what shall be kept of an entry is not there"),
             Self::NoSpace => f.write_str("the map would grow beyond its quota"),
             Self::EmptyKey => f.write_str("a key is empty"),
@@ -612,7 +617,8 @@ impl fmt::Display for Refusal {
             Self::RequestTooLarge => f.write_str("the request is too large"),
             Self::TooManyEntries => write!(
                 f,
-                "the request looks at more than twice all entries and {VISITS_MAX} more: ask for fewer keys at a time"
+                "the request looks at more than twice all entries and {VISITS_MAX} more, or changes more than {CHANGES_MAX}: ask for fewer \
+                 keys at a time"
             ),
             Self::AnswerTooLarge => write!(
                 f,

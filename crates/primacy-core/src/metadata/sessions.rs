@@ -28,6 +28,11 @@ impl Session {
         self.time_to_live
     }
 
+    /// Returns whether the entry of this key goes with it.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        self.keys.contains(key)
+    }
+
     /// The keys of the entries that go with it, in order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Bytes> {
         self.keys.iter()

@@ -152,6 +152,7 @@ impl State {
 
     fn end(&mut self, session: SessionId) -> Result<Answer, Refusal> {
         let keys = self.sessions.end(session).ok_or(Refusal::SessionNotFound)?;
+        self.cost = self.cost.saturating_add(cost::of_changes(keys.len()));
         let mut count = 0;
         for key in keys {
             self.map.delete(&key).expect("a session has only keys with entries");

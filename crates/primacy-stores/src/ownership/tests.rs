@@ -167,6 +167,8 @@ fn another_users_pipe_is_not_waited_for_and_one_of_this_users_is_read() {
     drop(writes);
     let own = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reads));
     assert_eq!(read_trusted(Path::new(&own), 0o022).unwrap(), "text");
+    let why = read_trusted(Path::new("/dev/zero"), 0).unwrap_err().to_string();
+    assert!(why.contains("longer than 1048576 bytes"), "a device has no end: {why}");
     if !rustix::process::geteuid().is_root() {
         return not_run();
     }

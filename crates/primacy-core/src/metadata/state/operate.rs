@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::cost::Budget;
+use super::cost::{Budget, CHANGES_MAX};
 use super::{Answers, State};
 use crate::metadata::command::{
     Answer, Compared, Comparison, Delete, Keys, Operation, Previous, Refusal, Relation, Replace, SessionId,
@@ -116,10 +116,12 @@ impl State {
 
     fn check_session(&self, write: &Write) -> Result<(), Refusal> {
         match write.session {
-            Replace::With(Some(session)) if self.sessions.find(session).is_none() => {
-                Err(Refusal::SessionNotFound)
+            Replace::With(Some(session)) => {
+                let session = self.sessions.find(session).ok_or(Refusal::SessionNotFound)?;
+                let is_full = session.keys().len() as u64 >= CHANGES_MAX && !session.has(&write.key);
+                if is_full { Err(Refusal::SessionFull) } else { Ok(()) }
             }
-            Replace::With(_) | Replace::Keep => Ok(()),
+            Replace::With(None) | Replace::Keep => Ok(()),
         }
     }
 

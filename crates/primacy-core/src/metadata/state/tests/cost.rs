@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::metadata::command::{Compared, Comparison, Order, Relation, SortKey, Wanted};
-use crate::metadata::state::cost::{ANSWER_BYTES_MAX, CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX};
+use crate::metadata::state::cost::{
+    ANSWER_BYTES_MAX, CHANGE_LOOKS, CHANGES_MAX, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX,
+};
 
 const ENTRIES: u64 = 10_000;
 
@@ -82,11 +84,37 @@ fn a_request_looks_at_no_more_than_so_many_entries() {
 }
 
 #[test]
-fn all_entries_can_be_deleted_and_told_in_one_request() {
-    let mut fixture = filled(LOOKS_MAX + 1, 1);
-    let delete = Operation::Delete(Delete { keys: Keys::all(), previous: Previous::Wanted });
-    let Ok(Answer::Deleted { count, .. }) = fixture.operate(delete) else { panic!("it is one look at all") };
-    assert_eq!(count, LOOKS_MAX + 1);
+fn a_request_changes_no_more_than_so_many_entries() {
+    let mut fixture = filled(CHANGES_MAX + 1, 1);
+    let delete = |keys| Operation::Delete(Delete { keys, previous: Previous::Wanted });
+    refuses(&mut fixture, &delete(Keys::all()), Refusal::TooManyEntries);
+    let half = Keys::Between(bytes("0"), bytes("020000"));
+    refuses(
+        &mut fixture,
+        &transaction(vec![delete(half), delete(Keys::From(bytes("010000")))]),
+        Refusal::TooManyEntries,
+    );
+    let all_but_one = Keys::From(bytes("000001"));
+    let Ok(Answer::Deleted { count, .. }) = fixture.operate(delete(all_but_one)) else {
+        panic!("it is allowed")
+    };
+    assert_eq!(count, CHANGES_MAX);
+}
+
+#[test]
+fn no_more_than_so_many_entries_go_with_a_session() {
+    let mut fixture = StateFixture::default();
+    let session = SessionId::new(7).unwrap();
+    fixture.tell(Command::Begin { session, time_to_live: Duration::from_secs(1) }).result.unwrap();
+    for number in 0..CHANGES_MAX {
+        fixture.operate(attached(&format!("{number:06}"), session)).unwrap();
+    }
+    refuses(&mut fixture, &attached("another", session), Refusal::SessionFull);
+    fixture.operate(attached("000007", session)).expect("it goes with it already");
+    fixture.state.take_cost();
+    fixture.tell(Command::End { session }).result.unwrap();
+    assert!(fixture.state.take_cost() >= CHANGES_MAX * 8 * CHANGE_LOOKS);
+    assert_eq!(fixture.state.size().entries, 0);
 }
 
 /// A node applies its log again when it starts, so a record must not cost much more than its length.
