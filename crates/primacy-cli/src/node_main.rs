@@ -113,7 +113,7 @@ async fn take_part(
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(metrics_http::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
-    let door = crate::serving::check(entry)?;
+    let etcd_api = crate::serving::check(entry)?;
     let waiting = Waiting { wait: work.wait, control: control.as_ref(), reporter };
     let elector = match place.enter(builder, &election, entry.node.is_some(), &waiting).await? {
         Opening::Entered(elector) => elector,
@@ -123,8 +123,10 @@ async fn take_part(
         tokio::spawn(quota::keep(map.clone(), node, quota));
     }
     #[cfg(feature = "etcd")]
-    let serves = match door {
-        Some(door) => Some(door.serve(&elector, entry.cluster.as_deref().unwrap_or(&election), reporter)?),
+    let serves = match etcd_api {
+        Some(etcd_api) => {
+            Some(etcd_api.serve(&elector, entry.cluster.as_deref().unwrap_or(&election), reporter)?)
+        }
         None => None,
     };
     if let Some(control) = &control {

@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::entry::Entry;
 use crate::exit::{Exit, Failure};
 use crate::report::{Event, Reporter};
-use crate::serve::{Backend, Door, DoorFigures, GRPC, Replicated, Users, Whereabouts, open_users};
+use crate::serve::{Backend, EtcdApi, EtcdApiFigures, GRPC, Replicated, Users, Whereabouts, open_users};
 
 /// The most threads that answer clients.
 const THREADS_MAX: usize = 4;
@@ -44,12 +44,12 @@ pub(crate) struct Checked {
 #[derive(Debug)]
 pub(crate) struct Serves {
     runtime: Option<tokio::runtime::Runtime>,
-    figures: DoorFigures,
+    figures: EtcdApiFigures,
 }
 
 impl Serves {
     /// Its metrics, for a registry.
-    pub(crate) fn figures(&self) -> Box<DoorFigures> {
+    pub(crate) fn figures(&self) -> Box<EtcdApiFigures> {
         Box::new(self.figures.clone())
     }
 }
@@ -108,7 +108,7 @@ impl Checked {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
-            .thread_name("primacy-door")
+            .thread_name("primacy-etcd")
             .enable_all()
             .build()?;
         let node = elector.identity().node;
@@ -117,11 +117,11 @@ impl Checked {
         if let Some(tls) = &tls {
             runtime.spawn(look_at_files(Arc::clone(tls)));
         }
-        let door = {
+        let etcd_api = {
             let _within = runtime.enter();
-            Door::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls, connections())
+            EtcdApi::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls, connections())
         };
-        let figures = door.figures(elector.election(), node.as_str());
+        let figures = etcd_api.figures(elector.election(), node.as_str());
         runtime.spawn(async move {
             // A node that has just started knows nothing new. No client is to watch or read what has long been
             // different.
@@ -134,7 +134,7 @@ impl Checked {
                     }
                 }
             }
-            door.serve().await;
+            etcd_api.serve().await;
         });
         reporter.tell(&Event::ServingClients { address: address.to_string() });
         Ok(Serves { runtime: Some(runtime), figures })

@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use primacy_stores::etcd::api::{self, method};
-use primacy_testbed::door::Asked;
+use primacy_testbed::etcd_api::Asked;
 use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 use rustix::process::Signal;
 
@@ -187,7 +187,7 @@ fn figures_are_openmetrics_and_say_what_happens() {
 
     // The page has all of them, and no other.
     let page = include_str!("../../../docs/guide/metrics.md");
-    let (of_nodes, _) = page.split_once("## Figures of the door").unwrap();
+    let (of_nodes, _) = page.split_once("## Figures of the etcd API").unwrap();
     let documented: BTreeSet<&str> = of_nodes
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
@@ -270,16 +270,16 @@ async fn a_leader_tells_how_far_others_are_behind_and_what_clients_asked() {
     assert!(asked.ask::<_, api::LeaseRevokeResponse>(method::LEASE_REVOKE, &none).await.is_err());
     let requests = |method: &str, code: &str| {
         let labels = [&*format!("method=\"{method}\""), &*format!("code=\"{code}\"")];
-        sample(leader, "primacy_door_requests", &labels)
+        sample(leader, "primacy_etcd_api_requests", &labels)
     };
     assert_eq!(requests("Put", "OK"), Some(WRITES.into()));
     assert_eq!(requests("LeaseRevoke", "NotFound"), Some(1.0));
     assert_eq!(requests("unimplemented", "Unimplemented"), Some(1.0));
     assert_eq!(requests("unimplemented", "OK"), None);
     assert_eq!((requests("Range", "OK"), requests("Range", "Unavailable")), (Some(0.0), None));
-    let connections = || sample(leader, "primacy_door_connections", &[]);
+    let connections = || sample(leader, "primacy_etcd_api_connections", &[]);
     assert_eq!(connections(), Some(1.0));
-    assert!(sample(leader, "primacy_door_connections_max", &[]) > Some(100.0));
+    assert!(sample(leader, "primacy_etcd_api_connections_max", &[]) > Some(100.0));
     drop(asked);
     wait_until("the end of the connection", || connections() == Some(0.0));
 }

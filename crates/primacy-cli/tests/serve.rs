@@ -14,7 +14,7 @@ use primacy_conformance::live::Ground;
 use primacy_conformance::live::etcd::Tls;
 use primacy_stores::etcd::api::{self, method, recipes};
 use primacy_stores::etcd::{EtcdClient, RequestError};
-use primacy_testbed::door::{self, Asked};
+use primacy_testbed::etcd_api::{self, Asked};
 use tonic::Code;
 
 /// The interval at which a condition is checked.
@@ -46,11 +46,11 @@ fn write_secretly(path: &Path, text: &str) {
 
 #[tokio::test]
 async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
-    let ground = Ground::new("door-users");
+    let ground = Ground::new("etcd-api-users");
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\nberta:with:colon\n");
-    let door = door::open(&["--etcd-api-users", users.to_str().unwrap()]).await;
-    let mut asked = Asked::new(&door.endpoint(0)).await;
+    let cluster = etcd_api::open(&["--etcd-api-users", users.to_str().unwrap()]).await;
+    let mut asked = Asked::new(&cluster.endpoint(0)).await;
     let ask = async |asked: &Asked| asked.ask::<_, api::PutResponse>(method::PUT, &put("k", b"v")).await;
     let empty = (Code::InvalidArgument, "etcdserver: user name is empty".to_owned());
     let invalid = (Code::Unauthenticated, "etcdserver: invalid auth token".to_owned());
@@ -76,7 +76,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
         assert!(ask(&asked).await.is_ok());
     }
     // The token of one node is accepted by the next one.
-    let mut next = Asked::new(&door.endpoint(1)).await;
+    let mut next = Asked::new(&cluster.endpoint(1)).await;
     next.token = asked.token.take();
     assert_eq!(ask(&next).await.map(drop), Ok(()));
     // Any client may ask for its status.
@@ -85,7 +85,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let list = api::MemberListRequest { linearizable: false };
     let answer: api::MemberListResponse = asked.ask(method::MEMBER_LIST, &list).await.unwrap();
     assert_eq!(answer.members.len(), 3);
-    let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.endpoint(0))).unwrap();
+    let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", cluster.endpoint(0))).unwrap();
     let read = api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
     assert_eq!(client.read(read).await.unwrap().kvs[0].value, b"v");
     // A file that cannot be used changes nothing; a good one ends every token, also those of users that it still has.
@@ -106,12 +106,12 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
 /// Streams and waiting requests end with their token: else a removed user would see all that is written, and keep the lead.
 #[tokio::test]
 async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
-    let ground = Ground::new("door-user-removed");
+    let ground = Ground::new("etcd-api-user-removed");
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\nberta:secret-of-berta\n");
-    let door = door::open(&["--etcd-api-users", users.to_str().unwrap()]).await;
+    let cluster = etcd_api::open(&["--etcd-api-users", users.to_str().unwrap()]).await;
     let logged_in = async |name: &str| {
-        let mut asked = Asked::new(&door.endpoint(0)).await;
+        let mut asked = Asked::new(&cluster.endpoint(0)).await;
         let login = api::AuthenticateRequest { name: name.to_owned(), password: format!("secret-of-{name}") };
         let answer: api::AuthenticateResponse = asked.ask(method::AUTHENTICATE, &login).await.unwrap();
         asked.token = Some(answer.token);
@@ -142,7 +142,7 @@ async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
                 tokio::time::sleep(POLL).await;
             }
         };
-        tokio::time::timeout(door::PATIENCE, there).await.expect("there are so many places in the queue");
+        tokio::time::timeout(etcd_api::PATIENCE, there).await.expect("there are so many places in the queue");
     };
     until_places(&anna, 2).await;
 
@@ -155,7 +155,7 @@ async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
     }
     assert_eq!(waits.await.unwrap().unwrap_err().0, Code::Unauthenticated);
     until_places(&berta, 1).await;
-    assert!(tokio::time::timeout(door::PATIENCE, leaders.recv()).await.expect("it ends").is_none());
+    assert!(tokio::time::timeout(etcd_api::PATIENCE, leaders.recv()).await.expect("it ends").is_none());
     // What was begun by others goes on.
     let mut watches = berta.watches(watch("k", 0)).await;
     assert!(watches.answer().await.unwrap().created);
@@ -165,9 +165,9 @@ async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
 
 #[tokio::test]
 async fn without_users_there_is_nothing_to_log_in_to() {
-    let door = door::open(&[]).await;
+    let cluster = etcd_api::open(&[]).await;
     let login = api::AuthenticateRequest { name: "a".to_owned(), password: "b".to_owned() };
-    let asked = Asked::new(&door.endpoint(0)).await;
+    let asked = Asked::new(&cluster.endpoint(0)).await;
     let answer = asked.ask::<_, api::AuthenticateResponse>(method::AUTHENTICATE, &login).await;
     let text = "etcdserver: authentication is not enabled".to_owned();
     assert_eq!(answer, Err((Code::FailedPrecondition, text)));
@@ -175,7 +175,7 @@ async fn without_users_there_is_nothing_to_log_in_to() {
 
 #[test]
 fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
-    let ground = Ground::new("door-users-wrong");
+    let ground = Ground::new("etcd-api-users-wrong");
     let file = ground.at("users");
     for (text, why) in [
         ("", "there is no user in it"),
@@ -210,13 +210,13 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
 
 #[tokio::test]
 async fn members_are_the_voters_and_one_of_them_leads() {
-    let door = door::open(&[]).await;
-    let asked = Asked::new(&door.endpoint(0)).await;
+    let cluster = etcd_api::open(&[]).await;
+    let asked = Asked::new(&cluster.endpoint(0)).await;
     let list = api::MemberListRequest { linearizable: true };
     let answer: api::MemberListResponse = asked.ask(method::MEMBER_LIST, &list).await.unwrap();
     let names: Vec<&str> = answer.members.iter().map(|member| member.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
-    assert_eq!(answer.members[0].client_urls, [format!("http://{}", door.endpoint(0))]);
+    assert_eq!(answer.members[0].client_urls, [format!("http://{}", cluster.endpoint(0))]);
     assert!(answer.members.iter().all(|member| member.peer_urls.len() == 1), "{answer:?}");
     assert_eq!(answer.header.unwrap().member_id, answer.members[0].id);
     write(&asked, "k", b"v").await;
@@ -226,7 +226,7 @@ async fn members_are_the_voters_and_one_of_them_leads() {
 }
 
 /// The page that lists the served methods.
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/door.md"));
+const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/etcd-api.md"));
 
 /// etcd's services, in the packages where they are, and how many methods each has in 3.4 and 3.5.
 #[rustfmt::skip]
@@ -249,8 +249,8 @@ fn listed(heading: &str) -> Vec<(&'static str, &'static str)> {
 
 #[tokio::test]
 async fn what_the_page_lists_is_served_or_says_that_it_is_not() {
-    let door = door::open(&[]).await;
-    let asked = Asked::new(&door.endpoint(0)).await;
+    let cluster = etcd_api::open(&[]).await;
+    let asked = Asked::new(&cluster.endpoint(0)).await;
     let (served, not_served) = (listed("What is served"), listed("What is not served"));
     for (service, package, count) in SERVICES {
         let of_it = |all: &[(&str, &str)]| all.iter().filter(|(of, _)| *of == service).count();
@@ -281,8 +281,8 @@ async fn what_the_page_lists_is_served_or_says_that_it_is_not() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_and_the_largest_is_not() {
-    let door = door::open(&[]).await;
-    let asked = Asked::new(&door.endpoint(0)).await;
+    let cluster = etcd_api::open(&[]).await;
+    let asked = Asked::new(&cluster.endpoint(0)).await;
     let limit = 3 << 19;
     let ask = async |bytes: usize| {
         asked.ask::<_, api::PutResponse>(method::PUT, &put("k", &vec![0; bytes])).await.map(|_| ())
@@ -308,12 +308,12 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
     const WRITES: usize = 4000;
     const STREAMS: usize = 4;
     const WATCHERS: usize = 200;
-    let door = door::open(&[]).await;
-    let asked = Asked::new(&door.endpoint(0)).await;
+    let cluster = etcd_api::open(&[]).await;
+    let asked = Asked::new(&cluster.endpoint(0)).await;
     // Each with many watchers of the same, so that what waits for them would be far more than what is written.
     let mut slow = Vec::new();
     for _ in 0..STREAMS {
-        let own = Asked::new(&door.endpoint(0)).await;
+        let own = Asked::new(&cluster.endpoint(0)).await;
         let mut watches = own.watches(watch("k", 0)).await;
         assert!(watches.answer().await.unwrap().created);
         for _ in 1..WATCHERS {
@@ -322,12 +322,12 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
         }
         slow.push(watches);
     }
-    let before = memory(door.process(0));
+    let before = memory(cluster.process(0));
     let mut last = 0;
     for _ in 0..WRITES {
         last = write(&asked, "k", b"some value").await;
     }
-    let more = memory(door.process(0)).saturating_sub(before);
+    let more = memory(cluster.process(0)).saturating_sub(before);
     assert!(more < MEMORY_MAX, "{} MiB are used", more >> 20);
     // What has happened meanwhile comes in order, with nothing left out and nothing twice.
     let mut next = [last - i64::try_from(WRITES).unwrap() + 1; WATCHERS];
@@ -346,9 +346,9 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_too_late_is_told_that_it_was_compacted() {
     const WRITES: usize = 4000;
-    let door = door::open(&[]).await;
-    let asked = Asked::new(&door.endpoint(0)).await;
-    let mut late = Asked::new(&door.endpoint(0)).await.watches(watch("k", 0)).await;
+    let cluster = etcd_api::open(&[]).await;
+    let asked = Asked::new(&cluster.endpoint(0)).await;
+    let mut late = Asked::new(&cluster.endpoint(0)).await.watches(watch("k", 0)).await;
     assert!(late.answer().await.unwrap().created);
     let value = vec![7; 4096];
     let mut last = 0;
@@ -375,8 +375,8 @@ async fn a_client_that_reads_too_late_is_told_that_it_was_compacted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_hangs_up_while_it_waits_leaves_the_queue() {
-    let door = door::open(&[]).await;
-    let (asked, waits) = (Asked::new(&door.endpoint(0)).await, Asked::new(&door.endpoint(0)).await);
+    let cluster = etcd_api::open(&[]).await;
+    let (asked, waits) = (Asked::new(&cluster.endpoint(0)).await, Asked::new(&cluster.endpoint(0)).await);
     for lease in [7, 8] {
         let grant = api::LeaseGrantRequest { ttl: 3600, id: lease };
         let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &grant).await.unwrap();
@@ -404,7 +404,7 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
     campaigning.abort();
     until(1).await;
     // A candidate that waits when its session ends has not won.
-    let waits = Asked::new(&door.endpoint(0)).await;
+    let waits = Asked::new(&cluster.endpoint(0)).await;
     let second = campaign(8);
     let campaigning =
         tokio::spawn(
@@ -421,11 +421,11 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_tls_both_sides_show_certificates() {
-    let ground = Ground::new("door-tls");
+    let ground = Ground::new("etcd-api-tls");
     let (ours, theirs) = (Tls::issue(&ground, "ours"), Tls::issue(&ground, "theirs"));
-    let door = door::open_with(Some(ours.clone()), &[]).await;
+    let cluster = etcd_api::open_with(Some(ours.clone()), &[]).await;
     let status = async |settings: String| {
-        let client = EtcdClient::new(&format!("etcd://{}?{settings}", door.endpoint(0))).unwrap();
+        let client = EtcdClient::new(&format!("etcd://{}?{settings}", cluster.endpoint(0))).unwrap();
         client.status().await.remove(0).1
     };
     let shown = |ca: &PathBuf, tls: &Tls| {
@@ -436,7 +436,7 @@ async fn with_tls_both_sides_show_certificates() {
     for (settings, what) in [
         (shown(&ours.ca, &theirs), "a certificate of another authority"),
         (format!("ca={}", ours.ca.display()), "no certificate"),
-        (shown(&theirs.ca, &ours), "an authority that has not signed the door's"),
+        (shown(&theirs.ca, &ours), "an authority that has not signed the node's"),
     ] {
         let error = status(settings).await.unwrap_err();
         assert!(matches!(error, RequestError::Refused { .. }), "{what}: {error:?}");
@@ -445,13 +445,13 @@ async fn with_tls_both_sides_show_certificates() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_users_and_tls_both_are_asked_for_at_every_node() {
-    let ground = Ground::new("door-users-tls");
+    let ground = Ground::new("etcd-api-users-tls");
     let (ours, theirs) = (Tls::issue(&ground, "ours"), Tls::issue(&ground, "theirs"));
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\n");
     let arguments = ["--etcd-api-users", users.to_str().unwrap()];
-    let mut door = door::open_with(Some(ours.clone()), &arguments).await;
-    let endpoints = [0, 1, 2].map(|member| door.endpoint(member));
+    let mut cluster = etcd_api::open_with(Some(ours.clone()), &arguments).await;
+    let endpoints = [0, 1, 2].map(|member| cluster.endpoint(member));
     let client = |login: &str, tls: &Tls, hosts: &str| {
         let (ca, cert, key) = (ours.ca.display(), tls.cert.display(), tls.key.display());
         EtcdClient::new(&format!("etcd://{login}{hosts}?ca={ca}&cert={cert}&key={key}")).unwrap()
@@ -503,10 +503,10 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
         assert_eq!(answer.kvs[0].value, b"v");
     }
     // When one is gone, the next ones go on.
-    door.kill(0);
+    cluster.kill(0);
     until_written().await;
-    door.kill(1);
-    door.restart(0).await;
+    cluster.kill(1);
+    cluster.restart(0).await;
     until_written().await;
     assert_eq!(anna.read(read()).await.unwrap().kvs[0].value, b"v");
 }

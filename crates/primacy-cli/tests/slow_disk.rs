@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use primacy_stores::etcd::api::{self, method};
-use primacy_testbed::door::{Asked, PATIENCE, Watches};
+use primacy_testbed::etcd_api::{Asked, PATIENCE, Watches};
 use primacy_testbed::keepers::{Keepers, value};
 use primacy_testbed::wait_until;
 

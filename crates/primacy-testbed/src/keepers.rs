@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tonic::Code;
 
-use crate::door::{Asked, PATIENCE, POLL};
+use crate::etcd_api::{Asked, PATIENCE, POLL};
 use crate::{Node, Place, stderr, stdout, strings, wait_until};
 
 /// The name of their election.
@@ -225,14 +225,14 @@ impl Keepers {
     }
 
     /// The address of a node's etcd API.
-    pub fn door(&self, name: &str) -> String {
+    pub fn etcd_api(&self, name: &str) -> String {
         let serving = self.nodes[name].told.wait_for_event("serving_clients");
         serving["address"].as_str().unwrap().to_owned()
     }
 
     /// A client of a node's etcd API.
     pub async fn asked(&self, name: &str) -> Asked {
-        Asked::new(&self.door(name)).await
+        Asked::new(&self.etcd_api(name)).await
     }
 
     /// Writes a key, once; its value is [`value`] of it.

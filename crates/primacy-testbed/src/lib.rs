@@ -8,7 +8,7 @@
 
 pub mod authority;
 pub mod doctor;
-pub mod door;
+pub mod etcd_api;
 pub mod keepers;
 pub mod ledger;
 pub mod network;

@@ -15,7 +15,7 @@ pub const PREFIX: &str = "primacy-chaos-";
 /// there at the same time; so they have this one and the next in turns.
 const PORT: u16 = 7400;
 /// The port of a node's etcd API; of these there are two as well.
-const DOOR_PORT: u16 = 2379;
+const ETCD_API_PORT: u16 = 2379;
 
 /// The namespaces of some nodes; dropping it removes them.
 #[derive(Debug)]
@@ -108,8 +108,8 @@ impl Network {
 
     /// The address at which clients reach it.
     #[must_use]
-    pub fn door(&self, place: usize, generation: u32) -> String {
-        format!("{}:{}", address(place), DOOR_PORT + turn(generation))
+    pub fn etcd_api(&self, place: usize, generation: u32) -> String {
+        format!("{}:{}", address(place), ETCD_API_PORT + turn(generation))
     }
 
     /// Cuts this beside what is cut already.

@@ -359,7 +359,7 @@ fn of_maps(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::
             map.size.history_changes
         }),
         (in_bytes("primacy_map_history"), "What these changes take", |map| map.size.history_bytes),
-        (gauge("primacy_map_sessions"), "Sessions of clients, which the door calls leases", |map| {
+        (gauge("primacy_map_sessions"), "Sessions of clients, which the etcd API calls leases", |map| {
             map.sessions as u64
         }),
         (gauge("primacy_voters"), "Nodes that vote, as far as this node knows", |map| map.voters as u64),

@@ -36,7 +36,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 const OTHERS: u32 = 0o077;
 
 /// Sets the signatures here apart from all others that may be made with the same file.
-const PURPOSE: &[u8] = b"primacy door token";
+const PURPOSE: &[u8] = b"primacy etcd API token";
 
 /// The most bytes of a user's name, and of a password.
 const LOGIN_MAX: usize = 1024;

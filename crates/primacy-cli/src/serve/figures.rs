@@ -117,7 +117,7 @@ impl Drop for Open {
 
 /// The metrics of one etcd API.
 #[derive(Clone, Debug)]
-pub(crate) struct DoorFigures {
+pub(crate) struct EtcdApiFigures {
     pub(super) counts: Arc<Counts>,
     /// The most connections.
     pub(super) connections_max: usize,
@@ -128,7 +128,7 @@ pub(crate) struct DoorFigures {
 
 type NoExemplar<'a> = Option<&'a Exemplar<[(&'static str, &'static str); 0], u64>>;
 
-impl DoorFigures {
+impl EtcdApiFigures {
     fn labels<'a, const MORE: usize>(&'a self, more: [(&'a str, &'a str); MORE]) -> Vec<(&'a str, &'a str)> {
         [("election", self.election.as_str()), ("node", self.node.as_str())].into_iter().chain(more).collect()
     }
@@ -140,7 +140,7 @@ impl DoorFigures {
     fn of_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests of clients that were answered, and streams that were begun";
         let mut family =
-            encoder.encode_descriptor("primacy_door_requests", help, None, MetricType::Counter)?;
+            encoder.encode_descriptor("primacy_etcd_api_requests", help, None, MetricType::Counter)?;
         let methods = METHODS.iter().map(|path| path.rsplit('/').next().unwrap_or(path)).chain([OTHERS]);
         for (method, codes) in methods.zip(&self.counts.requests) {
             for (code, count) in CODES.into_iter().zip(codes) {
@@ -159,14 +159,15 @@ impl DoorFigures {
 
     fn of_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Connections of clients that are open";
-        let family = encoder.encode_descriptor("primacy_door_connections", help, None, MetricType::Gauge)?;
+        let family =
+            encoder.encode_descriptor("primacy_etcd_api_connections", help, None, MetricType::Gauge)?;
         self.gauge(family, self.counts.connections.load(Ordering::Relaxed))?;
         let help = "How many there may be; more wait";
         let family =
-            encoder.encode_descriptor("primacy_door_connections_max", help, None, MetricType::Gauge)?;
+            encoder.encode_descriptor("primacy_etcd_api_connections_max", help, None, MetricType::Gauge)?;
         self.gauge(family, self.connections_max as u64)?;
         let help = "Bytes that requests, unread answers and streams of clients hold";
-        let name = "primacy_door_held";
+        let name = "primacy_etcd_api_held";
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
         let [requests, answers] = self.counts.budgets.taken();
         let streams = self.counts.budgets.taken_by_streams();
@@ -180,12 +181,12 @@ impl DoorFigures {
         let Some(tls) = &self.tls else { return Ok(()) };
         let status = tls.status();
         let help = "Until when the certificate that clients are shown is valid, in seconds since 1970";
-        let name = "primacy_door_certificate_valid_until";
+        let name = "primacy_etcd_api_certificate_valid_until";
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
         let until = Duration::from_secs(status.valid_until).as_secs_f64();
         family.encode_family(&self.labels([]))?.encode_gauge(&until)?;
         let help = "Changes of its files that were seen, by whether they could be used";
-        let name = "primacy_door_certificate_replacements";
+        let name = "primacy_etcd_api_certificate_replacements";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (result, count) in [("used", status.replaced), ("refused", status.replacements_refused)] {
             let exemplar: NoExemplar<'_> = None;
@@ -196,7 +197,7 @@ impl DoorFigures {
     }
 }
 
-impl Collector for DoorFigures {
+impl Collector for EtcdApiFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.of_requests(&mut encoder)?;
         self.of_connections(&mut encoder)?;
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     /// The page that lists the served methods.
-    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/door.md"));
+    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/etcd-api.md"));
 
     #[test]
     fn each_method_that_the_page_lists_is_counted_for_itself() {

@@ -5,7 +5,7 @@
 //! has a limit: [`REQUEST_BYTES_MAX`], [`OPERATIONS_MAX`], [`WATCHERS_MAX`], [`STREAMS_MAX`],
 //! [`CONNECTIONS_MAX`], and all of it together the budgets in [`client`].
 //!
-//! A request takes this way: [`Door`] accepts its connection, [`route`] finds its method and checks its
+//! A request takes this way: [`EtcdApi`] accepts its connection, [`route`] finds its method and checks its
 //! token, one file for each of etcd's services answers it, and [`Backend`] does the work.
 
 mod auth;
@@ -70,7 +70,7 @@ use crate::memory;
 
 pub(crate) use self::auth::{Users, open_users};
 pub(crate) use self::backend::Backend;
-pub(crate) use self::figures::DoorFigures;
+pub(crate) use self::figures::EtcdApiFigures;
 pub(crate) use self::replicated::{Replicated, Whereabouts};
 pub(crate) use self::tls::GRPC;
 
@@ -197,8 +197,8 @@ fn header(backend: &dyn Backend, version: Version) -> api::ResponseHeader {
     }
 }
 
-/// Where clients come in.
-pub(crate) struct Door {
+/// The server of the etcd API: accepts the connections of clients, and answers their requests.
+pub(crate) struct EtcdApi {
     listener: TcpListener,
     hub: Arc<Hub>,
     users: Option<Arc<Users>>,
@@ -209,7 +209,7 @@ pub(crate) struct Door {
     connections: usize,
 }
 
-impl Door {
+impl EtcdApi {
     /// Listens, and answers no client yet. No more than `connections` are open at a time. With `users`, only
     /// these are answered; with `tls`, only clients whose handshake it accepts.
     pub(crate) fn on(
@@ -226,8 +226,8 @@ impl Door {
     }
 
     /// Its metrics, for the registry of the node of this name.
-    pub(crate) fn figures(&self, election: &str, node: &str) -> DoorFigures {
-        DoorFigures {
+    pub(crate) fn figures(&self, election: &str, node: &str) -> EtcdApiFigures {
+        EtcdApiFigures {
             counts: Arc::clone(&self.counts),
             connections_max: self.connections,
             tls: self.tls.clone(),
@@ -279,9 +279,9 @@ impl Door {
     }
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for EtcdApi {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("listener", &self.listener).finish_non_exhaustive()
+        f.debug_struct("EtcdApi").field("listener", &self.listener).finish_non_exhaustive()
     }
 }
 

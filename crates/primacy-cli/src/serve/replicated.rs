@@ -256,9 +256,9 @@ mod tests {
             ("[::]:2379", None, "[::]:7400", None),
             (
                 "0.0.0.0:2379",
-                Some("door.example.com:443"),
+                Some("api.example.com:443"),
                 "10.0.0.1:7400",
-                Some("https://door.example.com:443"),
+                Some("https://api.example.com:443"),
             ),
         ] {
             assert_eq!(

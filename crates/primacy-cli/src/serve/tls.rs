@@ -48,7 +48,7 @@ mod tests {
 
     /// A client after its handshake, which has sent nothing else, and the server's end of its connection.
     async fn client(ground: &Ground) -> (ServerTls, DuplexStream, impl Future<Output = Client>) {
-        let files = Tls::issue(ground, "door");
+        let files = Tls::issue(ground, "server");
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&files.ca).unwrap()).unwrap();
         let tls = ServerFiles { certificate: files.cert, key: files.key, ca: None };
@@ -65,7 +65,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_after_it_has_shown_itself_is_not_waited_for() {
-        let ground = Ground::new("door-silent");
+        let ground = Ground::new("etcd-api-silent");
         let (tls, ours, connected) = client(&ground).await;
         let accepted = tokio::time::timeout(HANDSHAKE_MAX, accept(&tls, ours));
         let (accepted, _client) = tokio::join!(accepted, connected);
@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_connection_begins_with_is_read_by_who_answers_it() {
-        let ground = Ground::new("door-says");
+        let ground = Ground::new("etcd-api-says");
         let (tls, ours, connected) = client(&ground).await;
         let said: Vec<u8> = (0..100).collect();
         let says = async {

@@ -352,7 +352,7 @@ mod tests {
         while watching.hub.hand_on() < map.now() {}
     }
 
-    /// As many versions and changes at a time as the table of limits in `docs/guide/door.md` lists: others
+    /// As many versions and changes at a time as the table of limits in `docs/guide/etcd-api.md` lists: others
     /// get their turn.
     #[test]
     fn a_long_history_is_looked_through_in_parts() {

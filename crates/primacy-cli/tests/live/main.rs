@@ -137,8 +137,8 @@ fn over_etcd() {
 #[test]
 fn over_our_nodes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let door = runtime.block_on(primacy_testbed::door::open(&[]));
-    tell("door", &door.url_of(&[0], "/stories"), address(&door.endpoint(0)), LEASE);
+    let cluster = runtime.block_on(primacy_testbed::etcd_api::open(&[]));
+    tell("primacy", &cluster.url_of(&[0], "/stories"), address(&cluster.endpoint(0)), LEASE);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Stage {
             command.args(["--name", name, "--place", &place.to_string()]);
             command.args(["--seed", &self.plan.seed.to_string()]);
             for place in 0..arm.nodes {
-                command.args(["--door", &doors(network, place)]);
+                command.args(["--etcd-api", &endpoints(network, place)]);
             }
             command.env(MARK, format!("{}{CLIENT_MARK}{name}", crate::chaos::run::mark(&arm)));
             let told = File::create(&told).map_err(Trouble::file("make", &told))?;
@@ -122,6 +122,6 @@ impl Beside {
 }
 
 /// Both addresses of a place, for it has two nodes while one is replaced.
-fn doors(network: &Network, place: usize) -> String {
-    [0, 1].map(|generation| network.door(place, generation)).join(",")
+fn endpoints(network: &Network, place: usize) -> String {
+    [0, 1].map(|generation| network.etcd_api(place, generation)).join(",")
 }

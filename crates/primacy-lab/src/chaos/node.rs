@@ -35,7 +35,7 @@ pub(crate) struct Start {
     /// The address at which the others reach it, where it has a network.
     pub(crate) address: Option<String>,
     /// The address of its etcd API, if it serves it.
-    pub(crate) door: Option<String>,
+    pub(crate) etcd_api: Option<String>,
     /// The number of nodes that were at its place before it.
     pub(crate) generation: u32,
     /// Its state directory.
@@ -110,8 +110,8 @@ impl Node {
         if let Some(peers) = &start.peers {
             command.args(["--peers", peers]);
         }
-        if let Some(door) = &start.door {
-            command.args(["--etcd-api", door]);
+        if let Some(address) = &start.etcd_api {
+            command.args(["--etcd-api", address]);
         }
         command.arg("--");
         if arm.unkillable {

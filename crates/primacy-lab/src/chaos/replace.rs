@@ -78,7 +78,7 @@ impl Stage {
         let start = Start {
             peers: Some(all.collect::<Vec<_>>().join(",")),
             address: Some(address),
-            door: Some(network.door(place, generation)),
+            etcd_api: Some(network.etcd_api(place, generation)),
             generation,
             state: self.plan.dir.join("state").join(&name),
             // Not a prefix of another node's mark.

@@ -178,7 +178,7 @@ const CLIENT_COUNTS: &[ClientCount] = &[
     ("  reads answered", |clients| clients.reads.to_string()),
     ("  readings of all at the end", |clients| clients.last_readings.to_string()),
     ("  changes of unknown outcome", |clients| clients.in_doubt.to_string()),
-    ("  nodes that answered", |clients| clients.doors.to_string()),
+    ("  nodes that answered", |clients| clients.endpoints.to_string()),
     ("  keys, and steps of the checker of their histories", |clients| {
         format!("{}, {}", clients.keys, clients.steps)
     }),

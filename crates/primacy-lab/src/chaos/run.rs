@@ -395,7 +395,7 @@ fn start(
         namespace: network.map(|network| network.namespace(name)),
         peers: network.map(Network::peers),
         address: network.map(|network| network.address(place, 0)),
-        door: serves.map(|network| network.door(place, 0)),
+        etcd_api: serves.map(|network| network.etcd_api(place, 0)),
         generation: 0,
         state: plan.dir.join("state").join(name),
         store: plan.dir.join("store"),

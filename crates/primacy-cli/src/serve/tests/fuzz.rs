@@ -26,14 +26,14 @@ use super::super::{
 const ANSWERS_MAX: usize = 10_000;
 
 #[test]
-fn door_request() {
+fn etcd_api_request() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let (state, requests) = some_entries();
-    primacy_fuzz::hold("door_request", move |bytes| {
+    primacy_fuzz::hold("etcd_api_request", move |bytes| {
         let Some((&kind, message)) = bytes.split_first() else { return };
         let hub = Arc::new(Hub::new(Arc::new(InMemory::new(state.clone(), requests))));
-        let door = Asked { runtime: &runtime, services: Services::on_loopback(hub) };
-        door.answer(kind, message);
+        let api = Asked { runtime: &runtime, services: Services::on_loopback(hub) };
+        api.answer(kind, message);
     });
 }
 

@@ -16,7 +16,7 @@ use tonic::Code;
 
 use super::name;
 use super::waits::until_in_queue;
-use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
+use primacy_testbed::etcd_api::{self, Asked, PATIENCE, POLL};
 use primacy_testbed::started;
 
 /// The number of puts that are acknowledged before the leader is killed, and again after.
@@ -220,7 +220,7 @@ fn who_knows_a_follower_of_etcd_goes_on_when_the_leader_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_knows_a_follower_of_ours_goes_on_when_the_leader_dies() {
-    a_follower_goes_on(door::open(&[]).await).await;
+    a_follower_goes_on(etcd_api::open(&[]).await).await;
 }
 
 /// `etcdctl`, with all three endpoints.
@@ -357,5 +357,5 @@ fn a_client_of_etcd_goes_on_when_the_leader_of_etcd_dies() {
 #[test]
 fn a_client_of_etcd_goes_on_when_the_leader_of_ours_dies() {
     let Some((runtime, etcdctl)) = started("etcdctl", async { program("etcdctl") }) else { return };
-    runtime.block_on(async { all_three_go_on(door::open(&[]).await, etcdctl).await });
+    runtime.block_on(async { all_three_go_on(etcd_api::open(&[]).await, etcdctl).await });
 }

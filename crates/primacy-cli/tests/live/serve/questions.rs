@@ -6,7 +6,7 @@ use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
 use super::told_by_both;
-use primacy_testbed::door::{self, Asked};
+use primacy_testbed::etcd_api::{self, Asked};
 use primacy_testbed::started;
 
 /// The number of questions; their seeds; and the node that is asked, counted from the leader: itself, or a
@@ -354,8 +354,8 @@ fn drawn_questions_are_answered_alike() {
     for (seed, after_leader) in SEEDS {
         let Some((runtime, etcd)) = started("etcd", Etcd::start_of(1, None)) else { return };
         runtime.block_on(async {
-            let door = door::open(&[]).await;
-            let asked = door.endpoint((door.leader().await + after_leader) % MEMBERS);
+            let cluster = etcd_api::open(&[]).await;
+            let asked = cluster.endpoint((cluster.leader().await + after_leader) % MEMBERS);
             let both = (Asked::new(&etcd.endpoint(0)).await, Asked::new(&asked).await);
             let mut draw = Draw { rng: Rng::new(seed), revision: 1 };
             for question in 0..QUESTIONS {

@@ -8,7 +8,7 @@ use primacy_conformance::live::etcd::Etcd;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
-use primacy_testbed::door::{self, Asked, PATIENCE, POLL, Watches};
+use primacy_testbed::etcd_api::{self, Asked, PATIENCE, POLL, Watches};
 use primacy_testbed::started;
 
 /// The quota of both, for each in its own words. That of etcd is of the file with all that ever was, in pages.
@@ -215,8 +215,8 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
     runtime.block_on(async {
         let asked = Asked::new(&etcd.endpoint(0)).await;
         let mut theirs = story(&asked).await;
-        let mut door = door::open(&["--metadata-quota", QUOTA]).await;
-        let own = Asked::new(&door.endpoint(0)).await;
+        let mut cluster = etcd_api::open(&["--metadata-quota", QUOTA]).await;
+        let own = Asked::new(&cluster.endpoint(0)).await;
         until_in_force(&own).await;
         let mut ours = story(&own).await;
         for (ours, theirs) in ours.while_full.iter().zip(&theirs.while_full) {
@@ -234,9 +234,9 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
         goes_on(&asked, &mut theirs).await;
         goes_on(&own, &mut ours).await;
         // The disks have all that was acknowledged, and the quota, which is not set again.
-        door.set_arguments(&[]);
-        door.relaunch_all();
-        let again = Asked::new(&door.endpoint(door.leader().await)).await;
+        cluster.set_arguments(&[]);
+        cluster.relaunch_all();
+        let again = Asked::new(&cluster.endpoint(cluster.leader().await)).await;
         assert_eq!(found(&again).await, ours.kept);
         assert_eq!(write(&again, "probe", QUOTA_BYTES).await, Err(no_space()));
         assert_eq!(again.keep_alive(LEASED).await, Ok(TIME_TO_LIVE));

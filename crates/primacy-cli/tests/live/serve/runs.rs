@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::etcd::Etcd;
 
-use super::{door, name};
+use super::{etcd_api, name};
 use crate::stories::{self, Store};
 use primacy_testbed::started;
 
@@ -30,6 +30,6 @@ fn a_lead_outlives_the_leader_of_etcd() {
 #[test]
 fn a_lead_outlives_the_leader_of_our_nodes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let ours = runtime.block_on(door::open(&[]));
+    let ours = runtime.block_on(etcd_api::open(&[]));
     tell(ours, &runtime);
 }

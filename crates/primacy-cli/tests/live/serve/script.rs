@@ -11,7 +11,7 @@ use primacy_conformance::live::Ground;
 use primacy_conformance::live::etcd::{Etcd, Tls};
 
 use super::strangers::python_with_etcd3;
-use super::{door, follower};
+use super::{etcd_api, follower};
 use primacy_testbed::started;
 
 /// The scripts: requests open to all clients, and requests that need a certificate and a password.
@@ -173,13 +173,13 @@ fn without_members(line: &str) -> String {
 }
 
 /// The lines that differ, with the command above them.
-fn differences(etcd: &str, door: &str) -> String {
+fn differences(etcd: &str, primacy: &str) -> String {
     let (mut command, mut told) = ("", Vec::new());
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    let (etcd, door) = (lines(etcd), lines(door));
-    for index in 0..etcd.len().max(door.len()) {
+    let (etcd, primacy) = (lines(etcd), lines(primacy));
+    for index in 0..etcd.len().max(primacy.len()) {
         let line = |lines: &[String]| lines.get(index).cloned().unwrap_or_default();
-        let (theirs, ours) = (line(&etcd), line(&door));
+        let (theirs, ours) = (line(&etcd), line(&primacy));
         if theirs.starts_with("$ ") || theirs.starts_with("== ") {
             command = etcd[index].as_str();
         }
@@ -221,8 +221,8 @@ fn a_short_number_of_a_lease_within_a_drawn_one_is_not_taken_for_it() {
 fn etcdctl_is_told_the_same_by_etcd_and_by_primacy() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start_of(1, None)) else { return };
     let ground = Ground::new("script");
-    let door = runtime.block_on(door::open(&[]));
-    let ours = runtime.block_on(follower(&door));
+    let cluster = runtime.block_on(etcd_api::open(&[]));
+    let ours = runtime.block_on(follower(&cluster));
     let said = said_by_both(SCRIPT, [&etcd.endpoint(0), &ours], &[], &ground);
     // It did not end early.
     assert!(said.contains("== the server"), "{said}");
@@ -240,7 +240,7 @@ fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy(
     std::fs::write(&users, "root:secret-of-root\n").unwrap();
     std::fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
     let arguments = ["--etcd-api-users", users.to_str().unwrap()];
-    let door = runtime.block_on(door::open_with(Some(tls.clone()), &arguments));
+    let cluster = runtime.block_on(etcd_api::open_with(Some(tls.clone()), &arguments));
     let python = python_with_etcd3().unwrap_or_else(|why| {
         eprintln!("etcd3: NOT RUN: {why}");
         assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "etcd3 is required to be there: {why}");
@@ -255,7 +255,7 @@ fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy(
         ("PYTHON", &python),
         ("PROGRAM", Path::new(SECURE_PROGRAM)),
     ];
-    let endpoints = [etcd.endpoint(0), door.endpoint(0)];
+    let endpoints = [etcd.endpoint(0), cluster.endpoint(0)];
     let said = said_by_both(SECURE_SCRIPT, [&endpoints[0], &endpoints[1]], &variables, &ground);
     assert!(!said.contains("not refused") && said.contains("no certificate is refused"), "{said}");
     assert!(said.contains("== the end"), "{said}");
@@ -281,9 +281,9 @@ fn members(endpoint: &str, nodes: [&str; 3], ground: &Ground) -> Vec<String> {
 fn members_are_listed_as_a_cluster_of_etcd_lists_its_own() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
     let ground = Ground::new("members");
-    let door = runtime.block_on(door::open(&[]));
+    let cluster = runtime.block_on(etcd_api::open(&[]));
     let theirs = members(&etcd.endpoint(0), ["m0", "m1", "m2"], &ground);
-    let ours = members(&door.endpoint(0), ["a", "b", "c"], &ground);
+    let ours = members(&cluster.endpoint(0), ["a", "b", "c"], &ground);
     let line = "<own>, started, a, http://<address>, http://<address>, false";
     assert_eq!((theirs.len(), &*theirs[0]), (3, line));
     assert_eq!(ours[0], theirs[0]);

@@ -16,7 +16,7 @@ use primacy_conformance::live::{Ground, only_test, program};
 use primacy_conformance::{Outcome, REQUIRE_LIVE_VARIABLE};
 
 use self::told::laws;
-use primacy_testbed::door;
+use primacy_testbed::etcd_api;
 
 /// The time by which a session may end late: as with etcd, a new leader gives every session its whole time again.
 const LATE: Duration = Duration::from_secs(5);
@@ -29,13 +29,13 @@ async fn cluster(tls: Option<Tls>) -> Option<Etcd> {
 
 /// The same, with the user `elector` and the password `secret-of-elector`.
 async fn cluster_with_users() -> Option<Etcd> {
-    let ground = Ground::new("door-electors");
+    let ground = Ground::new("etcd-api-electors");
     let users = ground.at("users");
     std::fs::write(&users, "elector:secret-of-elector\n").unwrap();
     std::fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
-    let mut door = cluster_with(None, &["--etcd-api-users", users.to_str().unwrap()]).await?;
-    door.keep(ground);
-    Some(door)
+    let mut cluster = cluster_with(None, &["--etcd-api-users", users.to_str().unwrap()]).await?;
+    cluster.keep(ground);
+    Some(cluster)
 }
 
 async fn cluster_with(tls: Option<Tls>, arguments: &[&str]) -> Option<Etcd> {
@@ -45,19 +45,19 @@ async fn cluster_with(tls: Option<Tls>, arguments: &[&str]) -> Option<Etcd> {
         assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "etcdctl is required to be there: {why}");
         return None;
     }
-    Some(door::open_with(tls, arguments).await)
+    Some(etcd_api::open_with(tls, arguments).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_laws_of_records_are_kept_behind_the_door() {
-    let door = door::open(&[]).await;
-    let outcomes = laws::check(&door).await;
+async fn the_laws_of_records_are_kept_over_the_etcd_api() {
+    let cluster = etcd_api::open(&[]).await;
+    let outcomes = laws::check(&cluster).await;
     assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_laws_of_sessions_are_kept_behind_the_door() {
-    let outcomes = laws::check_sessions(door::open(&[]).await).await;
+async fn the_laws_of_sessions_are_kept_over_the_etcd_api() {
+    let outcomes = laws::check_sessions(etcd_api::open(&[]).await).await;
     assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
 }
 
@@ -73,10 +73,10 @@ async fn stand_as_a_candidate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_laws_of_elections_are_kept_behind_the_door() {
-    let door = door::open(&[]).await;
-    let sessions = Server::of_records(door.url("", "/elections"));
+async fn the_laws_of_elections_are_kept_over_the_etcd_api() {
+    let cluster = etcd_api::open(&[]).await;
+    let sessions = Server::of_records(cluster.url("", "/elections"));
     let sessions = Server { expires_late: LATE, ..sessions };
-    let records = Server::of_records(door.url("", "/records?recipe=lease"));
-    tokio::join!(hold("door", sessions, candidate), hold("door, recipe=lease", records, candidate),);
+    let records = Server::of_records(cluster.url("", "/records?recipe=lease"));
+    tokio::join!(hold("primacy", sessions, candidate), hold("primacy, recipe=lease", records, candidate),);
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use primacy_conformance::live::program;
 
-use primacy_testbed::door;
+use primacy_testbed::etcd_api;
 use primacy_testbed::started;
 
 /// The program of the client.
@@ -22,9 +22,9 @@ pub(super) fn python_with_etcd3() -> Result<PathBuf, String> {
 #[test]
 fn a_client_in_python_has_its_locks_leases_and_watches() {
     let Some((runtime, python)) = started("etcd3", async { python_with_etcd3() }) else { return };
-    let door = runtime.block_on(door::open(&[]));
+    let cluster = runtime.block_on(etcd_api::open(&[]));
     let output =
-        Command::new(python).args([PROGRAM, &door.endpoint(0)]).stdin(Stdio::null()).output().unwrap();
+        Command::new(python).args([PROGRAM, &cluster.endpoint(0)]).stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "all held\n", "{errors}");

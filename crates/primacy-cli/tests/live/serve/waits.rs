@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tonic::Code;
 
 use super::told_by_both;
-use primacy_testbed::door::{Asked, PATIENCE, POLL};
+use primacy_testbed::etcd_api::{Asked, PATIENCE, POLL};
 
 /// The leases of candidates that campaign or wait. They live longer than the test.
 const LEASES: [i64; 4] = [7, 8, 9, 10];

@@ -8,7 +8,7 @@ use prost::Message;
 use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
 
-use primacy_testbed::door::{self, Asked, PATIENCE, POLL};
+use primacy_testbed::etcd_api::{self, Asked, PATIENCE, POLL};
 use primacy_testbed::started;
 
 /// A lease that is there.
@@ -174,7 +174,7 @@ fn in_our_words((method, told): Told) -> Told {
 fn without_a_majority_the_same_is_said_as_by_etcd() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
     runtime.block_on(async {
-        let (theirs, ours) = tokio::join!(alone(etcd), async { alone(door::open(&[]).await).await });
+        let (theirs, ours) = tokio::join!(alone(etcd), async { alone(etcd_api::open(&[]).await).await });
         assert_eq!(ours.wanting, theirs.wanting);
         for (ours, theirs) in ours.waiting.iter().zip(&theirs.waiting) {
             assert_eq!(*ours, in_our_words(theirs.clone()));

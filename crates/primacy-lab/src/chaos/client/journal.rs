@@ -17,7 +17,7 @@ pub(crate) struct Call {
     /// The number of the client.
     pub(crate) client: u64,
     /// The place of the node that it was sent to.
-    pub(crate) door: usize,
+    pub(crate) endpoint: usize,
     /// Right before it was sent, on the machine's boot clock.
     pub(crate) asked_ns: u64,
     /// Right after it was answered, or given up.

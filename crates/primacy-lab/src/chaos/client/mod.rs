@@ -4,7 +4,7 @@
 //! Its callers read, write, swap and delete the keys of the minute, a third of the time at their own node. Its sessions are kept alive for
 //! a while, and then let go or ended.
 
-mod door;
+mod etcd_api;
 pub(crate) mod journal;
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use primacy::clock;
 use primacy_core::rng::Rng;
 use tokio::sync::watch;
 
-use self::door::Door;
+use self::etcd_api::EtcdApi;
 use self::journal::{Act, CALLS, Call, Entry, KEYS, SESSIONS, key_of};
 use crate::chaos::notes::append;
 use crate::chaos::schedule::seed_of;
@@ -45,7 +45,7 @@ pub(crate) struct Client {
 
     /// The etcd API addresses of each place, separated by commas
     #[arg(long, required = true)]
-    door: Vec<String>,
+    etcd_api: Vec<String>,
 }
 
 /// The number of requests of a client that are under way at a time, beside those about its session.
@@ -78,7 +78,7 @@ const CLIENT_SHIFT: u32 = 40;
 struct Shared {
     client: u64,
     place: usize,
-    doors: Vec<Vec<String>>,
+    endpoints: Vec<Vec<String>>,
     journal: RefCell<File>,
     path: PathBuf,
     /// The last value that it wrote, and the last session.
@@ -90,7 +90,7 @@ struct Shared {
 /// The connections and the random generator of one task of a client.
 struct Asker {
     shared: Rc<Shared>,
-    doors: Vec<Door>,
+    endpoints: Vec<EtcdApi>,
     rng: Rng,
 }
 
@@ -111,18 +111,19 @@ impl Client {
         let (finish, finishes) = watch::channel(false);
         let path = path_of(&self.dir, &self.name);
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        let doors = self.door.iter().map(|door| door.split(',').map(str::to_owned).collect()).collect();
+        let endpoints =
+            self.etcd_api.iter().map(|addresses| addresses.split(',').map(str::to_owned).collect()).collect();
         let shared = Rc::new(Shared {
             client: self.place as u64,
             place: self.place,
-            doors,
+            endpoints,
             journal: RefCell::new(file.map_err(Trouble::file("open", &path))?),
             path,
             values: RefCell::new(0),
             finish: finishes,
         });
         let asker = |number: u64| Asker {
-            doors: shared.doors.iter().map(|door| Door::new(door)).collect(),
+            endpoints: shared.endpoints.iter().map(|addresses| EtcdApi::new(addresses)).collect(),
             shared: Rc::clone(&shared),
             rng: Rng::new(seed_of(self.seed, &self.name).wrapping_add(number)),
         };
@@ -169,9 +170,9 @@ impl Shared {
         (self.client << CLIENT_SHIFT) + *values
     }
 
-    fn write(&self, door: usize, asked_ns: u64, act: Act) -> Result<(), Trouble> {
+    fn write(&self, endpoint: usize, asked_ns: u64, act: Act) -> Result<(), Trouble> {
         let answered_ns = now_ns();
-        let call = Call { client: self.client, door, asked_ns, answered_ns, act };
+        let call = Call { client: self.client, endpoint, asked_ns, answered_ns, act };
         append(&mut self.journal.borrow_mut(), &call).map_err(Trouble::file("write", &self.path))
     }
 }
@@ -182,11 +183,11 @@ fn now_ns() -> u64 {
 
 impl Asker {
     /// Draws the node of the next request: a third of the time the client's own.
-    fn draw_door(&mut self) -> usize {
+    fn draw_endpoint(&mut self) -> usize {
         if self.rng.up_to(2) == 0 {
             return self.shared.place;
         }
-        usize::try_from(self.rng.up_to(self.doors.len() as u64 - 1)).unwrap_or(0)
+        usize::try_from(self.rng.up_to(self.endpoints.len() as u64 - 1)).unwrap_or(0)
     }
 
     /// Reads, writes, swaps and deletes, until it is to finish.
@@ -201,24 +202,24 @@ impl Asker {
                 known.clear();
             }
             let key = format!("{KEYS}{minute}/{}", self.rng.up_to(KEYS_AT_A_TIME - 1));
-            let place = self.draw_door();
+            let place = self.draw_endpoint();
             let drawn = self.rng.up_to(99);
-            let (door, asked_ns) = (&mut self.doors[place], now_ns());
+            let (endpoint, asked_ns) = (&mut self.endpoints[place], now_ns());
             let act = match drawn {
                 0..=39 => {
-                    let outcome = door.read(&key).await;
+                    let outcome = endpoint.read(&key).await;
                     remember(&mut known, &key, outcome.answer().map(|found| of(found.entry)));
                     Act::Read { key, outcome }
                 }
                 40..=64 => {
                     let value = self.shared.next_value();
-                    let outcome = door.put(&key, value, 0).await;
+                    let outcome = endpoint.put(&key, value, 0).await;
                     remember(&mut known, &key, outcome.answer().map(|wrote| wrote.revision));
                     Act::Put { key, value, outcome }
                 }
                 65..=89 => {
                     let (value, expected) = (self.shared.next_value(), known.get(&key).copied().unwrap_or(0));
-                    let outcome = door.swap(&key, expected, value).await;
+                    let outcome = endpoint.swap(&key, expected, value).await;
                     let told = outcome.answer().map(|swapped| match swapped.held {
                         true => swapped.revision,
                         false => of(swapped.found),
@@ -227,7 +228,7 @@ impl Asker {
                     Act::Swap { key, expected, value, outcome }
                 }
                 _ => {
-                    let outcome = door.delete(&key).await;
+                    let outcome = endpoint.delete(&key).await;
                     remember(&mut known, &key, outcome.answer().map(|_| 0));
                     Act::Delete { key, outcome }
                 }
@@ -243,8 +244,8 @@ impl Asker {
     async fn keep_sessions(mut self) -> Result<(), Trouble> {
         while !self.shared.is_finishing() {
             let session = i64::try_from(self.shared.next_value()).unwrap_or(i64::MAX);
-            let (place, asked_ns) = (self.draw_door(), now_ns());
-            let outcome = self.doors[place].begin(session, TIME_TO_LIVE_SECONDS).await;
+            let (place, asked_ns) = (self.draw_endpoint(), now_ns());
+            let outcome = self.endpoints[place].begin(session, TIME_TO_LIVE_SECONDS).await;
             let has_begun = outcome.answer().is_some();
             self.shared.write(place, asked_ns, Act::Begin { session, outcome })?;
             if has_begun {
@@ -261,15 +262,15 @@ impl Asker {
         let until = now_ns() + 1_000_000 * (KEPT_MIN_MS + self.rng.up_to(KEPT_MAX_MS - KEPT_MIN_MS));
         let mut is_attached = false;
         while now_ns() < until && !self.shared.is_finishing() {
-            let (place, asked_ns) = (self.draw_door(), now_ns());
+            let (place, asked_ns) = (self.draw_endpoint(), now_ns());
             if !is_attached {
                 let value = u64::try_from(session).unwrap_or(0);
-                let outcome = self.doors[place].put(&key_of(session), value, session).await;
+                let outcome = self.endpoints[place].put(&key_of(session), value, session).await;
                 is_attached = outcome.answer().is_some();
                 self.shared.write(place, asked_ns, Act::Attach { session, outcome })?;
             }
-            let (place, asked_ns) = (self.draw_door(), now_ns());
-            let outcome = self.doors[place].keep_alive(session).await;
+            let (place, asked_ns) = (self.draw_endpoint(), now_ns());
+            let outcome = self.endpoints[place].keep_alive(session).await;
             let is_over = outcome.answer() == Some(&0);
             self.shared.write(place, asked_ns, Act::KeepAlive { session, outcome })?;
             if is_over {
@@ -279,8 +280,8 @@ impl Asker {
             self.shared.pause(KEEP_ALIVE_EVERY).await;
         }
         if self.rng.up_to(2) == 0 {
-            let (place, asked_ns) = (self.draw_door(), now_ns());
-            let outcome = self.doors[place].end(session).await;
+            let (place, asked_ns) = (self.draw_endpoint(), now_ns());
+            let outcome = self.endpoints[place].end(session).await;
             self.shared.write(place, asked_ns, Act::End { session, outcome })?;
         }
         self.shared.write(self.shared.place, now_ns(), Act::LetGo { session })?;
@@ -293,8 +294,8 @@ impl Asker {
 
     /// Whether a session is surely over.
     async fn look(&mut self, session: i64) -> Result<bool, Trouble> {
-        let (place, asked_ns) = (self.draw_door(), now_ns());
-        let outcome = self.doors[place].look(session).await;
+        let (place, asked_ns) = (self.draw_endpoint(), now_ns());
+        let outcome = self.endpoints[place].look(session).await;
         let is_over = outcome.answer() == Some(&-1);
         self.shared.write(place, asked_ns, Act::Look { session, outcome })?;
         Ok(is_over)
@@ -302,8 +303,8 @@ impl Asker {
 
     /// Reads which sessions there are.
     async fn list(&mut self) -> Result<(), Trouble> {
-        let (place, asked_ns) = (self.draw_door(), now_ns());
-        let outcome = self.doors[place].list(SESSIONS).await;
+        let (place, asked_ns) = (self.draw_endpoint(), now_ns());
+        let outcome = self.endpoints[place].list(SESSIONS).await;
         self.shared.write(place, asked_ns, Act::Sessions { outcome })
     }
 
@@ -319,8 +320,8 @@ impl Asker {
     async fn read_all(mut self) -> Result<(), Trouble> {
         let given_up = now_ns() + nanos(READ_ALL_MAX);
         loop {
-            let (place, asked_ns) = (self.draw_door(), now_ns());
-            let outcome = self.doors[place].list(KEYS).await;
+            let (place, asked_ns) = (self.draw_endpoint(), now_ns());
+            let outcome = self.endpoints[place].list(KEYS).await;
             let is_read = outcome.answer().is_some();
             self.shared.write(place, asked_ns, Act::All { outcome })?;
             if is_read || now_ns() > given_up {

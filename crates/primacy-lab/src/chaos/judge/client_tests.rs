@@ -115,7 +115,7 @@ impl Talk {
     }
 
     fn lasting(mut self, from: u64, until: u64, act: Act) -> Self {
-        self.calls.push(Call { client: 0, door: 0, asked_ns: from * MS, answered_ns: until * MS, act });
+        self.calls.push(Call { client: 0, endpoint: 0, asked_ns: from * MS, answered_ns: until * MS, act });
         self
     }
 
@@ -195,7 +195,7 @@ fn a_good_story_has_nothing_broken_and_is_counted() {
         reads: 2,
         last_readings: 1,
         in_doubt: 1,
-        doors: 1,
+        endpoints: 1,
         keys: 1,
         undecided: 0,
         steps: clients.steps,

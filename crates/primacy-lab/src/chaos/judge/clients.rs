@@ -22,7 +22,7 @@ pub(crate) struct Tally {
     /// Requests that change something, with unknown effect.
     pub(crate) in_doubt: usize,
     /// Places of which a node answered a request.
-    pub(crate) doors: usize,
+    pub(crate) endpoints: usize,
     /// Keys, each with a history of its own.
     pub(crate) keys: usize,
     /// Of these, keys of whose history it is not known whether it is ordered.
@@ -101,11 +101,11 @@ fn changes(act: &Act) -> bool {
 
 fn count(calls: &[Call]) -> Tally {
     let mut tally = Tally { calls: calls.len(), ..Tally::default() };
-    let mut doors = BTreeSet::new();
+    let mut endpoints = BTreeSet::new();
     for call in calls {
         match end(call) {
             Some(End::Answered) => {
-                doors.insert(call.door);
+                endpoints.insert(call.endpoint);
                 let writes = match &call.act {
                     Act::Put { .. } | Act::Delete { .. } | Act::Attach { .. } => true,
                     Act::Swap { outcome, .. } => outcome.answer().is_some_and(|swapped| swapped.held),
@@ -120,7 +120,7 @@ fn count(calls: &[Call]) -> Tally {
             Some(End::Failed | End::Garbled(_)) | None => {}
         }
     }
-    tally.doors = doors.len();
+    tally.endpoints = endpoints.len();
     tally
 }
 

@@ -183,7 +183,7 @@ mod tests {
     use crate::transport::tls::tests::{Authority, FUTURE, NOW, PAST, replace};
 
     fn files_of(authority: &Authority) -> ServerFiles {
-        let files = authority.issue("door", NOW);
+        let files = authority.issue("server", NOW);
         ServerFiles { certificate: files.certificate, key: files.key, ca: Some(files.ca) }
     }
 
@@ -209,14 +209,14 @@ mod tests {
         assert!(trouble().contains("holds no usable certificate"));
         replace(&files.certificate, &fs::read_to_string(authority.issue("other", NOW).certificate).unwrap());
         assert!(trouble().contains("does not belong to the certificate"));
-        authority.issue("door", PAST);
-        assert!(trouble().contains("door.pem expired at"));
-        authority.issue("door", FUTURE);
+        authority.issue("server", PAST);
+        assert!(trouble().contains("server.pem expired at"));
+        authority.issue("server", FUTURE);
         assert!(trouble().contains("is valid only from"));
         replace(&authority.dir.join("ca.pem"), "");
         assert!(trouble().contains("holds no usable certificate of an authority"));
         replace(&authority.dir.join("ca.pem"), &authority.pem);
-        authority.issue("door", NOW);
+        authority.issue("server", NOW);
         assert!(!Arc::ptr_eq(&first, &tls.current()));
         let status = tls.status();
         assert_eq!((status.replaced, &status.trouble), (1, &None));
@@ -230,7 +230,7 @@ mod tests {
         let files = ServerFiles { ca: None, ..files_of(&authority) };
         let tls = ServerTls::open(files, &[]).unwrap();
         let first = tls.current();
-        authority.issue("door", FUTURE);
+        authority.issue("server", FUTURE);
         assert!(Arc::ptr_eq(&first, &tls.current()));
         let then = UnixTime::since_unix_epoch(Duration::from_secs(wall_time().as_secs() + 3700));
         assert!(!Arc::ptr_eq(&first, &tls.current_at(then)));

@@ -26,7 +26,7 @@ const FILLER: &str = ".";
 
 /// The API endpoints of the nodes that are at one place after each other.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct EtcdApi {
     addresses: Vec<String>,
     /// The address that is tried next.
     next: usize,
@@ -36,7 +36,7 @@ pub(super) struct Door {
 /// The answer to a request, before it is decoded, or its outcome if none came.
 type Asked<A> = Result<A, Outcome<()>>;
 
-impl Door {
+impl EtcdApi {
     /// Makes a client of the endpoint that is at one of these addresses.
     pub(super) fn new(addresses: &[String]) -> Self {
         Self { addresses: addresses.to_vec(), next: 0, channel: None }

@@ -18,7 +18,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use primacy_stores::etcd::api::{self, method};
-use primacy_testbed::door::Asked;
+use primacy_testbed::etcd_api::Asked;
 use primacy_testbed::{Node, PATIENCE, Place, peers, strings};
 use prost::Message;
 use serde_json::Value;
@@ -535,7 +535,7 @@ async fn the_operations_of_a_transaction_are_counted_before_they_are_decoded() {
     served.grew_by_less_than(before, 48 * MIB);
 }
 
-/// The memory that the budgets do not count, as the table of limits in `docs/guide/door.md` has it: some 60
+/// The memory that the budgets do not count, as the table of limits in `docs/guide/etcd-api.md` has it: some 60
 /// KiB for the head of a request without an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_without_a_token_holds_as_much_as_the_table_says() {

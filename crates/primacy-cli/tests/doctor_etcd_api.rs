@@ -5,7 +5,7 @@
 
 use primacy_stores::etcd::api::{self, method};
 use primacy_testbed::doctor::Found;
-use primacy_testbed::door::Asked;
+use primacy_testbed::etcd_api::Asked;
 use primacy_testbed::keepers::Keepers;
 use tonic::Code;
 
@@ -22,8 +22,8 @@ const SMALL: &str = "128KiB";
 const ENTRIES_MAX: usize = 2000;
 
 /// Asks the doctor about these addresses. Whatever it says, it names nothing that only etcd does.
-fn ask(keepers: &mut Keepers, doors: &[String]) -> Found {
-    let found = Found::on(&mut keepers.place, &format!("etcd://{}/doctor", doors.join(",")), &[]);
+fn ask(keepers: &mut Keepers, addresses: &[String]) -> Found {
+    let found = Found::on(&mut keepers.place, &format!("etcd://{}/doctor", addresses.join(",")), &[]);
     for check in found.told["checks"].as_array().unwrap() {
         assert!(check["check"] == TAKES_WRITES || !check.to_string().contains("etcdctl"), "{check:#}");
     }
@@ -32,12 +32,12 @@ fn ask(keepers: &mut Keepers, doors: &[String]) -> Found {
 
 /// Examines the etcd APIs of these nodes, once all of them are open.
 async fn examine(keepers: &mut Keepers, names: &[&str]) -> Found {
-    let mut doors = Vec::new();
+    let mut addresses = Vec::new();
     for name in names {
         keepers.keys(name).await;
-        doors.push(keepers.door(name));
+        addresses.push(keepers.etcd_api(name));
     }
-    ask(keepers, &doors)
+    ask(keepers, &addresses)
 }
 
 /// Returns the remedy for a finding.
@@ -66,7 +66,7 @@ fn mend(keepers: &Keepers, asked: &str, fix: &str, values: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn three_nodes_pass_and_one_that_is_away_is_told() {
-    let mut keepers = Keepers::start("doctor-door", &["a", "b", "c"]);
+    let mut keepers = Keepers::start("doctor-etcd-api", &["a", "b", "c"]);
     let found = examine(&mut keepers, &["a", "b", "c"]).await;
     found.expect(SURVIVES, "pass", "of which 1 may be lost");
     found.expect(WELL, "pass", "+primacy.");
@@ -78,12 +78,12 @@ async fn three_nodes_pass_and_one_that_is_away_is_told() {
     of_one.expect(REACHED, "warn", "addresses in the URL: 1; members of the cluster: 3");
     of_one.ends(0);
 
-    let doors = ["a", "b", "c"].map(|name| keepers.door(name));
+    let addresses = ["a", "b", "c"].map(|name| keepers.etcd_api(name));
     keepers.kill("c");
     keepers.write("a", "without c").await;
     keepers.write("b", "without c, too").await;
-    let with_two = ask(&mut keepers, &doors);
-    with_two.expect(WELL, "warn", &doors[2]);
+    let with_two = ask(&mut keepers, &addresses);
+    with_two.expect(WELL, "warn", &addresses[2]);
     with_two.ends(0);
     let who = command(&fix(&with_two, WELL), &[]);
     assert_eq!(who, ["status"]);
@@ -92,7 +92,7 @@ async fn three_nodes_pass_and_one_that_is_away_is_told() {
 
 #[tokio::test]
 async fn one_node_fails_and_becomes_three_by_what_the_doctor_says() {
-    let mut keepers = Keepers::start("doctor-door-grows", &["a"]);
+    let mut keepers = Keepers::start("doctor-etcd-api-grows", &["a"]);
     let mut names = vec!["a"];
     let verdicts = [("b", "fail", "1"), ("c", "fail", "2"), ("d", "pass", "3")];
     for (next, verdict, count) in verdicts {
@@ -121,12 +121,12 @@ async fn one_node_fails_and_becomes_three_by_what_the_doctor_says() {
 /// The etcd APIs derive the numbers of the nodes from their names.
 #[tokio::test]
 async fn two_clusters_of_the_same_name_whose_nodes_have_the_same_names_are_not_taken_for_one() {
-    let mut keepers = Keepers::start("doctor-door-ours", &["a", "b"]);
-    let others = Keepers::start("doctor-door-theirs", &["a", "b"]);
+    let mut keepers = Keepers::start("doctor-etcd-api-ours", &["a", "b"]);
+    let others = Keepers::start("doctor-etcd-api-theirs", &["a", "b"]);
     others.keys("b").await;
     examine(&mut keepers, &["a", "b"]).await.expect(ONE_CLUSTER, "pass", "");
-    let doors = [keepers.door("a"), others.door("b")];
-    let found = ask(&mut keepers, &doors);
+    let addresses = [keepers.etcd_api("a"), others.etcd_api("b")];
+    let found = ask(&mut keepers, &addresses);
     found.expect(ONE_CLUSTER, "fail", "another cluster than that of the rest answers at 127.0.0.1");
     found.ends(1);
 }
@@ -161,12 +161,12 @@ fn is_full((code, _): (Code, String)) -> bool {
 
 #[tokio::test]
 async fn a_map_that_is_full_fails_until_its_quota_is_raised() {
-    let mut keepers = Keepers::reserve("doctor-door-full", &["a"]);
+    let mut keepers = Keepers::reserve("doctor-etcd-api-full", &["a"]);
     keepers.launch("a", &["--metadata-quota", SMALL]);
     keepers.leader();
     fill(&keepers.asked("a").await).await;
-    let doors = [keepers.door("a")];
-    let found = ask(&mut keepers, &doors);
+    let addresses = [keepers.etcd_api("a")];
+    let found = ask(&mut keepers, &addresses);
     found.expect(TAKES_WRITES, "fail", "database space exceeded");
     assert!(fix(&found, TAKES_WRITES).contains("metadata-quota"), "{:#}", found.told);
     found.ends(1);
@@ -175,8 +175,8 @@ async fn a_map_that_is_full_fails_until_its_quota_is_raised() {
     keepers.launch("a", &["--metadata-quota", "16MiB"]);
     keepers.leader();
     keepers.write("a", "more").await;
-    let doors = [keepers.door("a")];
-    let found = ask(&mut keepers, &doors);
+    let addresses = [keepers.etcd_api("a")];
+    let found = ask(&mut keepers, &addresses);
     let checks = found.told["checks"].as_array().unwrap();
     assert!(!checks.iter().any(|check| check["check"] == TAKES_WRITES), "{:#}", found.told);
     found.expect("a later entry has a higher token", "pass", "");

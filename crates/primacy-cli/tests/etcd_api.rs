@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use primacy_stores::etcd::api::{self, method};
 use primacy_testbed::authority::{Authority, NOW, options, replace};
-use primacy_testbed::door::Asked;
+use primacy_testbed::etcd_api::Asked;
 use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, strings};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -92,35 +92,35 @@ fn figure(metrics: &str, name: &str, label: &str) -> f64 {
 
 #[test]
 fn certificates_are_replaced_without_a_restart_and_a_broken_file_changes_nothing() {
-    let place = Place::new("door-replaced");
+    let place = Place::new("etcd-api-replaced");
     let authority = Authority::new();
     replace(&place, "ca.pem", &authority.pem);
-    for file in ["door", "client"] {
+    for file in ["server", "client"] {
         authority.issue(&place, file, "localhost", NOW);
     }
-    let door = ["--etcd-api", "0", "--etcd-api-certificate", "door.pem", "--etcd-api-key", "door.key"];
+    let serves = ["--etcd-api", "0", "--etcd-api-certificate", "server.pem", "--etcd-api-key", "server.key"];
     let more = ["--etcd-api-ca", "ca.pem", "--metrics", "0"];
-    let node = start(&place, &peers(&["a"]), &strings(&[&door[..], &more].concat()));
+    let node = start(&place, &peers(&["a"]), &strings(&[&serves[..], &more].concat()));
     let address = address(&node);
     let metrics = node.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned();
     let connect = || Client::connect(&address, &place, "client", &authority.pem);
     let mut old = connect().unwrap();
     let first = old.shown();
 
-    let whole = fs::read_to_string(place.path("door.pem")).unwrap();
-    replace(&place, "door.pem", &whole[..whole.len() / 2]);
+    let whole = fs::read_to_string(place.path("server.pem")).unwrap();
+    replace(&place, "server.pem", &whole[..whole.len() / 2]);
     // That is reported also when no client comes.
     let why = node.told.wait_for("a line of the log", |line| {
         let message = line["message"].as_str()?;
         message.contains("that clients are shown was not replaced").then(|| message.to_owned())
     });
-    assert!(why.contains("door.pem holds no usable certificate"), "{why}");
+    assert!(why.contains("server.pem holds no usable certificate"), "{why}");
     assert_eq!(connect().unwrap().shown(), first);
 
-    authority.issue(&place, "door", "localhost", NOW);
+    authority.issue(&place, "server", "localhost", NOW);
     let second = connect().unwrap().shown();
     assert_ne!(second, first);
-    assert_eq!(second[..], *CertificateDer::from_pem_file(place.path("door.pem")).unwrap());
+    assert_eq!(second[..], *CertificateDer::from_pem_file(place.path("server.pem")).unwrap());
     assert!(old.is_answered(), "a connection stays as it is");
 
     // The authorities of clients are read anew, too.
@@ -133,37 +133,44 @@ fn certificates_are_replaced_without_a_restart_and_a_broken_file_changes_nothing
     assert!(connect().is_err(), "its authority counts no more");
     assert!(old.is_answered());
 
-    let replaced = |result| figure(&metrics, "primacy_door_certificate_replacements_total", result);
+    let replaced = |result| figure(&metrics, "primacy_etcd_api_certificate_replacements_total", result);
     assert_eq!(replaced("used"), 2.0);
     assert!(replaced("refused") >= 1.0);
-    let until = figure(&metrics, "primacy_door_certificate_valid_until_seconds", "node=\"a\"");
+    let until = figure(&metrics, "primacy_etcd_api_certificate_valid_until_seconds", "node=\"a\"");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     assert!((until - now - 3600.0).abs() < 120.0, "{until}");
 
+    // The clients of the node have sent no request yet.
+    assert_eq!(figure(&metrics, "primacy_etcd_api_requests_total", "method=\"Put\""), 0.0);
+    assert_eq!(figure(&metrics, "primacy_etcd_api_held_bytes", "by=\"streams\""), 0.0);
+
     // The page lists all metrics of an etcd API, and no others.
     let page = include_str!("../../../docs/guide/metrics.md");
-    let (_, of_doors) = page.split_once("## Figures of the door").unwrap();
-    let of_doors = of_doors.split("\n## ").next().unwrap().lines();
+    let (_, of_the_api) = page.split_once("## Figures of the etcd API").unwrap();
+    let of_the_api = of_the_api.split("\n## ").next().unwrap().lines();
     let documented: BTreeSet<&str> =
-        of_doors.filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        of_the_api.filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let text = get(&metrics, "GET", "/metrics").1;
-    let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE primacy_door")?.split_once(' '));
+    let described =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE primacy_etcd_api")?.split_once(' '));
     let served: BTreeSet<String> = described
-        .map(|(name, kind)| format!("primacy_door{name}{}", if kind == "counter" { "_total" } else { "" }))
+        .map(|(name, kind)| {
+            format!("primacy_etcd_api{name}{}", if kind == "counter" { "_total" } else { "" })
+        })
         .collect();
     assert_eq!(documented, served.iter().map(String::as_str).collect());
 }
 
 #[test]
-fn a_key_that_others_can_read_opens_no_door() {
-    let place = Place::new("door-exposed");
-    Authority::new().issue(&place, "door", "localhost", NOW);
-    fs::set_permissions(place.path("door.key"), fs::Permissions::from_mode(0o644)).unwrap();
-    let door = ["--etcd-api", "0", "--etcd-api-certificate", "door.pem", "--etcd-api-key", "door.key"];
+fn no_node_serves_the_etcd_api_with_a_key_that_others_can_read() {
+    let place = Place::new("etcd-api-exposed");
+    Authority::new().issue(&place, "server", "localhost", NOW);
+    fs::set_permissions(place.path("server.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let serves = ["--etcd-api", "0", "--etcd-api-certificate", "server.pem", "--etcd-api-key", "server.key"];
     let node = ["node", "--election", "e", "--node", "a", "--peers", "a=127.0.0.1:1"];
-    let output = place.output(&[&node[..], &door].concat());
+    let output = place.output(&[&node[..], &serves].concat());
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
-    assert!(stderr(&output).contains("chmod 600 door.key"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("chmod 600 server.key"), "{}", stderr(&output));
 }
 
 /// Returns the members, as a node reports them to clients.
@@ -176,8 +183,8 @@ async fn members(node: &Node) -> Vec<api::Member> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_door_at_all_addresses_tells_one_that_clients_can_reach() {
-    let place = Place::new("door-everywhere");
+async fn an_etcd_api_at_all_addresses_tells_one_that_clients_can_reach() {
+    let place = Place::new("etcd-api-everywhere");
     let list = peers(&["a"]);
     let node = start(&place, &list, &strings(&["--etcd-api", "0.0.0.0:0", "--insecure-cleartext"]));
     let listens = address(&node);
@@ -189,21 +196,21 @@ async fn a_door_at_all_addresses_tells_one_that_clients_can_reach() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_advertised_is_told_and_that_nodes_speak_tls() {
-    let place = Place::new("door-advertised");
+    let place = Place::new("etcd-api-advertised");
     let list = peers(&["a"]);
     let authority = Authority::new();
     replace(&place, "ca.pem", &authority.pem);
     authority.issue(&place, "a", "a", NOW);
-    let more = strings(&["--etcd-api", "0", "--etcd-api-advertise", "door.example.com:2379"]);
+    let more = strings(&["--etcd-api", "0", "--etcd-api-advertise", "api.example.com:2379"]);
     let node = start(&place, &list, &[more, options(&place, "a")].concat());
     let told = members(&node).await.remove(0);
-    assert_eq!(told.client_urls, ["http://door.example.com:2379"]);
+    assert_eq!(told.client_urls, ["http://api.example.com:2379"]);
     assert_eq!(told.peer_urls, [list.replace("a=", "https://")]);
 }
 
 #[test]
 fn what_nobody_can_reach_is_not_advertised() {
-    let place = Place::new("door-nowhere");
+    let place = Place::new("etcd-api-nowhere");
     let node = ["config", "check", "--election", "e", "--node", "a", "--peers", "a=127.0.0.1:1"];
     let refused = |more: &[&str], why: &str| {
         let output = place.output(&[&node[..], more].concat());
