@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use primacy_testbed::{Node, PATIENCE, Place, Told, peers, strings, wait_until};
+use primacy_testbed::{Node, PATIENCE, Place, ProcessOutput, peers, strings, wait_until};
 use rustix::process::Signal;
 
 /// Writes the settings of a node to a file, and starts it.
@@ -122,7 +122,7 @@ fn a_node_whose_state_cannot_be_written_ends_and_says_so() {
         let mut command = Command::new("sh");
         place.prepare(&mut command);
         let mut child = command.args(["-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
-        let told = Told::default();
+        let told = ProcessOutput::default();
         told.listen(child.stderr.take().unwrap());
         let dir = place.text("w");
         let who = ["status", "--election", "e", "--state-dir", &dir];
@@ -204,7 +204,7 @@ fn systemd_is_told_of_an_end_between_two_elections() {
     let args = ["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--", "false"];
     let mut command = place.command(&args);
     let mut child = command.env("NOTIFY_SOCKET", path).stderr(Stdio::piped()).spawn().unwrap();
-    let told = Told::default();
+    let told = ProcessOutput::default();
     told.listen(child.stderr.take().unwrap());
     // Each time it waits twice as long.
     told.wait_for("a long wait", |told| (told["ms"].as_u64()? >= 3_200).then_some(()));
@@ -219,7 +219,7 @@ fn the_trace_has_the_lines_of_the_simulator() {
     let mut command = place.command(&["node", "--election", "e", "--node", "a"]);
     command.env("PRIMACY_LOG", "primacy::trace=info").stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let told = Told::default();
+    let told = ProcessOutput::default();
     told.listen(child.stderr.take().unwrap());
     let lines = [" a ⇨ leads in term ", " with token ", " a · leader: a in term "];
     let said = |line: &str| told.all().iter().any(|told| told.contains(line));

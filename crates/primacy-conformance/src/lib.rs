@@ -10,6 +10,7 @@
 //! The answers to concurrent callers are judged by [`linearizability`], which knows nothing of stores.
 
 pub mod elections;
+mod faulty_election;
 pub mod harness;
 pub mod history;
 pub mod linearizability;
@@ -23,7 +24,6 @@ pub mod sessions_harness;
 pub mod simulated_store;
 mod stalls;
 pub mod table;
-mod told;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use primacy_stores::faulty::{FaultyRegister, FaultySessions};
 use primacy_stores::{Opened, Pending};
 
+use faulty_election::FaultyElection;
 pub use harness::{Capabilities, Harness};
 pub use register_laws::{LAWS, Law};
 pub use session_laws::{SESSION_LAWS, SessionLaw};
 pub use sessions_harness::{SessionCapabilities, SessionsHarness};
-use told::Told;
 
 /// The environment variable that makes a store that is not there a failure: for the machine that has them all.
 pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
@@ -74,10 +74,10 @@ pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
     // It takes the time of the system, and an operator's access.
     let needs = Capabilities { processes: true, deletion: true, ..Capabilities::NONE };
     if has_run(&outcomes) && harness.capabilities().contain(needs) {
-        let (faulty, switch) = FaultyRegister::new(harness.open(told::ELECTION).await);
-        let (opened, erase) = (Opened::Register(Arc::new(faulty)), harness.erase(told::ELECTION));
+        let (faulty, switch) = FaultyRegister::new(harness.open(faulty_election::ELECTION).await);
+        let (opened, erase) = (Opened::Register(Arc::new(faulty)), harness.erase(faulty_election::ELECTION));
         let lease = std::time::Duration::ZERO;
-        Told { opened, switch, lease, patience: harness.patience(), erase }.check().await;
+        FaultyElection { opened, switch, lease, patience: harness.patience(), erase }.check().await;
     }
     outcomes
 }
@@ -100,10 +100,11 @@ pub async fn check_sessions(harness: &dyn SessionsHarness) -> Vec<(&'static str,
     let needs =
         SessionCapabilities { expiry: true, deletion: true, restart: true, ..SessionCapabilities::NONE };
     if has_run(&outcomes) && harness.capabilities().contain(needs) {
-        let (faulty, switch) = FaultySessions::new(harness.open(told::ELECTION).await);
-        let (opened, erase) = (Opened::Sessions(Arc::new(faulty)), harness.remove_first(told::ELECTION));
+        let (faulty, switch) = FaultySessions::new(harness.open(faulty_election::ELECTION).await);
+        let (opened, erase) =
+            (Opened::Sessions(Arc::new(faulty)), harness.remove_first(faulty_election::ELECTION));
         let lease = harness.short_timeout();
-        Told { opened, switch, lease, patience: harness.patience(), erase }.check().await;
+        FaultyElection { opened, switch, lease, patience: harness.patience(), erase }.check().await;
     }
     outcomes
 }

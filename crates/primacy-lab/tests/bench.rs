@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use primacy_testbed::{Place, Told, stderr, stdout, table, wait_until};
+use primacy_testbed::{Place, ProcessOutput, stderr, stdout, table, wait_until};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
@@ -327,7 +327,7 @@ fn a_node_that_dies_while_all_idle_fails_the_measurement() {
     let (place, dir) = (Place::new("bench-dies"), on_disk("bench-dies"));
     let args = ["bench", "idle", "--seconds", "1000", "--state-dir", dir.to_str().unwrap()];
     let mut bench = place.lab(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let told = Told::default();
+    let told = ProcessOutput::default();
     told.listen(bench.stderr.take().unwrap());
     wait_until("the measurement", || told.all().iter().any(|line| line.contains("measuring for")));
     let arguments = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();

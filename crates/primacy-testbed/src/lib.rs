@@ -200,17 +200,17 @@ impl Drop for Place {
 
 /// The output of a process, line by line, as it comes.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct ProcessOutput {
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
 }
 
-impl Told {
+impl ProcessOutput {
     pub fn listen(&self, from: impl Read + Send + 'static) {
-        let told = self.clone();
+        let output = self.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
-                told.lines.0.lock().unwrap().push(line);
-                told.lines.1.notify_all();
+                output.lines.0.lock().unwrap().push(line);
+                output.lines.1.notify_all();
             }
         });
     }
@@ -273,7 +273,7 @@ impl Told {
 #[derive(Debug)]
 pub struct Node {
     pub name: String,
-    pub told: Told,
+    pub told: ProcessOutput,
     /// The output of its earlier incarnations.
     pub past: Vec<String>,
     args: Vec<String>,
@@ -312,7 +312,7 @@ impl Node {
         command.stdin(if takes_orders { Stdio::piped() } else { Stdio::null() });
         place.prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let told = Told::default();
+        let told = ProcessOutput::default();
         told.listen(child.stdout.take().unwrap());
         told.listen(child.stderr.take().unwrap());
         let (args, within) = (args.to_vec(), within.to_vec());

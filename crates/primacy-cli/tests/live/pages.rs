@@ -16,7 +16,7 @@ use primacy_conformance::live::postgres::{self, Postgres, SUPERUSER};
 use primacy_conformance::live::program;
 
 use primacy_testbed::started;
-use primacy_testbed::{PATIENCE, Place, Told, primacy};
+use primacy_testbed::{PATIENCE, Place, ProcessOutput, primacy};
 
 /// The fences of what is run: commands, and statements of an administrator.
 const RUN: &[&str] = &["sh", "sql"];
@@ -116,7 +116,7 @@ fn blocks(text: &str) -> Vec<Block> {
 /// A terminal of a reader.
 struct Reader {
     page: Page,
-    told: Told,
+    told: ProcessOutput,
     input: ChildStdin,
     shell: Child,
     blocks: usize,
@@ -140,7 +140,7 @@ impl Reader {
         command.args(["-c", TERMINAL]).stdin(Stdio::piped()).stdout(Stdio::piped());
         place.prepare(&mut command);
         let mut shell = command.spawn().unwrap();
-        let told = Told::default();
+        let told = ProcessOutput::default();
         told.listen(shell.stdout.take().unwrap());
         let input = shell.stdin.take().unwrap();
         Self { page, told, input, shell, blocks: 0, place }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::pages::Page;
 use primacy_testbed::started;
-use primacy_testbed::{Place, Told, primacy, stderr, wait_until};
+use primacy_testbed::{Place, ProcessOutput, primacy, stderr, wait_until};
 
 /// Prints the objects of a manifest as JSON.
 const TO_JSON: &str =
@@ -45,7 +45,7 @@ fn texts(list: &Value) -> Vec<String> {
 
 /// A pod of the Deployment.
 struct Pod {
-    told: Told,
+    told: ProcessOutput,
     process: Child,
 }
 
@@ -84,7 +84,7 @@ impl Kubelet {
     fn start(&self, pod: &str) -> Pod {
         let mut command = self.command(pod, &texts(&self.template["containers"][0]["command"]));
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let told = Told::default();
+        let told = ProcessOutput::default();
         told.listen(process.stdout.take().unwrap());
         told.listen(process.stderr.take().unwrap());
         Pod { told, process }

@@ -39,7 +39,7 @@ impl Wish {
 
 /// A report of a node, with its time on the clock that leases are counted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct NodeReport {
     pub(crate) at: u64,
     pub(crate) news: News,
 }
@@ -55,7 +55,7 @@ pub(crate) enum News {
     Saw { term: Option<u64> },
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.at)?;
         match self.news {
@@ -70,7 +70,7 @@ impl fmt::Display for Told {
     }
 }
 
-impl FromStr for Told {
+impl FromStr for NodeReport {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
@@ -118,7 +118,7 @@ enum Turn {
 pub(crate) async fn stand(
     elector: Elector,
     mut wishes: mpsc::UnboundedReceiver<Wish>,
-    tell: impl FnMut(Told) + Send,
+    tell: impl FnMut(NodeReport) + Send,
 ) {
     let mut observer = elector.observe();
     let mut node = Candidate { elector, campaign: None, lead: None, token: 0, until: 0, tell };
@@ -172,7 +172,7 @@ async fn turn(lead: Option<&Leadership>, known: u64) -> Turn {
     }
 }
 
-impl<F: FnMut(Told) + Send> Candidate<F> {
+impl<F: FnMut(NodeReport) + Send> Candidate<F> {
     fn fulfil(&mut self, wish: Wish) {
         match wish {
             Wish::Campaign if self.lead.is_some() || self.campaign.is_some() => {} // It does so already.
@@ -210,7 +210,7 @@ impl<F: FnMut(Told) + Send> Candidate<F> {
     }
 
     fn say(&mut self, news: News) {
-        (self.tell)(Told { at: clock::now().as_nanos(), news });
+        (self.tell)(NodeReport { at: clock::now().as_nanos(), news });
     }
 }
 
@@ -230,7 +230,7 @@ pub(crate) async fn stand_as_process(elector: Elector) {
     });
     // The line before may be another program's, and not ended.
     println!();
-    stand(elector, wishes, |told| println!("{LINE}{told}")).await;
+    stand(elector, wishes, |report| println!("{LINE}{report}")).await;
 }
 
 #[cfg(test)]
@@ -249,11 +249,11 @@ mod tests {
             News::Saw { term: Some(7) },
             News::Saw { term: None },
         ] {
-            let told = Told { at: 12, news };
-            let line = told.to_string();
-            assert_eq!(line.parse(), Ok(told));
+            let report = NodeReport { at: 12, news };
+            let line = report.to_string();
+            assert_eq!(line.parse(), Ok(report));
             for cut in 0..line.len() {
-                line[..cut].parse::<Told>().expect_err("it was cut off");
+                line[..cut].parse::<NodeReport>().expect_err("it was cut off");
             }
         }
     }

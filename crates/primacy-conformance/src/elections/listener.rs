@@ -6,7 +6,7 @@ use primacy::clock;
 use primacy_core::{Fence, FencingToken};
 use tokio::sync::mpsc;
 
-use super::candidate::{News, Told};
+use super::candidate::{News, NodeReport};
 use super::harness::{Seen, What};
 use crate::stalls::Stalls;
 
@@ -16,8 +16,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// Listens to the nodes of one arm.
 #[derive(Debug)]
 pub(super) struct Listener {
-    news: mpsc::UnboundedReceiver<(Life, Told)>,
-    tell: mpsc::UnboundedSender<(Life, Told)>,
+    news: mpsc::UnboundedReceiver<(Life, NodeReport)>,
+    tell: mpsc::UnboundedSender<(Life, NodeReport)>,
     /// The number of incarnations of nodes so far.
     lives: u64,
     resource: Fence,
@@ -36,13 +36,13 @@ pub(super) struct Life {
 #[derive(Clone, Debug)]
 pub(super) struct Teller {
     life: Life,
-    tell: mpsc::UnboundedSender<(Life, Told)>,
+    tell: mpsc::UnboundedSender<(Life, NodeReport)>,
 }
 
 impl Teller {
     /// Sends a report. At the end of a law the receiver is gone, and then it is lost.
-    pub(super) fn tell(&self, told: Told) {
-        let _ = self.tell.send((self.life, told));
+    pub(super) fn tell(&self, report: NodeReport) {
+        let _ = self.tell.send((self.life, report));
     }
 }
 
@@ -69,15 +69,15 @@ impl Listener {
     /// the past.
     pub(super) fn tell_end(&self, life: Life) {
         let teller = Teller { life: Life { number: 0, ..life }, tell: self.tell.clone() };
-        teller.tell(Told { at: clock::now().as_nanos(), news: News::Ended });
+        teller.tell(NodeReport { at: clock::now().as_nanos(), news: News::Ended });
     }
 
     /// The next report of an incarnation that is the current one of its node; `None` if none comes.
     pub(super) async fn next(&mut self, current: impl Fn(usize) -> Option<Life>) -> Option<Seen> {
         loop {
-            let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
+            let (life, report) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
             if life.number == 0 || current(life.node) == Some(life) {
-                return Some(self.see(life.node, told));
+                return Some(self.see(life.node, report));
             }
         }
     }
@@ -88,8 +88,8 @@ impl Listener {
     }
 
     /// Turns a node's report into an event; a write is shown to the resource.
-    fn see(&mut self, node: usize, told: Told) -> Seen {
-        let what = match told.news {
+    fn see(&mut self, node: usize, report: NodeReport) -> Seen {
+        let what = match report.news {
             News::Elected { term, token, until } => What::Elected { term, token, until },
             News::Renewed { until } => What::Renewed { until },
             News::Ended => What::Ended,
@@ -99,6 +99,6 @@ impl Listener {
             }
             News::Saw { term } => What::Saw { term },
         };
-        Seen { at: told.at, node, what }
+        Seen { at: report.at, node, what }
     }
 }

@@ -82,9 +82,9 @@ struct Node {
     guarded_at: Option<u64>,
     job: Option<i32>,
     /// Its election, if it leads by its own account.
-    leads: Option<Told>,
+    leads: Option<NodeEvent>,
     /// The first line of its job.
-    works: Option<Told>,
+    works: Option<NodeEvent>,
     /// The leader that it follows, and the term.
     follows: Option<(String, u64)>,
     /// The number of times that it was elected, in all its incarnations.
@@ -96,7 +96,7 @@ pub(super) type Evidence = String;
 
 /// An event that was waited for.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct NodeEvent {
     /// The node that reported it.
     pub(super) node: usize,
     pub(super) token: u64,
@@ -229,7 +229,7 @@ impl<'a> Cluster<'a> {
 
     /// The token with which a node leads, by its own account.
     pub(super) fn token(&self, node: usize) -> Option<u64> {
-        self.nodes[node].leads.as_ref().map(|told| told.token)
+        self.nodes[node].leads.as_ref().map(|report| report.token)
     }
 
     /// Makes a leader hand over to another node, by the command for it, and returns when that has ended.
@@ -250,24 +250,24 @@ impl<'a> Cluster<'a> {
         &mut self,
         what: &str,
         mut wanted: impl FnMut(usize, &Value) -> bool,
-    ) -> Result<Told, Failure> {
+    ) -> Result<NodeEvent, Failure> {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.lines.next(self.stage, until)? {
             let Some((node, event)) = self.learn(line) else { continue };
             let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
             let token = event["token"].as_u64().unwrap_or(0);
-            return Ok(Told { node, token, evidence: evidence(&event), boot_ns });
+            return Ok(NodeEvent { node, token, evidence: evidence(&event), boot_ns });
         }
         Err(self.did_not_happen(what))
     }
 
     /// Waits until another node leads, with a higher token.
-    pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<Told, Failure> {
+    pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<NodeEvent, Failure> {
         // It may have been read while something else was waited for.
-        if let Some(told) =
-            self.nodes.iter().filter_map(|node| node.leads.clone()).find(|told| told.token > above)
+        if let Some(report) =
+            self.nodes.iter().filter_map(|node| node.leads.clone()).find(|report| report.token > above)
         {
-            return Ok(told);
+            return Ok(report);
         }
         self.wait_for("the election of another leader", |_, event| {
             event["event"] == "elected" && event["token"].as_u64().is_some_and(|token| token > above)
@@ -275,11 +275,12 @@ impl<'a> Cluster<'a> {
     }
 
     /// Waits until the job of this leadership has printed its first line.
-    pub(super) fn wait_for_job(&mut self, of: u64) -> Result<Told, Failure> {
+    pub(super) fn wait_for_job(&mut self, of: u64) -> Result<NodeEvent, Failure> {
         // It comes another way than the election's events, and may have been read before them.
-        let told = self.nodes.iter().filter_map(|node| node.works.clone()).find(|told| told.token == of);
-        if let Some(told) = told {
-            return Ok(told);
+        let report =
+            self.nodes.iter().filter_map(|node| node.works.clone()).find(|report| report.token == of);
+        if let Some(report) = report {
+            return Ok(report);
         }
         self.wait_for("the first line of the new job", |_, event| {
             event["job"] == "first_line" && event["token"] == of
@@ -307,7 +308,7 @@ impl<'a> Cluster<'a> {
         }
         let pid = event["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
-        let told = token_and_time.map(|(token, boot_ns)| Told {
+        let report = token_and_time.map(|(token, boot_ns)| NodeEvent {
             node: line.process,
             token,
             evidence: evidence(&event),
@@ -315,7 +316,7 @@ impl<'a> Cluster<'a> {
         });
         match event["event"].as_str() {
             Some("guardian") => (node.guardian, node.guarded_at) = (pid, event["boot_ns"].as_u64()),
-            Some("elected") => node.leads = told,
+            Some("elected") => node.leads = report,
             Some("started") => node.job = pid,
             Some("exited") => node.job = None,
             Some("released") => (node.leads, node.job) = (None, None),
@@ -324,7 +325,7 @@ impl<'a> Cluster<'a> {
                 node.follows = leader.zip(event["term"].as_u64());
             }
             Some(_) => {}
-            None if event["job"] == "first_line" => node.works = told,
+            None if event["job"] == "first_line" => node.works = report,
             None => {}
         }
         Some((line.process, event))
@@ -367,7 +368,7 @@ impl<'a> Cluster<'a> {
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
         // The job's first line comes another way than the news of its start, and may come before it.
-        let works = leader.job.is_some() && leader.works.as_ref().is_some_and(|told| told.token == token);
+        let works = leader.job.is_some() && leader.works.as_ref().is_some_and(|report| report.token == token);
         let works = works || !self.settings.subject.has_job();
         let silence = self.timers.lease + SETTLE_MARGIN;
         let apart = matches!(self.meeting, Meeting::Store(_)); // They promise each other nothing, and are not connected.

@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::setsid;
 
 use crate::chaos::faked::PRELOAD;
-use crate::chaos::ledger::{LOCK, Ledger, Outcome, Told, Writer};
+use crate::chaos::ledger::{JobReport, LOCK, Ledger, Outcome, Writer};
 use primacy_testbed::trouble::Trouble;
 
 /// The job of a chaos run
@@ -72,12 +72,12 @@ impl Job {
             outlive_sigterm();
             // An error means that it leads a session already.
             let _ = setsid();
-            ledger.tell(Told::Grandchild)?;
+            ledger.tell(JobReport::Grandchild)?;
         } else {
             if token % STUBBORN_EVERY == 0 {
                 outlive_sigterm();
             }
-            ledger.tell(Told::Began)?;
+            ledger.tell(JobReport::Began)?;
         }
         let mut lock = Lock::new(&self.dir, role.is_none())?;
         let ends_at = self.lives.map(|most| clock::now().after(draw_life(most, &writer).into()));
@@ -93,7 +93,7 @@ impl Job {
             let outcome = match ledger.write() {
                 Ok(outcome) => outcome,
                 Err(error) => {
-                    ledger.tell(Told::Failed { error: error.to_string() })?;
+                    ledger.tell(JobReport::Failed { error: error.to_string() })?;
                     return Err(error);
                 }
             };
@@ -162,14 +162,14 @@ impl Lock {
         // Taken at this time; later it may be free.
         let asked = clock::now();
         if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            ledger.tell_of(asked, Told::Waits { holder: self.holder()? })?;
+            ledger.tell_of(asked, JobReport::Waits { holder: self.holder()? })?;
             return Ok(false);
         }
         self.wanted = false;
         let text = serde_json::to_string(writer).unwrap_or_default();
         let said = self.file.set_len(0).and_then(|()| self.file.write_all(text.as_bytes()));
         said.map_err(Trouble::file("write", &self.path))?;
-        ledger.tell(Told::Locked)?;
+        ledger.tell(JobReport::Locked)?;
         Ok(true)
     }
 

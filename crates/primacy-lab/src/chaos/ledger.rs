@@ -44,7 +44,7 @@ pub(crate) struct Line {
 /// A report of a job beside its writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum JobReport {
     /// It begins.
     Began,
     /// The fence refused a write.
@@ -78,7 +78,7 @@ pub(crate) struct Entry {
     pub(crate) boot_ns: u64,
     /// The report.
     #[serde(flatten)]
-    pub(crate) told: Told,
+    pub(crate) report: JobReport,
 }
 
 /// The files of one job: the ledger and the journal.
@@ -136,7 +136,7 @@ impl Ledger {
         match wrote {
             Ok(wrote) => wrote.map(|()| Outcome::Accepted).map_err(Trouble::file("write", Path::new(LEDGER))),
             Err(DurableFenceError::Stale(stale)) => {
-                self.tell(Told::Refused { highest: highest(&stale) })?;
+                self.tell(JobReport::Refused { highest: highest(&stale) })?;
                 Ok(Outcome::Refused)
             }
             Err(error) => Err(failed(Path::new(FENCE))(error)),
@@ -147,16 +147,16 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Trouble::File`]
-    pub(crate) fn tell(&mut self, told: Told) -> Result<(), Trouble> {
-        self.tell_of(clock::now(), told)
+    pub(crate) fn tell(&mut self, report: JobReport) -> Result<(), Trouble> {
+        self.tell_of(clock::now(), report)
     }
 
     /// Adds to the journal a report of this time.
     ///
     /// # Errors
     /// [`Trouble::File`]
-    pub(crate) fn tell_of(&mut self, at: Instant, told: Told) -> Result<(), Trouble> {
-        let entry = Entry { writer: self.writer.clone(), boot_ns: at.as_nanos(), told };
+    pub(crate) fn tell_of(&mut self, at: Instant, report: JobReport) -> Result<(), Trouble> {
+        let entry = Entry { writer: self.writer.clone(), boot_ns: at.as_nanos(), report };
         append(&mut self.journal, &entry).map_err(Trouble::file("write", Path::new(JOURNAL)))
     }
 }

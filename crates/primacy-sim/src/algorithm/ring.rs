@@ -27,7 +27,7 @@ pub type RingBidirectional = OfProbing<HirschbergSinclair>;
 pub struct OfProbing<P>(PhantomData<P>);
 
 /// The names and texts of one kind of probe.
-pub trait Told: Probing + core::fmt::Debug + 'static {
+pub trait ProbeText: Probing + core::fmt::Debug + 'static {
     /// The kind of a probe.
     fn kind(probe: &Self::Probe) -> &'static str;
 
@@ -87,7 +87,7 @@ fn order(text: &str) -> Result<Vec<NodeId>, String> {
     twice.map_or_else(|| Ok(order.clone()), |(_, node)| Err(format!("{node} is on the ring twice")))
 }
 
-impl<P: Told> Algorithm for OfProbing<P> {
+impl<P: ProbeText> Algorithm for OfProbing<P> {
     type Message = Message<P::Probe>;
     type Durable = ();
     type Kept = ();
@@ -216,7 +216,7 @@ impl<P: Told> Algorithm for OfProbing<P> {
     }
 }
 
-impl Told for ChangRoberts {
+impl ProbeText for ChangRoberts {
     fn kind(_probe: &Onward) -> &'static str {
         "Probe"
     }
@@ -226,7 +226,7 @@ impl Told for ChangRoberts {
     }
 }
 
-impl Told for HirschbergSinclair {
+impl ProbeText for HirschbergSinclair {
     fn kind(probe: &BothWays) -> &'static str {
         match probe {
             BothWays::Out { .. } => "Probe",

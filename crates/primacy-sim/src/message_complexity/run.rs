@@ -15,7 +15,7 @@ use primacy_core::{
 use super::Begins;
 use crate::algorithm::Algorithm;
 use crate::algorithm::bully::Bully as OfBully;
-use crate::algorithm::ring::{OfProbing, Told};
+use crate::algorithm::ring::{OfProbing, ProbeText};
 
 /// Longer than any count takes, so that no heartbeat is among the messages.
 const HEARTBEAT: Duration = Duration::from_secs(1_000_000);
@@ -84,7 +84,7 @@ pub(super) fn ring_bidirectional(ring: &[usize], begins: Begins) -> Counted {
     on_a_ring::<HirschbergSinclair>(ring, begins)
 }
 
-fn on_a_ring<P: Told>(ring: &[usize], begins: Begins) -> Counted {
+fn on_a_ring<P: ProbeText>(ring: &[usize], begins: Begins) -> Counted {
     let names: Arc<[NodeId]> = ring.iter().map(|&place| name(place)).collect();
     let places = Neighbours::all(&names).expect("each name is there once");
     let machine = |(&me, neighbours): (&NodeId, Neighbours)| {

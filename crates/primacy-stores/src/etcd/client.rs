@@ -65,7 +65,7 @@ pub enum RequestError {
 }
 
 /// An answer, or why there is none, and whether a try before it may yet have its effect.
-pub(super) struct Told<A> {
+pub(super) struct RequestOutcome<A> {
     pub(super) result: Result<A, RequestError>,
     pub(super) in_doubt: bool,
 }
@@ -203,7 +203,7 @@ impl Client {
         question: Q,
         tries: Tries,
         patience: Duration,
-    ) -> Told<A>
+    ) -> RequestOutcome<A>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -248,7 +248,7 @@ impl Client {
         tries: Tries,
         patience: Duration,
         ask: impl Fn(Channel, Duration) -> F + Send + Sync,
-    ) -> Told<A>
+    ) -> RequestOutcome<A>
     where
         A: Send,
         F: Future<Output = Result<A, Status>> + Send,
@@ -262,7 +262,7 @@ impl Client {
         loop {
             let began = Instant::now();
             let failed = match self.attempt(deadline, bound, &ask).await {
-                Ok(answer) => return Told { result: Ok(answer), in_doubt },
+                Ok(answer) => return RequestOutcome { result: Ok(answer), in_doubt },
                 Err(Failed::Login(why)) if logins + 1 >= LOGINS_MAX => RequestError::Refused { why },
                 Err(Failed::Login(_)) => {
                     self.forget_token();
@@ -285,9 +285,9 @@ impl Client {
             if is_final || Instant::now() + RETRY_PAUSE >= deadline {
                 // One of several tries left a doubt, which the error of the last one does not dispel.
                 if in_doubt && let RequestError::NotSent { why } = failed {
-                    return Told { result: Err(RequestError::NoAnswer { why }), in_doubt };
+                    return RequestOutcome { result: Err(RequestError::NoAnswer { why }), in_doubt };
                 }
-                return Told { result: Err(failed), in_doubt };
+                return RequestOutcome { result: Err(failed), in_doubt };
             }
             attempts::failed(&failed);
             tokio::time::sleep(RETRY_PAUSE).await;

@@ -8,7 +8,7 @@ use primacy_core::election::session::Entry;
 use primacy_core::{FencingToken, Identity};
 
 use super::api::{self, CompareTarget, Request, Response, SortOrder, SortTarget, TargetUnion, method};
-use super::client::{Client, RequestError, Told, Tries};
+use super::client::{Client, RequestError, RequestOutcome, Tries};
 use super::session::{self, Lease};
 use super::value::{self, Value};
 
@@ -103,9 +103,9 @@ impl Queue {
         for _ in 0..ROUNDS_MAX {
             let put = (!is_seen).then_some((holder, entry));
             is_seen = false;
-            let told = self.look(client, lease, put).await;
-            in_doubt |= told.in_doubt;
-            let result = match told.result {
+            let outcome = self.look(client, lease, put).await;
+            in_doubt |= outcome.in_doubt;
+            let result = match outcome.result {
                 Ok(answer) => self.place(client, lease, (holder, entry), &answer).await,
                 Err(error) => {
                     in_doubt |= matches!(error, RequestError::NoAnswer { .. });
@@ -127,7 +127,7 @@ impl Queue {
         client: &Client,
         lease: Lease,
         put: Option<(&Holder, u64)>,
-    ) -> Told<api::TxnResponse> {
+    ) -> RequestOutcome<api::TxnResponse> {
         let key = self.key(lease);
         let own = api::RangeRequest { key: key.clone(), ..Default::default() };
         let first = Request::Range(self.range_of_first());
@@ -180,8 +180,8 @@ impl Queue {
             keys_only: true,
             ..self.range_of_first()
         };
-        let told = client.call(method::RANGE, before, Tries::Many, REQUEST_MAX).await;
-        let answer: api::RangeResponse = told.result?;
+        let outcome = client.call(method::RANGE, before, Tries::Many, REQUEST_MAX).await;
+        let answer: api::RangeResponse = outcome.result?;
         let revision = revision_of(answer.header.as_ref())?;
         // Where there is none, those before it have gone meanwhile.
         Ok(answer.kvs.into_iter().next().map(|before| {
@@ -207,8 +207,8 @@ impl Queue {
         }
         for _ in 0..ROUNDS_MAX {
             let own = api::RangeRequest { key: key.clone(), ..Default::default() };
-            let told = client.call(method::RANGE, own, Tries::Many, REQUEST_MAX).await;
-            let answer: api::RangeResponse = told.result?;
+            let outcome = client.call(method::RANGE, own, Tries::Many, REQUEST_MAX).await;
+            let answer: api::RangeResponse = outcome.result?;
             let Some(kv) = answer.kvs.first() else { return Ok(()) };
             if value::decode(&kv.value).is_none_or(|value| value.entry != entry) {
                 return Ok(());
@@ -223,8 +223,8 @@ impl Queue {
 
     /// The first in the queue, as it is kept, and the revision at which it was the first.
     pub(super) async fn first(&self, client: &Client) -> Result<(Option<api::KeyValue>, i64), RequestError> {
-        let told = client.call(method::RANGE, self.range_of_first(), Tries::Many, REQUEST_MAX).await;
-        let answer: api::RangeResponse = told.result?;
+        let outcome = client.call(method::RANGE, self.range_of_first(), Tries::Many, REQUEST_MAX).await;
+        let answer: api::RangeResponse = outcome.result?;
         let revision = revision_of(answer.header.as_ref())?;
         Ok((answer.kvs.into_iter().next(), revision))
     }
@@ -234,8 +234,8 @@ impl Queue {
         let (mut key, mut found) = (self.prefix(), false);
         loop {
             let page = api::RangeRequest { key, range_end: self.end(), limit: PAGE, ..Default::default() };
-            let told = client.call(method::RANGE, page, Tries::Many, REQUEST_MAX).await;
-            let answer: api::RangeResponse = told.result?;
+            let outcome = client.call(method::RANGE, page, Tries::Many, REQUEST_MAX).await;
+            let answer: api::RangeResponse = outcome.result?;
             for kv in &answer.kvs {
                 if value::decode(&kv.value).is_some_and(|value| value.holder.identity == *dead) {
                     found = true;
@@ -279,8 +279,8 @@ impl Queue {
                 failure: vec![],
             };
             // The second comparison is with a state that is gone, and the key is read again.
-            let told = client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await;
-            let answer: api::TxnResponse = told.result?;
+            let outcome = client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await;
+            let answer: api::TxnResponse = outcome.result?;
             if answer.succeeded {
                 return Ok(true);
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use primacy::{Elector, clock};
 
-use super::job::{Told, tell};
+use super::job::{DemoJobReport, tell};
 use super::ledger::{Ledger, Write};
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -54,11 +54,11 @@ async fn lead(args: &DemoEmbedded) -> Result<Exit, Failure> {
         match write {
             Write::Accepted if first => {
                 first = false;
-                tell(&Told::Wrote { token: token.0, boot_ns });
+                tell(&DemoJobReport::Wrote { token: token.0, boot_ns });
             }
             Write::Accepted => {}
             Write::Refused { highest } => {
-                tell(&Told::Refused { token: token.0, highest: highest.0, boot_ns });
+                tell(&DemoJobReport::Refused { token: token.0, highest: highest.0, boot_ns });
                 return Ok(Exit::Failed);
             }
         }

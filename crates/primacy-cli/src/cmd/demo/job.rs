@@ -57,7 +57,7 @@ pub(crate) struct DemoJob {
 /// A report of the job on standard output, a line each.
 #[derive(Debug, Serialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum DemoJobReport {
     /// The first line was written.
     Wrote { token: u64, boot_ns: u64 },
     /// A write was refused.
@@ -67,8 +67,8 @@ pub(crate) enum Told {
 }
 
 /// Writes a line to standard output in one piece.
-pub(crate) fn tell(told: &Told) {
-    if let Ok(mut line) = serde_json::to_string(told) {
+pub(crate) fn tell(report: &DemoJobReport) {
+    if let Ok(mut line) = serde_json::to_string(report) {
         line.push('\n');
         // If the reader is gone, nothing matters any more.
         let _ = std::io::stdout().write_all(line.as_bytes());
@@ -118,12 +118,12 @@ fn write(args: &DemoJob, token: FencingToken, lock: Option<&File>) -> Result<Exi
         match ledger.append(token, &writer).map_err(|error| failed(&error))? {
             Write::Accepted if first => {
                 first = false;
-                tell(&Told::Wrote { token: token.0, boot_ns: clock::now().as_nanos() });
+                tell(&DemoJobReport::Wrote { token: token.0, boot_ns: clock::now().as_nanos() });
             }
             Write::Accepted => {}
             Write::Refused { highest } => {
                 let boot_ns = clock::now().as_nanos();
-                tell(&Told::Refused { token: token.0, highest: highest.0, boot_ns });
+                tell(&DemoJobReport::Refused { token: token.0, highest: highest.0, boot_ns });
                 if let Some(mut lock) = lock {
                     writeln!(lock, "{token} was refused, for {highest} had been there")?;
                 }
@@ -151,7 +151,7 @@ fn write_unguarded(args: &DemoJob) -> Result<Exit, Failure> {
 fn take_lock(args: &DemoJob, path: &PathBuf, token: FencingToken) -> Result<File, Failure> {
     let lock = OpenOptions::new().create(true).append(true).open(path)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        tell(&Told::LockTaken { token: token.0 });
+        tell(&DemoJobReport::LockTaken { token: token.0 });
         // In the file as well: the reader of standard output may be gone by then.
         writeln!(&lock, "{} found the lock taken", token.0)?;
         return Err(Failure::new(Exit::Failed, "another job is alive"));

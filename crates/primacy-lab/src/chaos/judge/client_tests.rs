@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use primacy_core::{FencingToken, Reason, Term};
 
 use super::coverage::missing;
-use super::record::{Record, Said, Told};
+use super::record::{NodeReport, Record, Said};
 use super::{ClientTally, Verdict, verdict};
 use crate::chaos::client::journal::{Act, Call, Entry, Found, Listed, Outcome, Swapped, Wrote, key_of};
 use crate::chaos::notes::{Note, Noted};
@@ -142,7 +142,7 @@ impl Talk {
         for (term, &at) in (1..).zip(&self.elected) {
             let begun = Said::Elected { term: Term(term), token: FencingToken(term), until: (at + 1) * MS };
             for (at, said) in [(at, begun), (at + 1, Said::Deposed(Reason::Expired))] {
-                record.lives[0].told.push(Told { at: at * MS, within_ns: 0, said });
+                record.lives[0].reports.push(NodeReport { at: at * MS, within_ns: 0, said });
             }
         }
         record.calls.clone_from(&self.calls);

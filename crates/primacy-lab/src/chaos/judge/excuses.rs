@@ -210,10 +210,10 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
         }
         Part::Job => signals.extend(lives.map(|life| (life.begun, None))),
         Part::Guardian => {
-            signals.extend(lives.flat_map(|life| &life.told).filter_map(|told| match told.said {
-                Said::Guardian => Some((told.at, None)),
+            signals.extend(lives.flat_map(|life| &life.reports).filter_map(|report| match report.said {
+                Said::Guardian => Some((report.at, None)),
                 // Its supervisor has killed it, since it did not answer.
-                Said::GuardianLost => Some((told.at, Some(Sent::Kill))),
+                Said::GuardianLost => Some((report.at, Some(Sent::Kill))),
                 Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => None,
                 Said::Deposed(_) | Said::Violation(_) | Said::NoRoom => None,
                 Said::Taken { .. } | Said::Drained { .. } => None,

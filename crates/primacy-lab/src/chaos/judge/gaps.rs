@@ -43,8 +43,9 @@ pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
 /// The faults that took effect, by the notes of the run; and full disks, by the nodes' reports that one had no room
 /// meanwhile.
 fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
-    let told = record.lives.iter().flat_map(|life| &life.told);
-    let no_room: Vec<u64> = told.filter(|told| told.said == Said::NoRoom).map(|told| told.at).collect();
+    let reports = record.lives.iter().flat_map(|life| &life.reports);
+    let no_room: Vec<u64> =
+        reports.filter(|report| report.said == Said::NoRoom).map(|report| report.at).collect();
     let mut took = BTreeSet::new();
     let mut full: Option<(u32, u64)> = None;
     for noted in &record.notes {

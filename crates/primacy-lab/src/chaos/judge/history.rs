@@ -57,10 +57,10 @@ pub(crate) fn judge(record: &Record, invariants: Vec<Box<dyn Invariant>>) -> Vec
     let mut findings = Vec::new();
     for life in &record.lives {
         happenings.extend(of_life(life, &acts));
-        for told in &life.told {
-            if let Said::Violation(what) = &told.said {
+        for report in &life.reports {
+            if let Said::Violation(what) = &report.said {
                 findings.push(Finding::new(
-                    told.at,
+                    report.at,
                     "violation",
                     format!("{} tells of {what}", life.who.node),
                 ));
@@ -103,15 +103,15 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
     // whichever came later.
     let over = life.killed.or(life.ended.map(|(at, _)| at));
     let mut gone = over.unwrap_or(life.begun);
-    for told in &life.told {
-        gone = gone.max(told.at);
-        let event = match told.said {
+    for report in &life.reports {
+        gone = gone.max(report.at);
+        let event = match report.said {
             Said::Elected { term, token: given, until } => {
                 token = Some(given);
                 gone = gone.max(acts.last(given));
                 let valid_until = Instant::from_nanos(until);
                 // Where the clock is not known exactly, it begins a little later.
-                let at = told.at + told.within_ns;
+                let at = report.at + report.within_ns;
                 let event = Event::Elected { term, mandate: Mandate::Fenced(given), valid_until };
                 happenings.push((at, Happening::Told(who, event)));
                 continue;
@@ -121,25 +121,25 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
             Said::Deposed(reason) => {
                 // A job that never began has nothing to drain.
                 let taken = |said: &Said| token.is_some_and(|token| *said == Said::Taken { token });
-                let has_worked = life.told.iter().any(|told| taken(&told.said));
+                let has_worked = life.reports.iter().any(|report| taken(&report.said));
                 if !has_worked && token.is_some_and(|token| acts.last(token) == 0) {
-                    happenings.push((told.at, Happening::WorkEnded(who)));
+                    happenings.push((report.at, Happening::WorkEnded(who)));
                 }
                 Event::Deposed(reason)
             }
             Said::Drained { token: of } => {
                 // The job's own acts must bear out the report.
-                happenings.push((told.at.max(acts.last(of)), Happening::WorkEnded(who)));
+                happenings.push((report.at.max(acts.last(of)), Happening::WorkEnded(who)));
                 continue;
             }
             Said::Violation(_) | Said::Taken { .. } => continue,
             Said::Guardian | Said::GuardianLost | Said::NoRoom => continue,
         };
-        happenings.push((told.at, Happening::Told(who, event)));
+        happenings.push((report.at, Happening::Told(who, event)));
         let in_order =
             matches!(event, Event::Deposed(Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy));
         if let Some(token) = token.filter(|_| in_order) {
-            happenings.push((told.at, Happening::Released(who, token)));
+            happenings.push((report.at, Happening::Released(who, token)));
         }
     }
     happenings.extend(over.map(|_| (gone, Happening::Gone(who))));
@@ -150,7 +150,7 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
 /// are believed in from their first act to their last one.
 fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>) {
     let mut told = BTreeSet::new();
-    for each in record.lives.iter().flat_map(|life| &life.told) {
+    for each in record.lives.iter().flat_map(|life| &life.reports) {
         if let Said::Elected { token, .. } = each.said {
             told.insert(token.0);
         }

@@ -116,44 +116,45 @@ impl Model for Key {
 
 /// The values that any client was answered.
 #[derive(Debug, Default)]
-struct Told {
+struct AnsweredValues {
     /// The revision at which each was written, and the time when the first client that saw it was answered.
     values: BTreeMap<u64, (i64, u64)>,
     findings: Vec<Finding>,
 }
 
-impl Told {
+impl AnsweredValues {
     fn by(calls: &[Call]) -> Self {
-        let mut told = Self::default();
+        let mut answered = Self::default();
         for call in calls {
             match &call.act {
                 Act::Read { outcome, .. } => {
-                    told.see(call, outcome.answer().and_then(|found| found.entry));
+                    answered.see(call, outcome.answer().and_then(|found| found.entry));
                 }
                 Act::Put { value, outcome, .. } => {
                     let wrote = outcome.answer();
-                    told.see(call, wrote.and_then(|wrote| wrote.before));
-                    told.see(call, wrote.map(|wrote| Entry { value: *value, revision: wrote.revision }));
+                    answered.see(call, wrote.and_then(|wrote| wrote.before));
+                    answered.see(call, wrote.map(|wrote| Entry { value: *value, revision: wrote.revision }));
                 }
                 Act::Delete { outcome, .. } => {
-                    told.see(call, outcome.answer().and_then(|wrote| wrote.before));
+                    answered.see(call, outcome.answer().and_then(|wrote| wrote.before));
                 }
                 Act::Swap { value, outcome, .. } => {
                     let swapped = outcome.answer();
-                    told.see(call, swapped.and_then(|swapped| swapped.found));
+                    answered.see(call, swapped.and_then(|swapped| swapped.found));
                     let held = swapped.filter(|swapped| swapped.held);
-                    told.see(call, held.map(|swapped| Entry { value: *value, revision: swapped.revision }));
+                    answered
+                        .see(call, held.map(|swapped| Entry { value: *value, revision: swapped.revision }));
                 }
                 Act::All { outcome } => {
                     for &entry in outcome.answer().iter().flat_map(|listed| listed.entries.values()) {
-                        told.see(call, Some(entry));
+                        answered.see(call, Some(entry));
                     }
                 }
                 Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } | Act::Look { .. } => {}
                 Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => {}
             }
         }
-        told
+        answered
     }
 
     fn see(&mut self, call: &Call, entry: Option<Entry>) {
@@ -169,7 +170,7 @@ impl Told {
 
 /// Judges the histories of all keys.
 pub(super) fn judge(calls: &[Call], tally: &mut Tally) -> Vec<Finding> {
-    let Told { values, mut findings } = Told::by(calls);
+    let AnsweredValues { values, mut findings } = AnsweredValues::by(calls);
     findings.extend(revisions(calls));
     let mut keys: BTreeMap<&str, Vec<Request<Action, Reply>>> = BTreeMap::new();
     for call in calls {

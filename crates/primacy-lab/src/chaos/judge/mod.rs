@@ -227,7 +227,7 @@ fn count(record: &Record) -> Tally {
         highest = highest.max(line.writer.token);
     }
     let refused = |entry: &&crate::chaos::ledger::Entry| {
-        matches!(entry.told, crate::chaos::ledger::Told::Refused { .. })
+        matches!(entry.report, crate::chaos::ledger::JobReport::Refused { .. })
     };
     Tally {
         tokens_accepted: tokens.len(),

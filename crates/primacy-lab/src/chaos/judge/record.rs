@@ -61,7 +61,7 @@ pub(crate) struct Life {
     /// The time when its end was taken, and its exit code.
     pub(crate) ended: Option<(u64, i32)>,
     /// Its reports, in order.
-    pub(crate) told: Vec<Told>,
+    pub(crate) reports: Vec<NodeReport>,
     /// The times of all its lines, in order: it was alive then.
     pub(crate) words: Vec<u64>,
     /// The uncertainty of its instants, where its clock is faked.
@@ -70,7 +70,7 @@ pub(crate) struct Life {
 
 /// A report of a node, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct NodeReport {
     /// The time of the event: that which the machine was handed, or else that of the line.
     pub(crate) at: u64,
     /// The uncertainty of it, where the clock is faked.
@@ -144,7 +144,7 @@ impl Record {
             for line in text.split(|&byte| byte == b'\n') {
                 let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
                 life.words.extend(line["boot_ns"].as_u64().map(|shown| clock.true_ns(shown)));
-                life.told.extend(told(&line, &clock)?);
+                life.reports.extend(node_report(&line, &clock)?);
             }
         }
         record.check_times()?;
@@ -193,10 +193,12 @@ impl Record {
         let (_, end) = self.span();
         for life in &self.lives {
             let from = life.begun.saturating_sub(NOTED_LATE_MAX_NS);
-            let outside = |told: &&Told| told.at + told.within_ns < from || told.at > end + told.within_ns;
-            if let Some(told) = life.told.iter().find(outside) {
+            let outside = |report: &&NodeReport| {
+                report.at + report.within_ns < from || report.at > end + report.within_ns
+            };
+            if let Some(report) = life.reports.iter().find(outside) {
                 let what = format!(
-                    "{} told {told:?} at a time when it did not live; is its clock the one that it was given?",
+                    "{} told {report:?} at a time when it did not live; is its clock the one that it was given?",
                     life.who
                 );
                 return Err(Trouble::NotWhole(what));
@@ -231,7 +233,7 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
                 killed: None,
                 told_to_end: false,
                 ended: None,
-                told: Vec::new(),
+                reports: Vec::new(),
                 words: Vec::new(),
                 within_ns: 0,
             });
@@ -284,7 +286,7 @@ fn readings(notes: &[Noted]) -> Vec<Reading> {
 const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
 
 /// Reads the report in a line, if the judge needs it.
-pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trouble> {
+pub(crate) fn node_report(line: &Value, clock: &NodeClock) -> Result<Option<NodeReport>, Trouble> {
     let number = |name: &str| {
         line[name].as_u64().ok_or_else(|| Trouble::NotWhole(format!("a line lacks {name}: {line}")))
     };
@@ -313,7 +315,7 @@ pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trou
         (Some("log"), Some(_)) if no_room() => ("boot_ns", Said::NoRoom),
         (Some(_) | None, _) => return Ok(None),
     };
-    Ok(Some(Told { at: time(at)?, within_ns, said }))
+    Ok(Some(NodeReport { at: time(at)?, within_ns, said }))
 }
 
 fn reason(line: &Value) -> Result<Reason, Trouble> {

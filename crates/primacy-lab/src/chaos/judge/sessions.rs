@@ -182,9 +182,11 @@ impl Session {
 
 /// The times at which nodes were elected.
 fn elected(record: &Record) -> Vec<u64> {
-    let told = record.lives.iter().flat_map(|life| &life.told);
-    let mut times: Vec<u64> =
-        told.filter(|told| matches!(told.said, Said::Elected { .. })).map(|told| told.at).collect();
+    let reports = record.lives.iter().flat_map(|life| &life.reports);
+    let mut times: Vec<u64> = reports
+        .filter(|report| matches!(report.said, Said::Elected { .. }))
+        .map(|report| report.at)
+        .collect();
     times.sort_unstable();
     times
 }

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::clocks::NodeClock;
 use super::gaps::{by_kind, median};
-use super::record::{Record, Said, Told, told};
+use super::record::{NodeReport, Record, Said, node_report};
 use super::{Excused, Row, Stalled, Verdict, verdict};
 use crate::chaos::fault::{Kind, Part};
-use crate::chaos::ledger::{Entry, Line, Told as JobTold, Writer};
+use crate::chaos::ledger::{Entry, JobReport, Line, Writer};
 use crate::chaos::notes::{Note, Noted, Sent};
 use crate::chaos::stalls::{DiskWatch, Part as Machine, Stall};
 
@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 /// A record that is built line by line; all times in milliseconds.
 struct Story {
     notes: Vec<Noted>,
-    told: Vec<(String, Told)>,
+    reports: Vec<(String, NodeReport)>,
     ledger: Vec<Line>,
     journal: Vec<Entry>,
     stalls: Vec<Stall>,
@@ -35,8 +35,8 @@ impl Story {
 
     /// The same in this arm.
     fn over(arm: &str) -> Self {
-        let (notes, told, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut story = Self { notes, told, ledger, journal, stalls: Vec::new() };
+        let (notes, reports, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut story = Self { notes, reports, ledger, journal, stalls: Vec::new() };
         story.note(0, Note::Run { arm: arm.into(), seed: 1, not_run: Vec::new(), faked: None });
         for node in ["a", "b", "c"] {
             story.life(0, node, 1);
@@ -62,7 +62,7 @@ impl Story {
     }
 
     fn says(&mut self, at: u64, node: &str, said: Said) -> &mut Self {
-        self.told.push((node.into(), Told { at: at * MS, within_ns: 0, said }));
+        self.reports.push((node.into(), NodeReport { at: at * MS, within_ns: 0, said }));
         self
     }
 
@@ -91,8 +91,8 @@ impl Story {
         self
     }
 
-    fn job(&mut self, at: u64, node: &str, token: u64, told: JobTold) -> &mut Self {
-        self.journal.push(Entry { writer: writer(node, token), boot_ns: at * MS, told });
+    fn job(&mut self, at: u64, node: &str, token: u64, report: JobReport) -> &mut Self {
+        self.journal.push(Entry { writer: writer(node, token), boot_ns: at * MS, report });
         self
     }
 
@@ -101,11 +101,11 @@ impl Story {
         notes.sort_by_key(|noted| noted.boot_ns);
         notes.push(Noted { boot_ns: 60_000 * MS, note: Note::End });
         let mut record = Record::of_notes(notes).unwrap();
-        for (node, told) in &self.told {
+        for (node, report) in &self.reports {
             let of_node = |life: &&mut super::record::Life| life.who.node.as_str() == node;
             let life = record.lives.iter_mut().find(of_node).unwrap();
-            life.told.push(told.clone());
-            life.words.push(told.at);
+            life.reports.push(report.clone());
+            life.words.push(report.at);
         }
         (record.ledger, record.journal) = (self.ledger.clone(), self.journal.clone());
         record.stalls.clone_from(&self.stalls);
@@ -198,7 +198,7 @@ fn beliefs_that_overlap_are_seen() {
 fn a_killed_leader_is_over_when_its_job_is() {
     let mut story = good();
     // The grandchild of the killed b goes on where c leads already.
-    story.job(2_425, "b", 2, JobTold::Refused { highest: 3 });
+    story.job(2_425, "b", 2, JobReport::Refused { highest: 3 });
     assert_eq!(story.broken(), ["I3"]);
 }
 
@@ -212,7 +212,7 @@ fn what_is_released_before_it_has_drained_is_seen() {
     story.only_elected(1_000, "a", 1, 2_000).says(1_001, "a", Said::Deposed(Reason::Resigned));
     story.elected(1_002, "b", 2, 2_000);
     assert_eq!(story.broken(), [""; 0]);
-    story.job(1_500, "a", 1, JobTold::Began);
+    story.job(1_500, "a", 1, JobReport::Began);
     assert_eq!(story.broken(), ["I3", "I8", "contract"], "but it has worked");
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).resigns(1_200, "a", 1).writes(1_300, "a", 1);
@@ -313,7 +313,7 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     assert_eq!(late.broken(), ["acts past its lease"], "the excuse has an end");
 
     let mut killed = Story::new();
-    killed.elected(1_000, "a", 1, 2_000).job(2_100, "a", 1, JobTold::Refused { highest: 2 });
+    killed.elected(1_000, "a", 1, 2_000).job(2_100, "a", 1, JobReport::Refused { highest: 2 });
     killed
         .signal(1_100, "a", Part::Supervisor, Sent::Kill)
         .ended(1_101, "a", 137)
@@ -527,10 +527,10 @@ fn waits(millis: u64) -> Story {
 fn waits_over(arm: &str, millis: u64) -> Story {
     let mut story = Story::over(arm);
     story.elected(1_000, "a", 1, 2_000).elected(3_000, "b", 2, 4_000);
-    story.job(3_010, "b", 2, JobTold::Waits { holder: Some(writer("a", 1)) }).writes(3_010, "b", 2);
-    story.job(3_010 + millis, "b", 2, JobTold::Waits { holder: Some(writer("a", 1)) });
+    story.job(3_010, "b", 2, JobReport::Waits { holder: Some(writer("a", 1)) }).writes(3_010, "b", 2);
+    story.job(3_010 + millis, "b", 2, JobReport::Waits { holder: Some(writer("a", 1)) });
     // Its disk is slow: it tries again much later.
-    story.job(3_500 + millis, "b", 2, JobTold::Locked);
+    story.job(3_500 + millis, "b", 2, JobReport::Locked);
     story
 }
 
@@ -538,7 +538,7 @@ fn waits_over(arm: &str, millis: u64) -> Story {
 fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     let mut story = waits(400);
     story.signal(1_500, "a", Part::Supervisor, Sent::Stop).signal(1_500, "a", Part::Guardian, Sent::Stop);
-    if let JobTold::Waits { holder } = &mut story.journal[0].told {
+    if let JobReport::Waits { holder } = &mut story.journal[0].report {
         *holder = None;
     }
     assert_eq!(story.broken(), [""; 0], "its holder was writing its name when it was first asked");
@@ -573,7 +573,7 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).elected(3_000, "b", 2, 3_200);
     for at in [3_010, 3_700] {
-        story.job(at, "b", 2, JobTold::Waits { holder: Some(writer("a", 1)) });
+        story.job(at, "b", 2, JobReport::Waits { holder: Some(writer("a", 1)) });
     }
     assert_eq!(story.broken(), ["acts past its lease"], "it led no more");
 }
@@ -581,17 +581,17 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
 #[test]
 fn a_refusal_of_what_is_not_stale_is_seen() {
     let mut story = good();
-    story.job(2_450, "c", 3, JobTold::Refused { highest: 3 });
+    story.job(2_450, "c", 3, JobReport::Refused { highest: 3 });
     assert_eq!(story.broken(), ["a write was refused and not stale"]);
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).elected(2_000, "b", 2, 3_000);
-    story.job(1_500, "a", 1, JobTold::Refused { highest: 2 });
+    story.job(1_500, "a", 1, JobReport::Refused { highest: 2 });
     assert_eq!(story.broken(), ["a write was refused and not stale"], "it was the highest then");
     let mut story = good();
-    story.job(2_450, "c", 3, JobTold::Refused { highest: 9 });
+    story.job(2_450, "c", 3, JobReport::Refused { highest: 9 });
     assert_eq!(story.broken(), ["a write was refused and not stale"], "by a token that nobody was given");
     let mut story = good();
-    story.job(2_450, "c", 3, JobTold::Failed { error: "no room".into() });
+    story.job(2_450, "c", 3, JobReport::Failed { error: "no room".into() });
     assert_eq!(story.broken(), ["the ledger failed"]);
 }
 
@@ -675,7 +675,7 @@ fn the_time_without_a_leader_belongs_to_what_was_done_before_it() {
 
 #[test]
 fn what_nodes_print_is_read_as_it_is_printed() {
-    let read = |line| told(&line, &NodeClock::True).unwrap().map(|told| (told.at, told.said));
+    let read = |line| node_report(&line, &NodeClock::True).unwrap().map(|report| (report.at, report.said));
     let log = |message: &str, more: serde_json::Value| {
         let mut line = json!({"event": "log", "target": "primacy::machine", "message": message, "at_ns": 5, "boot_ns": 9});
         line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -711,6 +711,6 @@ fn what_nodes_print_is_read_as_it_is_printed() {
     assert_eq!(read(full), Some((9, Said::NoRoom)));
     assert_eq!(read(json!({"event": "campaigning", "boot_ns": 9})), None);
     for bad in [log("elected", json!({"term": 2, "token": 3})), log("deposed", json!({"reason": "?"}))] {
-        assert!(told(&bad, &NodeClock::True).is_err(), "{bad}");
+        assert!(node_report(&bad, &NodeClock::True).is_err(), "{bad}");
     }
 }

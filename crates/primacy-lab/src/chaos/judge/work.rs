@@ -8,7 +8,7 @@ use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
 use crate::chaos::arm::{DRAIN, KILL_MARGIN};
 use crate::chaos::fault::Part;
-use crate::chaos::ledger::{Entry, Told, Writer};
+use crate::chaos::ledger::{Entry, JobReport, Writer};
 use crate::chaos::notes::{Note, Noted, Sent};
 
 /// A leadership, as its machine has reported it.
@@ -57,17 +57,17 @@ fn told(record: &Record) -> BTreeMap<u64, Leadership> {
     let mut all: BTreeMap<u64, Leadership> = BTreeMap::new();
     for life in &record.lives {
         let mut current = None;
-        for told in &life.told {
-            match told.said {
+        for report in &life.reports {
+            match report.said {
                 Said::Elected { token, until, .. } => {
                     current = Some(token.0);
                     // The end counts as late as it may be here, for the job is blamed by it.
-                    let until = until + 2 * told.within_ns;
-                    all.insert(token.0, Leadership { elected: told.at, until });
+                    let until = until + 2 * report.within_ns;
+                    all.insert(token.0, Leadership { elected: report.at, until });
                 }
                 Said::Renewed { until } => {
                     if let Some(leadership) = current.and_then(|token| all.get_mut(&token)) {
-                        leadership.until = leadership.until.max(until + 2 * told.within_ns);
+                        leadership.until = leadership.until.max(until + 2 * report.within_ns);
                     }
                 }
                 Said::Resigning(_)
@@ -137,18 +137,20 @@ fn lock(
     tally: &mut Tally,
 ) -> Vec<Finding> {
     let mut waits: BTreeMap<&Writer, (&Entry, &Entry)> = BTreeMap::new();
-    for entry in record.journal.iter().filter(|entry| matches!(entry.told, Told::Waits { .. })) {
+    for entry in record.journal.iter().filter(|entry| matches!(entry.report, JobReport::Waits { .. })) {
         waits.entry(&entry.writer).and_modify(|(_, last)| *last = entry).or_insert((entry, entry));
     }
     tally.lock_waits = waits.len();
     let mut findings = Vec::new();
     for (writer, (entry, last)) in waits {
         // The first one may have come upon a holder that was just writing its name.
-        let named = |entry: &'_ Entry| match &entry.told {
-            Told::Waits { holder } => holder.clone(),
-            Told::Began | Told::Locked | Told::Grandchild | Told::Refused { .. } | Told::Failed { .. } => {
-                None
-            }
+        let named = |entry: &'_ Entry| match &entry.report {
+            JobReport::Waits { holder } => holder.clone(),
+            JobReport::Began
+            | JobReport::Locked
+            | JobReport::Grandchild
+            | JobReport::Refused { .. }
+            | JobReport::Failed { .. } => None,
         };
         let holder = named(entry).or_else(|| named(last));
         let lease_ends = leaderships.get(&writer.token).map_or(u64::MAX, |leadership| leadership.until);
@@ -184,8 +186,8 @@ fn lock(
 fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mut Tally) -> Vec<Finding> {
     let mut findings = Vec::new();
     for entry in &record.journal {
-        match &entry.told {
-            Told::Refused { highest } => {
+        match &entry.report {
+            JobReport::Refused { highest } => {
                 tally.stale_refused += 1;
                 let given =
                     leaderships.get(highest).is_some_and(|leadership| leadership.elected <= entry.boot_ns);
@@ -194,10 +196,10 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
                     findings.push(Finding::new(entry.boot_ns, "a write was refused and not stale", what));
                 }
             }
-            Told::Failed { error } => {
+            JobReport::Failed { error } => {
                 findings.push(Finding::new(entry.boot_ns, "the ledger failed", error.clone()));
             }
-            Told::Began | Told::Waits { .. } | Told::Locked | Told::Grandchild => {}
+            JobReport::Began | JobReport::Waits { .. } | JobReport::Locked | JobReport::Grandchild => {}
         }
     }
     findings
@@ -251,12 +253,12 @@ fn guardians(record: &Record) -> Vec<Finding> {
     }
     for life in &record.lives {
         let mut since = life.begun;
-        for told in &life.told {
-            match told.said {
-                Said::Guardian => since = told.at,
+        for report in &life.reports {
+            match report.said {
+                Said::Guardian => since = report.at,
                 Said::GuardianLost => {
                     let (from, node) =
-                        (told.at.saturating_sub(nanos(record.arm.lease)), life.who.node.as_str());
+                        (report.at.saturating_sub(nanos(record.arm.lease)), life.who.node.as_str());
                     let mut signals = record.notes.iter().filter_map(|noted| match &noted.note {
                         Note::Signal { node: of, part: Part::Guardian, signal, .. } if of == node => {
                             Some((noted.boot_ns, *signal))
@@ -270,15 +272,15 @@ fn guardians(record: &Record) -> Vec<Finding> {
                         Note::Stuck { .. } | Note::Failed { .. } | Note::Disk { .. } => None,
                         Note::Left { .. } | Note::Clock { .. } | Note::End => None,
                     });
-                    let last = signals.rfind(|(at, _)| (since..=told.at).contains(at));
+                    let last = signals.rfind(|(at, _)| (since..=report.at).contains(at));
                     let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
                     // The stall that it met may have ended only after it was given up.
                     let stalled = record.stalls.iter().any(|stall| {
-                        stall.boot_ns >= from && stall.boot_ns.saturating_sub(stall.stall_ns) <= told.at
+                        stall.boot_ns >= from && stall.boot_ns.saturating_sub(stall.stall_ns) <= report.at
                     });
                     if !signalled && !stalled {
                         let what = format!("that of {} is lost, and nobody has touched it", life.who);
-                        findings.push(Finding::new(told.at, "a guardian ended without a reason", what));
+                        findings.push(Finding::new(report.at, "a guardian ended without a reason", what));
                     }
                 }
                 Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) | Said::NoRoom => {}

@@ -4,12 +4,12 @@
 //! layer that services in Rust use, and it alone decides which requests are admitted.
 
 mod body;
+mod event_log;
 mod exchange;
 mod forward;
 mod headers;
 mod server;
 mod tally;
-mod told;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -23,9 +23,9 @@ use primacy::fence::http::{FenceLayer, Without};
 use primacy::metrics::{self, prometheus_client::registry::Registry};
 use tokio::net::TcpListener;
 
+use self::event_log::{Event, EventLog};
 use self::server::Server;
 use self::tally::Tally;
-use self::told::{Event, Told};
 use self::upstream::{Authority, Reach, Upstream};
 use super::{Patience, State, failure};
 use crate::entry::parse_listen;
@@ -160,12 +160,12 @@ impl Proxy {
         let limits = Limits { patience: self.patience.unwrap_or(FENCE_PATIENCE), grace: FENCE_GRACE };
         let gate = Gate::new(fence, limits).map_err(|error| failure(&error, Exit::InUse))?;
         let without = if self.read_only_without_token { Without::ReadsAdmitted } else { Without::Refused };
-        let told = Told::new(reporter.log_writer(), self.json);
+        let event_log = EventLog::new(reporter.log_writer(), self.json);
         let tally = Tally::new();
         let metrics =
             figures.as_ref().and_then(metrics_http::Server::address).map(|address| address.to_string());
         let _serving = figures.map(|figures| figures.serve(registry(&tally), None)).transpose()?;
-        told.tell(&Event::Listening {
+        event_log.tell(&Event::Listening {
             address: listener.local_addr()?.to_string(),
             upstream: upstream.to_string(),
             highest: gate.highest().0,
@@ -181,8 +181,8 @@ impl Proxy {
             connections: self.max_connections,
             tally: tally.clone(),
         };
-        server.run(listener, &mut signals, &told).await;
-        told.tell(&Event::Ended(tally.counts()));
+        server.run(listener, &mut signals, &event_log).await;
+        event_log.tell(&Event::Ended(tally.counts()));
         Ok(Exit::Success)
     }
 

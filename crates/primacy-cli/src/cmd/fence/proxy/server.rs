@@ -21,9 +21,9 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use super::body::Relay;
+use super::event_log::{Event, EventLog};
 use super::forward::Forward;
 use super::tally::Tally;
-use super::told::{Event, Told};
 use super::upstream::Upstream;
 use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 use crate::idle_connections::{Busy, Evictable, IdleConnections};
@@ -49,15 +49,15 @@ pub(super) struct Server {
 
 impl Server {
     /// Serves until a signal comes and the requests under way have ended, or a second one comes.
-    pub(super) async fn run(self, listener: TcpListener, signals: &mut Signals, told: &Told) {
+    pub(super) async fn run(self, listener: TcpListener, signals: &mut Signals, event_log: &EventLog) {
         let slots =
             Arc::new(Semaphore::new(usize::try_from(self.connections).unwrap_or(Semaphore::MAX_PERMITS)));
         let (ending, _) = watch::channel(false);
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            () = self.accept(&listener, &slots, &ending, told) => return,
+            () = self.accept(&listener, &slots, &ending, event_log) => return,
         };
-        told.tell(&Event::Draining { signal });
+        event_log.tell(&Event::Draining { signal });
         drop(listener);
         ending.send_replace(true);
         // Every connection and every exchange has a slot, or its share in one.
@@ -74,7 +74,7 @@ impl Server {
         listener: &TcpListener,
         slots: &Arc<Semaphore>,
         ending: &watch::Sender<bool>,
-        told: &Told,
+        event_log: &EventLog,
     ) {
         let (idle, refused) = (IdleConnections::new(Arc::clone(slots)), LogLimit::default());
         loop {
@@ -88,7 +88,7 @@ impl Server {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     if let Some(held_back) = refused.due(LOG_PAUSE) {
-                        told.tell(&Event::NotAccepting { reason: error.to_string(), held_back });
+                        event_log.tell(&Event::NotAccepting { reason: error.to_string(), held_back });
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

@@ -7,7 +7,7 @@ use primacy::metrics::prometheus_client::metrics::family::Family;
 use primacy::metrics::prometheus_client::registry::Registry;
 
 use super::body::Relay;
-use super::told::Counts;
+use super::event_log::Counts;
 
 /// Answered by the service.
 const PASSED_ON: &str = "passed_on";

@@ -46,12 +46,12 @@ pub(super) struct Counts {
 
 /// Writes events, and never waits for the reader.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct EventLog {
     writer: LogWriter,
     json: bool,
 }
 
-impl Told {
+impl EventLog {
     pub(super) fn new(writer: LogWriter, json: bool) -> Self {
         Self { writer, json }
     }

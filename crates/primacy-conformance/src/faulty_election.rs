@@ -21,7 +21,7 @@ const LEASE_MIN: Duration = Duration::from_secs(2);
 const WORDS: &str = "not reached (a fault on demand)";
 
 /// An election over a store with faults in front of it.
-pub(crate) struct Told<'a> {
+pub(crate) struct FaultyElection<'a> {
     pub(crate) opened: Opened,
     pub(crate) switch: FaultSwitch,
     pub(crate) lease: Duration,
@@ -30,7 +30,7 @@ pub(crate) struct Told<'a> {
     pub(crate) erase: Pending<'a, ()>,
 }
 
-impl Told<'_> {
+impl FaultyElection<'_> {
     /// Checks that a failed request is counted, shown in the status, and part of the reason of the loss, each in the store's own words; and
     /// that it is no trouble any more when the store answers again. A deletion is reported as one.
     ///
