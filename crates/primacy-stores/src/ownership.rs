@@ -350,13 +350,13 @@ pub fn read_in_state_dir(path: &Path, exposed: u32) -> io::Result<String> {
 
 /// Reads the rest of a file, which may be a device or a pipe without an end.
 fn read_text(file: File) -> io::Result<String> {
-    let mut text = String::new();
-    file.take(TEXT_LENGTH_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > TEXT_LENGTH_MAX {
+    let mut bytes = Vec::new();
+    file.take(TEXT_LENGTH_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > TEXT_LENGTH_MAX {
         let why = format!("longer than {TEXT_LENGTH_MAX} bytes, which no file of settings or secrets is");
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Opens a regular file in a directory with the state of a node. Another user may have had a hand in the directory, and may have left a

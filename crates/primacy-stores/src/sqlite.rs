@@ -516,16 +516,20 @@ fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
 
 /// Returns true if the key of the table is the name of the election, byte by byte, and nothing else must be unique.
 fn check_key(connection: &Connection) -> Result<bool, SchemaError> {
-    let unique = "SELECT group_concat(parts.name || ' ' || parts.coll, ', ') FROM pragma_index_list('primacy_record', 'main') AS list, \
-                  pragma_index_xinfo(list.name, 'main') AS parts WHERE list.\"unique\" AND parts.key";
+    let unique = "SELECT group_concat(coalesce(parts.name, 'an expression') || ' ' || parts.coll || iif(list.partial, ' partial', ''), ', ') \
+                  FROM pragma_index_list('primacy_record', 'main') AS list, pragma_index_xinfo(list.name, 'main') AS parts \
+                  WHERE list.\"unique\" AND parts.key";
     let unique: Option<String> = connection.query_row(unique, [], |row| row.get(0))?;
-    if unique.as_deref() == Some("election BINARY") {
+    let kind = "SELECT type FROM pragma_table_xinfo('primacy_record', 'main') WHERE name = 'election'";
+    let kind: String = connection.query_row(kind, [], |row| row.get(0))?;
+    // A name that looks like a number would be kept as one.
+    if unique.as_deref() == Some("election BINARY") && kind.eq_ignore_ascii_case("TEXT") {
         return Ok(true);
     }
     let unique = unique.unwrap_or_else(|| "none".to_owned());
     Err(SchemaError::Refused(format!(
-        "its table primacy_record has the unique columns {unique}, and not election BINARY alone: two elections could share a record, or a \
-         write be refused; it was made by something else, so name another database"
+        "its table primacy_record has an election of type {kind:?} and the unique columns {unique}, and not TEXT and election BINARY alone: two \
+         elections could share a record, or a write be refused; it was made by something else, so name another database"
     )))
 }
 

@@ -162,6 +162,13 @@ async fn a_schema_of_somebody_else_or_of_a_later_version_is_refused() {
         format!("election TEXT NOT NULL, {columns}, PRIMARY KEY (election, version)"),
         format!("election TEXT NOT NULL PRIMARY KEY, {columns}, UNIQUE (version)"),
         format!("election TEXT NOT NULL, {columns}"),
+        format!("election NUMERIC NOT NULL PRIMARY KEY, {columns}"),
+        format!(
+            "election TEXT NOT NULL, {columns}); CREATE UNIQUE INDEX i ON primacy_record(election) WHERE (version < 0"
+        ),
+        format!(
+            "election TEXT NOT NULL PRIMARY KEY, {columns}); CREATE UNIQUE INDEX i ON primacy_record((1)"
+        ),
     ];
     for (number, columns) in planted.iter().enumerate() {
         let path = directory.file(&format!("planted{number}.db"));

@@ -48,7 +48,7 @@ pub(crate) trait EffectHandler<P: Protocol> {
     }
 }
 
-/// A effect handler that an operator can ask.
+/// An effect handler that an operator can ask.
 pub(crate) trait AdminView<P: Protocol>: EffectHandler<P> {
     /// Called when all effects of an input are finished; `led` is true if this process has ever known a leader.
     ///
@@ -201,15 +201,11 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
                 return Ok(());
             }
         }
-        // A machine with much to do is due again at once. Then the connections have their turn, and so do requests.
+        // A machine with much to do is due again at once. Then the connections have their turn, and so does the application.
         if was_due {
             tokio::task::yield_now().await;
         }
-        let request = if was_due { frontend.requests.try_recv().ok() } else { None };
-        let woken = match request {
-            Some(request) => Woken::Request(Some(request)),
-            None => wait(machine, effects, frontend).await,
-        };
+        let woken = wait(machine, effects, frontend, was_due).await;
         was_due = matches!(woken, Woken::Deadline);
         let input = match woken {
             Woken::Arrival(input) => Some(input?),
@@ -306,6 +302,7 @@ async fn wait<P: Protocol, W: EffectHandler<P>>(
     machine: &P,
     effects: &mut W,
     frontend: &mut Frontend,
+    was_due: bool,
 ) -> Woken<P::Message> {
     let ends = [frontend.stop_at().map(|(at, _)| at), frontend.drain_until];
     let deadline = ends.into_iter().chain([machine.deadline()]).flatten().min();
@@ -325,10 +322,11 @@ async fn wait<P: Protocol, W: EffectHandler<P>>(
     };
     tokio::select! {
         biased;
-        () = sleep_until(deadline) => Woken::Deadline,
+        () = sleep_until(deadline), if !was_due => Woken::Deadline,
         request = requests.recv(), if closing.is_none() || !requests.is_closed() => Woken::Request(request),
         () = candidate_gone => Woken::CandidateGone,
         () = drained => Woken::Drained,
+        () = sleep_until(deadline), if was_due => Woken::Deadline,
         arrival = effects.arrival() => Woken::Arrival(arrival),
     }
 }

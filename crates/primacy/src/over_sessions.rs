@@ -301,7 +301,7 @@ mod tests {
     /// Longer than any test.
     const TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// A effect handler over a store in memory, and what turns its faults on.
+    /// An effect handler over a store in memory, and what turns its faults on.
     fn effects(name: &str) -> (SessionsEffects, Arc<MemorySessions>, FaultSwitch) {
         let memory = Arc::new(MemorySessions::open(name, "e"));
         let (faulty, switch) = FaultySessions::new(Arc::clone(&memory) as Arc<dyn Sessions>);

@@ -124,7 +124,7 @@ pub struct MetadataView {
     pub durability: Durability,
     /// The last record of the log.
     pub last: LeaderSequence,
-    /// The last record that is known to be committed: a majority holds it.
+    /// The last record that counts as committed: a majority holds it, and this node has applied it.
     pub committed: LeaderSequence,
     /// The last record that the map was made of.
     pub applied: LeaderSequence,

@@ -1,8 +1,9 @@
 //! Turns of operations that take long to apply.
 //!
-//! Every node applies an operation on the thread that keeps the lead, and one over a range of keys or a transaction takes long. So the
-//! entries that such operations may look at or change, and are not applied yet, are bounded: for a connection, and for the node. The next operation waits in the etcd API, where it is dropped when its client goes away;
-//! connections that wait get their turns one after the other, and other writes wait for none.
+//! Every node applies an operation on the thread that keeps the lead, and one over a range of keys or with many changes takes long. So the
+//! entries that such operations may look at or change, and are not applied yet, are bounded: for a connection, and for the node. The next
+//! operation waits in the etcd API, where it is dropped when its client goes away; connections that wait get their turns one after the
+//! other, and other writes wait for none.
 
 use std::sync::Arc;
 
@@ -14,6 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Entries that the operations of one connection, and of all of them, may look at before they are applied.
 const CONNECTION_LOOKS_MAX: u32 = 100_000;
 const NODE_LOOKS_MAX: u32 = 4 * CONNECTION_LOOKS_MAX;
+
+/// Changes of an operation that need no turn: locks, elections and compare-and-set make no more, and must not wait behind long operations.
+const CHANGES_FREE: u64 = 16;
 
 const _: () =
     assert!(CONNECTION_LOOKS_MAX as u64 == LOOKS_MAX, "a connection may do one operation of any cost");
@@ -43,7 +47,10 @@ impl Turns {
 
     /// Waits for the turn of an operation in a map of this size; `None` if it needs none.
     pub(super) async fn wait(&self, operation: &Operation, size: Size) -> Option<Turn> {
-        let looks = u32::try_from(looks(operation, size)).unwrap_or(u32::MAX).min(CONNECTION_LOOKS_MAX);
+        let changes = changes(operation).saturating_sub(CHANGES_FREE).saturating_mul(CHANGE_LOOKS);
+        let looks = u32::try_from(looks(operation, size).saturating_add(changes))
+            .unwrap_or(u32::MAX)
+            .min(CONNECTION_LOOKS_MAX);
         if looks == 0 {
             return None;
         }
@@ -55,7 +62,7 @@ impl Turns {
 }
 
 /// The entries that comparisons, reads and deletions of more than one key may look at, in both branches: all that there are, and as many
-/// more as it takes to compare or sort their values, or to change one in a transaction.
+/// more as it takes to compare or sort their values.
 fn looks(operation: &Operation, size: Size) -> u64 {
     let of_range = |keys: &Keys, values: u64| match keys {
         Keys::One(_) => 0,
@@ -77,12 +84,18 @@ fn looks(operation: &Operation, size: Size) -> u64 {
                 of_range(&it.keys, if matches!(it.compared, Compared::Value(_)) { compared } else { 0 })
             });
             let done = transaction.then.iter().chain(&transaction.otherwise);
-            let changes = done.clone().map(|one| match one {
-                Operation::Write(_) | Operation::Delete(_) => CHANGE_LOOKS,
-                Operation::Read(_) | Operation::Transaction(_) => 0,
-            });
-            let looks = comparisons.chain(done.map(|one| looks(one, size)));
-            looks.chain(changes).fold(0, u64::saturating_add)
+            comparisons.chain(done.map(|one| looks(one, size))).fold(0, u64::saturating_add)
+        }
+    }
+}
+
+/// The number of writes and deletions in an operation, in both branches.
+fn changes(operation: &Operation) -> u64 {
+    match operation {
+        Operation::Write(_) | Operation::Delete(_) => 1,
+        Operation::Read(_) => 0,
+        Operation::Transaction(transaction) => {
+            transaction.then.iter().chain(&transaction.otherwise).map(changes).sum()
         }
     }
 }
@@ -162,10 +175,12 @@ mod tests {
             written.push(turn);
         }
         assert_eq!(written.len(), 8);
-        assert!(
-            matches!(at_once(&attacker, &put(), size(1)).await, Some(None)),
-            "a single write needs no turn"
-        );
+        for few in [put(), puts(16)] {
+            assert!(
+                matches!(at_once(&attacker, &few, size(1)).await, Some(None)),
+                "a few writes need no turn"
+            );
+        }
         drop(written);
         // In a small map a connection has many at a time.
         let mut many = Vec::new();

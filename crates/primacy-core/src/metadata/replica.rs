@@ -175,7 +175,7 @@ pub struct Replica<S: Replicated> {
     written: LeaderSequence,
     /// The last record that counts as committed at this node. All up to here is applied.
     committed: LeaderSequence,
-    /// At a follower: the last record that is known to be committed. It counts from when it is applied.
+    /// The last record that a leader is known to have committed. It counts from when it is applied.
     known_committed: LeaderSequence,
     state: S,
     /// The last record in the state. Above `committed` only after a snapshot that was above it.
@@ -562,7 +562,7 @@ impl<S: Replicated> Replica<S> {
         self.applied
     }
 
-    /// The last record that is known to be committed.
+    /// The last record that counts as committed: a majority holds it, and this node has applied it.
     #[must_use]
     pub const fn committed(&self) -> LeaderSequence {
         self.committed
@@ -574,7 +574,7 @@ impl<S: Replicated> Replica<S> {
         self.log.last()
     }
 
-    /// The number of records of this node's log that are not known to be committed.
+    /// The number of records of this node's log that do not count as committed.
     #[must_use]
     pub fn uncommitted(&self) -> u64 {
         self.log.count_after(self.committed)

@@ -200,7 +200,7 @@ fn judge(answers: &[Answer]) -> Result<bool, String> {
     if !has_columns || !columns.rows.iter().all(is_plain) {
         return Err("has other columns".to_owned());
     }
-    // A user who may only read is not shown the key. One over the first bytes takes two elections for one.
+    // A user who may only read is not shown constraints. A key over the first bytes takes two elections for one.
     if key.rows.len() > 1 || key.rows.iter().any(|part| text(part, 1).is_some()) {
         return Err("has a key that is not the whole name of the election".to_owned());
     }

@@ -63,7 +63,7 @@ pub(crate) struct Keeping {
 
 /// The disk, the log, the mesh and the clients of one node.
 #[derive(Debug)]
-struct MetadataWorld {
+struct MetadataEffects {
     peers: PeersEffects,
     log: LogFile,
     durability: Durability,
@@ -156,7 +156,7 @@ impl Entry {
             Ok((Ok(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
-                let mut effects = MetadataWorld::new(peers, log, durability, map);
+                let mut effects = MetadataEffects::new(peers, log, durability, map);
                 if machine.election().past() == DiskState::Lost {
                     // Its list of voters was given to it since, and it has to hear the nodes that are not on that one, too.
                     effects.reached.nodes = configured.members.clone();
@@ -200,7 +200,7 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
     }
 }
 
-impl MetadataWorld {
+impl MetadataEffects {
     fn new(peers: PeersEffects, log: LogFile, durability: Durability, map: MapEnd) -> Self {
         let (waiting, arrived) = (HashMap::new(), VecDeque::new());
         let reached = Reached::default();
@@ -455,7 +455,7 @@ impl Waiter {
     }
 }
 
-impl EffectHandler<Metadata> for MetadataWorld {
+impl EffectHandler<Metadata> for MetadataEffects {
     fn persist(&mut self, durable: Durable) -> Result<(), Halt> {
         match durable {
             Durable::Hard(hard) => EffectHandler::<Quorum>::persist(&mut self.peers, hard),
@@ -543,7 +543,7 @@ impl EffectHandler<Metadata> for MetadataWorld {
     }
 }
 
-impl AdminView<Metadata> for MetadataWorld {
+impl AdminView<Metadata> for MetadataEffects {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
         self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.note_log()?;

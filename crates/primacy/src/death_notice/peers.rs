@@ -262,7 +262,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the connection to one peer, until the death has been reported, the node is no peer any more or the witness is
+    /// Keeps the connection to one peer, until the death has been reported, the node is no peer any more or the notifier is
     /// dropped.
     fn tend(&self, node: NodeId, number: u64, address: &str) {
         let mut longest_wait = self.limits.backoff_first;

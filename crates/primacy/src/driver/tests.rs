@@ -12,6 +12,8 @@ use crate::config::Venue;
 #[derive(Default)]
 struct Machine {
     advisory: bool,
+    /// True if it is due again at once, as with a long log to apply.
+    busy: bool,
     outputs: VecDeque<Output<(), ()>>,
 }
 
@@ -43,7 +45,7 @@ impl Protocol for Machine {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        None
+        self.busy.then(Instant::default)
     }
 }
 
@@ -59,7 +61,7 @@ impl Quiescent for Machine {
     }
 }
 
-/// A effect handler whose disk is full; a problem is noticed on request.
+/// An effect handler whose disk is full; a problem is noticed on request.
 struct FullDisk {
     told: oneshot::Receiver<()>,
     /// The number of sent messages.
@@ -209,4 +211,24 @@ async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
         ended = drive(&mut machine, &mut effects, &mut frontend) => panic!("it goes on: {ended:?}"),
         reason = application => assert_eq!(reason, Reason::Resigned),
     }
+}
+
+#[tokio::test]
+async fn a_machine_that_is_always_due_keeps_no_lead_from_draining_and_no_node_from_ending() {
+    let (mut frontend, requests) = frontend(&Arc::new(Measures::new()));
+    let (_fail, told) = oneshot::channel();
+    let mut machine = Machine { busy: true, ..Machine::default() };
+    let mut effects = FullDisk { told, sent: 0 };
+    let (answer, elected) = oneshot::channel();
+    requests.send(Request::Campaign(answer)).expect("the frontend is there");
+    let application = async {
+        let leadership = elected.await.expect("an answer").expect("a leadership");
+        assert_eq!(leadership.resign().await, Reason::Resigned);
+        let (answer, unwanted) = oneshot::channel();
+        requests.send(Request::Campaign(answer)).expect("the frontend is there");
+        drop(unwanted);
+        drop(requests);
+    };
+    let (ended, ()) = tokio::join!(drive(&mut machine, &mut effects, &mut frontend), application);
+    ended.expect("it ends with its last user");
 }

@@ -2,7 +2,8 @@
 //!
 //! A node counts a record as committed when it has applied it, so it reports no record as committed that its state does not show. A majority
 //! holds the record before that, and counting it later is always safe. A node applies records in steps of a limited cost: a thousand large
-//! requests take longer to apply than a lease lasts, and the same thread renews the lead.
+//! requests take longer to apply than a lease lasts, and the same thread renews the lead. A snapshot that a follower needs is made in one
+//! piece, with all records that it must have.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -16,17 +17,18 @@ use crate::term::LeaderSequence;
 use crate::time::Instant;
 
 impl<S: Replicated> Replica<S> {
-    /// Commits what a majority holds at a leader, or what a leader has committed at a follower, as far as one step goes.
+    /// Commits what a majority holds at a leader, or what a leader is known to have committed, as far as one step goes.
     ///
     /// A majority must hold the list by which it is counted, too. A node that has lost its log asks the voters that
     /// it knew for its contents; if it knew only the earlier ones, they need not have the records that the next ones
     /// have committed.
     pub(super) fn advance(&mut self, now: Instant) {
         match &self.role {
-            Role::Follower { .. } if self.known_committed > self.committed => {
-                self.commit(now, self.known_committed);
+            Role::Follower { .. } | Role::Passive(_) => {
+                if self.known_committed > self.committed {
+                    self.commit(now, self.known_committed);
+                }
             }
-            Role::Follower { .. } | Role::Passive(_) => {}
             Role::Leader(lead) => {
                 let by_next = lead.next.as_ref().map(|next| self.held_by_most(lead, &next.members));
                 let by_present = self.held_by_most(lead, &self.voters.members);
@@ -56,7 +58,7 @@ impl<S: Replicated> Replica<S> {
         let mut cost: usize = 0;
         let mut counted = reached;
         while self.applied < reached {
-            if cost >= self.config.apply_max {
+            if cost >= self.config.apply_max.max(1) {
                 counted = self.applied;
                 self.flush_at.get_or_insert(now);
                 break;

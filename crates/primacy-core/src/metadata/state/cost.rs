@@ -41,7 +41,8 @@ pub const COMPARED_BYTES: u64 = 1024;
 /// Bytes of records that take about as long to apply as a look at one entry.
 const VISIT_BYTES: u64 = 8;
 
-/// The most entries that an operation may write and delete, and the most that may go with a session. Every node changes them in one piece,
+/// The most entries that an operation may write and delete, and the most that may go with a session, but for those that the last
+/// transaction adds. Every node changes them in one piece,
 /// on the thread that keeps the lead: that takes some 25 ms, and ten times as long in a build for development.
 pub const CHANGES_MAX: u64 = 25_000;
 
@@ -92,6 +93,11 @@ impl Budget {
     /// The cost of applying what was counted, in bytes of records.
     pub(super) fn cost(&self) -> u64 {
         self.changes.saturating_mul(CHANGE_LOOKS).saturating_add(self.spent).saturating_mul(VISIT_BYTES)
+    }
+
+    /// Takes back the changes of an operation that is refused.
+    pub(super) fn changes_nothing(&mut self) {
+        self.changes = 0;
     }
 
     /// Counts a look at an entry in order to compare or read it.

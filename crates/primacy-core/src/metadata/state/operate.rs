@@ -56,6 +56,9 @@ impl State {
         }
         let mut budget = Budget::of_all_nodes(&self.map);
         let path = self.judge(operation, &mut budget);
+        if path.is_err() {
+            budget.changes_nothing();
+        }
         self.cost = self.cost.saturating_add(budget.cost());
         Ok(self.perform(operation, &mut path?.steps(), answers))
     }
