@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::control::{Desk, Server};
+use crate::control::{Responder, Server};
 use crate::entry::layers::Sources;
 use crate::entry::opening::{Opening, Waiting};
 use crate::entry::place::Records;
@@ -130,7 +130,7 @@ async fn take_part(
         None => None,
     };
     if let Some(control) = &control {
-        control.answer_by(Desk::Entered(elector.clone()), reporter)?;
+        control.answer_by(Responder::Entered(elector.clone()), reporter)?;
     }
     let mut registry = Registry::default();
     metrics::register(&mut registry, [&elector]);

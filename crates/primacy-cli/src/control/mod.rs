@@ -20,5 +20,5 @@ pub(crate) use node_status::{
     Record, RecordNumber,
 };
 pub(crate) use partitions::{Change, Shown};
-pub(crate) use server::{Desk, Server};
+pub(crate) use server::{Responder, Server};
 pub(crate) use state::{Announced, State, moves};

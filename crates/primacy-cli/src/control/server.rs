@@ -49,12 +49,12 @@ pub(crate) struct Server {
     /// Why the node was closed from here.
     lost: Arc<Mutex<Option<Failure>>>,
     /// Closed with this; nothing before anything is answered.
-    desk: watch::Sender<Option<Desk>>,
+    responder: watch::Sender<Option<Responder>>,
 }
 
 /// The state of this node, by which it answers.
 #[derive(Clone, Debug)]
-pub(crate) enum Desk {
+pub(crate) enum Responder {
     /// The election cannot be entered yet, and why.
     Opening(String),
     /// It takes part.
@@ -70,8 +70,8 @@ impl Server {
     /// `Exit::State` if the directory cannot be used.
     pub(crate) fn bind(state_dir: &Path, election: &str, node: NodeId) -> Result<Self, Failure> {
         let (socket, listener) = OwnSocket::make(Dir::make(state_dir)?, election, node)?;
-        let (lost, desk) = (Arc::default(), watch::Sender::new(None));
-        Ok(Self { socket: Arc::new(socket), listener, needs_directory: false, lost, desk })
+        let (lost, responder) = (Arc::default(), watch::Sender::new(None));
+        Ok(Self { socket: Arc::new(socket), listener, needs_directory: false, lost, responder })
     }
 
     /// Has the node end when its state directory is removed or replaced: where nothing else in it is open, a second process of the
@@ -91,8 +91,8 @@ impl Server {
     ///
     /// # Errors
     /// `Exit::System` if the runtime cannot have the socket.
-    pub(crate) fn answer_by(&self, desk: Desk, reporter: &Reporter) -> Result<(), Failure> {
-        if self.desk.send_replace(Some(desk)).is_some() {
+    pub(crate) fn answer_by(&self, responder: Responder, reporter: &Reporter) -> Result<(), Failure> {
+        if self.responder.send_replace(Some(responder)).is_some() {
             return Ok(());
         }
         let acceptor = Acceptor {
@@ -100,7 +100,7 @@ impl Server {
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             connections: JoinSet::new(),
             has_failed: false,
-            desk: self.desk.subscribe(),
+            responder: self.responder.subscribe(),
             reporter: reporter.clone(),
         };
         let watched = Watched {
@@ -109,7 +109,7 @@ impl Server {
             lost: Arc::clone(&self.lost),
             trouble: None,
         };
-        let mut open = self.desk.subscribe();
+        let mut open = self.responder.subscribe();
         tokio::spawn(async move {
             let closed = async { while open.changed().await.is_ok() {} };
             tokio::select! {
@@ -133,7 +133,7 @@ struct Acceptor {
     places: Arc<Semaphore>,
     connections: JoinSet<()>,
     has_failed: bool,
-    desk: watch::Receiver<Option<Desk>>,
+    responder: watch::Receiver<Option<Responder>>,
     reporter: Reporter,
 }
 
@@ -172,7 +172,9 @@ impl Watched {
             Look::InPlace => None,
             Look::DirectoryGone(_) if !self.needs_directory => None, // Its files in there end it.
             Look::DirectoryGone(failure) | Look::InUse(failure) => {
-                let Some(Desk::Entered(elector)) = acceptor.desk.borrow().clone() else { return false };
+                let Some(Responder::Entered(elector)) = acceptor.responder.borrow().clone() else {
+                    return false;
+                };
                 *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
                 tokio::spawn(elector.close());
                 return true;
@@ -222,8 +224,8 @@ impl Acceptor {
         match (admit(&stream), Arc::clone(&self.places).try_acquire_owned()) {
             (Err(refused), _) => refuse_at_once(&stream, refused),
             (Ok(by), Ok(place)) => {
-                let Some(desk) = self.desk.borrow().clone() else { return };
-                let asked = Asked { desk, reporter: self.reporter.clone(), by };
+                let Some(responder) = self.responder.borrow().clone() else { return };
+                let asked = Asked { responder, reporter: self.reporter.clone(), by };
                 self.connections.spawn(async move {
                     // The client may be gone.
                     let _ = converse(stream, asked).await;
@@ -242,7 +244,7 @@ impl Acceptor {
 
 /// The node that is asked, and by which user.
 struct Asked {
-    desk: Desk,
+    responder: Responder,
     reporter: Reporter,
     by: u32,
 }
@@ -275,13 +277,13 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
     // A connection without a request only checked whether a node listens.
     let Some(what) = request(&mut reading).await? else { return Ok(()) };
-    match (what, &asked.desk) {
+    match (what, &asked.responder) {
         (Err(refused), _) => write(&mut writing, Answer::Refused(refused)).await,
-        (Ok(_), Desk::Opening(why)) => {
+        (Ok(_), Responder::Opening(why)) => {
             let refused = Refused::new(Kind::Opening, format!("this node takes no part yet: {why}"));
             write(&mut writing, Answer::Refused(refused)).await
         }
-        (Ok(What::Watch), Desk::Entered(elector)) => {
+        (Ok(What::Watch), Responder::Entered(elector)) => {
             // A watcher sends nothing more; so what comes next is its end.
             let gone = async {
                 reading.get_mut().set_limit(1);
@@ -292,7 +294,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
                 () = gone => Ok(()),
             }
         }
-        (Ok(what), Desk::Entered(elector)) => {
+        (Ok(what), Responder::Entered(elector)) => {
             asked.tell(&what);
             let answered = answer(elector, what).await.unwrap_or_else(Answer::Refused);
             write(&mut writing, answered).await

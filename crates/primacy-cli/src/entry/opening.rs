@@ -8,7 +8,7 @@ use primacy::{ConnectError, Elector};
 use tokio::time::{Instant, timeout_at};
 
 use super::place::{Place, failure};
-use crate::control::{Desk, Server};
+use crate::control::{Responder, Server};
 use crate::exit::Failure;
 use crate::notify;
 use crate::report::{Event, Reporter};
@@ -88,7 +88,7 @@ where
         );
         if let Some(control) = control {
             let since = began.elapsed().as_secs();
-            control.answer_by(Desk::Opening(format!("for {since} s, {message}")), reporter)?;
+            control.answer_by(Responder::Opening(format!("for {since} s, {message}")), reporter)?;
         }
         if !said.contains(&why) {
             reporter.tell(&Event::Warning { message });
