@@ -181,7 +181,7 @@ pub trait Recorded: ScriptHandler {
     fn unexpected(&self) -> Option<String>;
 }
 
-/// One script about one election.
+/// A script about one election.
 #[derive(Debug)]
 pub struct Script<A: Algorithm> {
     seed: u64,
