@@ -79,6 +79,9 @@ const STEPS: &[(&str, Step)] = &[
     ("beside other crates with SQLite", sqlite_users::all),
     ("licences, sources, bans", licences),
     ("cargo deny", cargo_deny),
+    ("packages", packages),
+    ("cargo semver-checks", semver_checks),
+    ("other platforms", other_platforms),
     ("tests", tests),
     ("tests on servers", tests_on_servers),
     ("fixed seeds, run twice", seeds_twice),
@@ -230,6 +233,63 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
     }
     // Advisories change from day to day and need the network; they are no property of a commit.
     session.cargo(&["deny", "check", "licenses", "sources", "bans"])
+}
+
+/// Makes the package of each crate that may be published. The build from it is left to the publisher: it is the build of the tests.
+fn packages(session: &mut Session<'_>) -> Outcome {
+    let names = match tidy::published(session.root) {
+        Ok(names) => names,
+        Err(error) => return Outcome::Failed(error),
+    };
+    // `--allow-dirty`: the tests run in trees with changes, too.
+    let mut arguments = vec!["package", "--no-verify", "--allow-dirty", "--locked", "--quiet"];
+    names.iter().for_each(|name| arguments.extend(["--package", name]));
+    session.cargo(&arguments)
+}
+
+/// Compares the public API with that of the last tag.
+fn semver_checks(session: &mut Session<'_>) -> Outcome {
+    let mut describe = Command::new("git");
+    describe.args(["describe", "--tags", "--abbrev=0"]).current_dir(session.root);
+    let Ok(tag) = output(describe) else {
+        return Outcome::NotRun("no version has been tagged, so there is none to compare with".to_owned());
+    };
+    if session.output(&["semver-checks", "--version"]).is_err() {
+        return Outcome::NotRun("not installed; `cargo install --locked cargo-semver-checks`".to_owned());
+    }
+    session.cargo(&["semver-checks", "--workspace", "--baseline-rev", tag.trim()])
+}
+
+/// Other platforms with the packages checked for them, where the platform's standard library is installed (`rustup target add`). The C code of SQLite and
+/// of ring needs a compiler for the platform, so that only a Mac can check all of the library for macOS.
+const OTHER_PLATFORMS: &[(&str, &[&str])] = &[
+    ("aarch64-apple-darwin", &["--package", "primacy", "--no-default-features", "--features", "file"]),
+    ("x86_64-pc-windows-gnu", &["--package", "primacy-core"]),
+];
+
+fn other_platforms(session: &mut Session<'_>) -> Outcome {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "sysroot"]);
+    let sysroot = match output(rustc) {
+        Ok(sysroot) => sysroot,
+        Err(error) => return Outcome::Failed(error),
+    };
+    let library = Path::new(sysroot.trim()).join("lib/rustlib");
+    let (here, missing): (Vec<_>, Vec<_>) =
+        OTHER_PLATFORMS.iter().copied().partition(|(target, _)| library.join(target).is_dir());
+    for (target, what) in &here {
+        let arguments = [&["check", "--lib", "--locked", "--target", *target][..], what].concat();
+        if let failed @ (Outcome::NotRun(_) | Outcome::Failed(_)) = session.cargo(&arguments) {
+            return failed;
+        }
+    }
+    let named = |platforms: &[(&str, &[&str])]| {
+        platforms.iter().map(|(target, _)| *target).collect::<Vec<_>>().join(", ")
+    };
+    if missing.is_empty() {
+        return Outcome::Passed(named(&here));
+    }
+    Outcome::NotRun(format!("the standard library is not installed for {}", named(&missing)))
 }
 
 /// The variable that makes a live test fail where its server is not there; without it, the test says NOT RUN.

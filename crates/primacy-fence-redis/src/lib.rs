@@ -1,24 +1,4 @@
-//! A guard for what is kept on a Redis server: the token is compared and the commands are run in one script, which the
-//! server runs as a whole.
-//!
-//! ```no_run
-//! # async fn write(mut connection: primacy_fence_redis::redis::aio::MultiplexedConnection)
-//! # -> Result<(), primacy_fence_redis::GuardError> {
-//! use primacy::fence::FencingToken;
-//! use primacy_fence_redis::{RedisFence, redis};
-//!
-//! let fence = RedisFence::of_election("primacy", "orders");
-//! let mut write = redis::cmd("HSET");
-//! write.arg("orders:17").arg("state").arg("sent");
-//! fence.run(&mut connection, FencingToken(42), &[write]).await?;
-//! # Ok(()) }
-//! ```
-//!
-//! Redis cannot refuse a writer that does not ask: the guard holds among programs that write through it, or through a script
-//! that begins with [`GUARD`]. What gets around it is listed in `docs/fencing.md`.
-//!
-//! It takes connections of [`redis`], because they are the application's own; so a new major version of it is one of this crate
-//! too. The store in `primacy` has its own.
+#![doc = include_str!("../README.md")]
 
 use primacy::fence::{FenceError, FencingToken, count_refused};
 pub use redis;

@@ -1,11 +1,5 @@
-//! [`kube`] and Primacy: an election in a Lease through the application's own [`kube::Client`], and [fenced writes](fence) to objects of
-//! Kubernetes.
-//!
-//! The credentials are the application's. Without a client of its own, a program opens `kubernetes://NAMESPACE` and needs none of this: the
-//! store has a small client for the one Lease.
-//!
-//! A new major version of kube is one of this crate too. kube is built for one version of Kubernetes, which the program chooses by a
-//! feature of `k8s-openapi`: here [`v1_33`](https://docs.rs/k8s-openapi), unless the program turns the default features off.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod fence;
 

@@ -1,8 +1,4 @@
-//! A deterministic world for the state machines of `primacy-core`, and the scripts that run in it.
-//!
-//! Everything in a run follows from its seed: there is no clock, no entropy and no thread in here. Start
-//! reading at [`world`], which runs the real machines as a driver would; then [`script`], which lists the
-//! commands of the scripts under `scripts/`.
+#![doc = include_str!("../README.md")]
 
 pub mod algorithm;
 pub mod arbitrary_nominator;

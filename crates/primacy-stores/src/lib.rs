@@ -1,13 +1,5 @@
-//! The stores that an election can be held in.
-//!
-//! A store is one folder, one feature and one line of [`STORES`]; it implements [`Register`], a cell with
-//! compare-and-set, or [`Sessions`], a queue of entries that go with their owners. Stores know no algorithm: what a record
-//! means is the business of [`primacy_core::election::lease`], and what a queue means that of
-//! [`primacy_core::election::session`].
-//!
-//! [`STORES`] lists them: how the URL of each is written, its feature, who can share it, and its page.
-//!
-//! Every store passes the same laws, which are in the crate `primacy-conformance`.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempts;
 #[cfg(feature = "az")]

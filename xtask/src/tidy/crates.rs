@@ -94,6 +94,49 @@ pub(super) fn one_home(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Checks that each crate that may be published has what its readers on crates.io and docs.rs need.
+pub(super) fn ready_to_publish(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in published(tree) {
+        let entries = toml::entries(text);
+        let folder = path.trim_end_matches("Cargo.toml");
+        let has = |section: &str, key: &str| entries.iter().any(|e| e.section == section && e.key == key);
+        for key in ["description", "keywords", "categories", "repository.workspace"] {
+            if !has("package", key) {
+                findings.push(Finding::new(path, 0, format!("give `{key}`, or `publish = false`")));
+            }
+        }
+        let is_library = tree.has(&format!("{folder}src/lib.rs"));
+        if is_library && !has("package.metadata.docs.rs", "all-features") {
+            findings.push(Finding::new(
+                path,
+                0,
+                "write `[package.metadata.docs.rs] all-features = true`: docs.rs shows the default features only",
+            ));
+        }
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            if !tree.has(&format!("{folder}{file}")) {
+                findings.push(Finding::new(path, 0, format!("add {folder}{file}: a package has its own")));
+            }
+        }
+        let shown = tree.text(&format!("{folder}src/lib.rs")).unwrap_or_default();
+        if is_library && !shown.starts_with(README_IS_THE_FRONT_PAGE) {
+            let message = format!("begin with `{README_IS_THE_FRONT_PAGE}`: so its example is compiled");
+            findings.push(Finding::new(&format!("{folder}src/lib.rs"), 1, message));
+        }
+    }
+    findings
+}
+
+/// The first line of a published library.
+const README_IS_THE_FRONT_PAGE: &str = "#![doc = include_str!(\"../README.md\")]";
+
+/// The manifests of the crates that may be published.
+pub(super) fn published(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    let in_crates = manifests(tree).filter(|(path, _)| path.starts_with("crates/"));
+    in_crates.filter(|(_, text)| !text.lines().any(|line| line == "publish = false"))
+}
+
 /// Checks that features are chosen, never taken by default: so heavy parts come in only where they are asked for.
 fn root_manifest(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else {
@@ -152,6 +195,11 @@ fn second_homes(tree: &Tree) -> Vec<Finding> {
 /// The manifests of the packages; the root manifest is none.
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.files("", "/Cargo.toml")
+}
+
+/// The name of the package in a manifest.
+pub(super) fn name_in(manifest: &str) -> String {
+    package(&toml::entries(manifest)).to_owned()
 }
 
 fn package(entries: &[Entry]) -> &str {
@@ -213,6 +261,36 @@ mod self_tests {
         let core = "[package]\nname = \"primacy-core\"\n[dev-dependencies]\nproptest.workspace = true\n";
         assert_eq!(found(direction, &[("crates/primacy-core/Cargo.toml", core)]).len(), 1);
         assert_eq!(found(direction, &[("crates/x/Cargo.toml", "[package]\nname = \"x\"\n")]).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_that_is_not_ready_to_be_published_is_found() {
+        let manifest = format!(
+            "{GOOD}[package.metadata.docs.rs]\nall-features = true\n[package]\ndescription = \"d\"\n\
+             keywords = []\ncategories = []\nrepository.workspace = true\n"
+        );
+        let library = format!("{README_IS_THE_FRONT_PAGE}\n");
+        let good = [
+            ("crates/s/Cargo.toml", manifest.as_str()),
+            ("crates/s/README.md", "It is ready.\n"),
+            ("crates/s/LICENSE-MIT", "MIT\n"),
+            ("crates/s/LICENSE-APACHE", "Apache\n"),
+            ("crates/s/src/lib.rs", library.as_str()),
+        ];
+        assert_eq!(found(ready_to_publish, &good), Vec::<String>::new());
+        for missing in 1..good.len() - 1 {
+            let mut files = good.to_vec();
+            files.remove(missing);
+            assert_eq!(found(ready_to_publish, &files).len(), 1, "{}", good[missing].0);
+        }
+        let mut bare = good.to_vec();
+        bare[4].1 = "//! A crate.\n";
+        assert_eq!(found(ready_to_publish, &bare).len(), 1);
+        bare[0].1 = GOOD;
+        assert_eq!(found(ready_to_publish, &bare).len(), 6);
+        let kept_back = format!("publish = false\n{GOOD}");
+        bare[0].1 = &kept_back;
+        assert!(found(ready_to_publish, &bare).is_empty());
     }
 
     #[test]

@@ -46,6 +46,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("modules of a crate use each other in one direction", modules::circles),
     ("the picture of modules shows the code", picture::up_to_date),
     ("versions, features and lints of crates have one home", crates::one_home),
+    ("crates that may be published have what their readers need", crates::ready_to_publish),
     ("the core is pure", purity::core_is_pure),
     ("functions and files are short", sizes::short),
     ("things have the names of the glossary", names::names),
@@ -64,6 +65,16 @@ const CHECKS: &[(&str, Check)] = &[
     ("the files of a repository are there", documents::present),
     ("no path of one machine", documents::machine_paths),
 ];
+
+/// The names of the crates that may be published.
+///
+/// # Errors
+///
+/// The reason why the tree cannot be read.
+pub(crate) fn published(root: &Path) -> Result<Vec<String>, String> {
+    let tree = Tree::read(root).map_err(|error| error.to_string())?;
+    Ok(crates::published(&tree).map(|(_, text)| crates::name_in(text)).collect())
+}
 
 /// Prints all findings.
 pub(crate) fn run(root: &Path) -> ExitCode {
