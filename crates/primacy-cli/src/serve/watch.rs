@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use primacy::stores::etcd::api;
+use primacy_core::metadata::command::ANSWER_BYTES_MAX;
 use primacy_core::metadata::command::{Change, Keys, Previous, Version};
-use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use prost::Message;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 use tokio_stream::Stream;

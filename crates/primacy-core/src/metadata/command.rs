@@ -7,76 +7,25 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::num::{NonZeroI64, NonZeroU64};
+use core::num::NonZeroU64;
 
 use super::entry::Entry;
 use super::partitions;
-use super::state::cost::{ANSWER_BYTES_MAX, CHANGES_MAX, VISITS_MAX};
 use crate::id::{Identity, NodeId};
 use crate::time::Duration;
 
 mod check;
 mod short;
 
-pub use check::{OPERATIONS_IN_ALL_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RequestLimits, TIME_TO_LIVE_MAX};
+pub use super::entry::Version;
+pub use super::session_id::SessionId;
+pub use check::{
+    ANSWER_BYTES_MAX, CHANGES_MAX, OPERATIONS_IN_ALL_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RequestLimits,
+    TIME_TO_LIVE_MAX, VISITS_MAX,
+};
 
 /// Bytes that are shared and never changed.
 pub type Bytes = Arc<[u8]>;
-
-/// The number of a change to the map: each command that changes any entry makes the next one.
-///
-/// The empty map is at [`Version::FIRST`]. All that one command changes has the same version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u64);
-
-impl Version {
-    /// The version of the empty map.
-    pub const FIRST: Self = Self(1);
-
-    /// The version after this one.
-    ///
-    /// # Panics
-    /// After 2⁶⁴ changes.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0.checked_add(1).expect("a map does not see 2^64 changes"))
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-/// The number of a session, chosen by the client that begins it: any number but 0, which means none.
-///
-/// It has a sign because a comparison may ask for a smaller one, and clients choose negative ones too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(NonZeroI64);
-
-impl SessionId {
-    /// The session of this number; `None` for 0.
-    #[must_use]
-    pub const fn new(number: i64) -> Option<Self> {
-        match NonZeroI64::new(number) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn get(self) -> i64 {
-        self.0.get()
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// A choice of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -6,6 +6,10 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::session_id::SessionId;
+use crate::id::{Identity, Incarnation, NodeId};
+use crate::time::Duration;
+
 pub(super) mod request;
 
 pub use request::FORMAT as REQUEST_FORMAT;
@@ -188,4 +192,37 @@ impl<'a> Reader<'a> {
     pub(super) fn end(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Long) }
     }
+}
+
+pub(super) fn push_identity(to: &mut Vec<u8>, identity: &Identity) {
+    push_bytes(to, identity.node.as_str().as_bytes());
+    push_incarnation(to, identity.incarnation);
+}
+
+pub(super) fn push_incarnation(to: &mut Vec<u8>, incarnation: Incarnation) {
+    push_number(to, incarnation.count);
+    to.extend_from_slice(&incarnation.nonce.to_be_bytes());
+}
+
+pub(super) fn identity(from: &mut Reader<'_>) -> Result<Identity, DecodeError> {
+    Ok(Identity { node: node(from)?, incarnation: incarnation(from)? })
+}
+
+pub(super) fn incarnation(from: &mut Reader<'_>) -> Result<Incarnation, DecodeError> {
+    let count = from.number()?;
+    let nonce = from.exactly(size_of::<u64>())?.try_into().expect("as many as were asked for");
+    Ok(Incarnation { count, nonce: u64::from_be_bytes(nonce) })
+}
+
+pub(super) fn node(from: &mut Reader<'_>) -> Result<NodeId, DecodeError> {
+    let name = core::str::from_utf8(from.bytes()?).map_err(|_| DecodeError::Value("the name of a node"))?;
+    NodeId::new(name).map_err(|_| DecodeError::Value("the name of a node"))
+}
+
+pub(super) fn session(from: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
+    SessionId::new(signed(from.number()?)).ok_or(DecodeError::Value("a session"))
+}
+
+pub(super) fn duration(from: &mut Reader<'_>) -> Result<Duration, DecodeError> {
+    from.number().map(Duration::from_nanos)
 }

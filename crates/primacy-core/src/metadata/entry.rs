@@ -5,8 +5,34 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::num::NonZeroU64;
 
-use super::command::{SessionId, Version};
 use super::encoding::{Reader, number_length, put_number, signed, unsigned};
+use super::session_id::SessionId;
+
+/// The number of a change to the map: each command that changes any entry makes the next one.
+///
+/// The empty map is at [`Version::FIRST`]. All that one command changes has the same version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// The version of the empty map.
+    pub const FIRST: Self = Self(1);
+
+    /// The version after this one.
+    ///
+    /// # Panics
+    /// After 2⁶⁴ changes.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.checked_add(1).expect("a map does not see 2^64 changes"))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
 
 /// A key, its value, and the versions that wrote it. It never changes; cloning it is cheap.
 ///

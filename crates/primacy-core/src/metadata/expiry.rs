@@ -7,7 +7,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::command::SessionId;
+use super::session_id::SessionId;
 use crate::time::{Duration, Instant};
 
 /// The time until which each session lives unless it is kept alive.

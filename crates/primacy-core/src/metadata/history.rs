@@ -12,8 +12,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
-use super::command::Version;
-use super::entry::Entry;
+use super::entry::{Entry, Version};
 
 /// The bytes of a change besides the entry before it. The same number on all machines, for they must compact the same.
 pub(super) const CHANGE_BYTES: u64 = 88;

@@ -17,6 +17,7 @@ pub mod message;
 pub mod partitions;
 pub mod replica;
 pub mod requests;
+mod session_id;
 pub mod sessions;
 pub mod state;
 pub mod voters;

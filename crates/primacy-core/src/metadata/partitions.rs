@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU16;
 
-use super::command::SessionId;
+use super::session_id::SessionId;
 use crate::id::{Incarnation, NodeId};
 use crate::time::Duration;
 

@@ -9,8 +9,7 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use super::command::{Refusal, Request};
-use super::encoding::request::{identity, push_identity};
-use super::encoding::{DecodeError, Reader, push_number};
+use super::encoding::{DecodeError, Reader, identity, push_identity, push_number};
 use crate::id::{Identity, Incarnation, NodeId};
 
 /// The highest number of applied requests that are remembered of one client that still waits for them.

@@ -6,8 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::command::{Bytes, Keys, SessionId};
-use super::encoding::request::{duration, session};
-use super::encoding::{DecodeError, Reader, push_number, unsigned};
+use super::encoding::{DecodeError, Reader, duration, push_number, session, unsigned};
 use super::map::Map;
 use crate::time::Duration;
 

@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use primacy::stores::etcd::api::{self, recipes};
+use primacy_core::metadata::command::ANSWER_BYTES_MAX;
 use primacy_core::metadata::command::{
     Command, Keys, OPERATIONS_IN_ALL_MAX, Operation, Previous, Replace, SessionId, Version, Write,
 };
 use primacy_core::metadata::state::State;
-use primacy_core::metadata::state::cost::ANSWER_BYTES_MAX;
 use primacy_core::time::Duration;
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};

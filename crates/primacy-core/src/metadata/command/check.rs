@@ -23,6 +23,19 @@ pub const OPERATIONS_MAX: usize = 128;
 /// otherwise: three full lists, and as much again.
 pub const OPERATIONS_IN_ALL_MAX: usize = 6 * OPERATIONS_MAX;
 
+/// The highest number of entries that an operation may look at beside twice all that there are, and twice all changes
+/// of the history: its comparisons, reads and deletions together, an entry or a deleted key counted as often as it is
+/// looked at.
+pub const VISITS_MAX: u64 = 1_000_000;
+
+/// The most entries that an operation may write and delete, and the most that may go with a session, but for those that the last
+/// transaction adds. Every node changes them in one piece,
+/// on the thread that keeps the lead: that takes some 25 ms, and ten times as long in a build for development.
+pub const CHANGES_MAX: u64 = 25_000;
+
+/// The most bytes that the answer of an operation may take: keys and values, with 88 for each entry.
+pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
 /// The bytes that the bounds and the order of a read take besides.
 const READ_BYTES: usize = 64;
 

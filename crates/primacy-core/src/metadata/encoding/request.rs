@@ -7,15 +7,17 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-use super::{DecodeError, NESTING_MAX, Reader, push_bytes, push_number, signed, unsigned};
-use crate::id::{Identity, Incarnation, NodeId};
+use super::{
+    DecodeError, NESTING_MAX, Reader, duration, identity, node, push_bytes, push_identity, push_number,
+    session, signed, unsigned,
+};
+use crate::id::Identity;
 use crate::metadata::command::{
     Bounds, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Limits, Operation, Order,
     Previous, Read, Relation, Replace, Request, Secret, SessionId, SortKey, Transaction, Version, Wanted,
     Write,
 };
 use crate::metadata::partitions::encoding as partitions;
-use crate::time::Duration;
 
 /// The format of requests that this program writes, and the only one that it reads. A request that can express more is
 /// another format; and so is a change in the effect of one, since all nodes must make the same of it.
@@ -145,31 +147,6 @@ impl Command {
     }
 }
 
-pub(crate) fn push_identity(to: &mut Vec<u8>, identity: &Identity) {
-    push_bytes(to, identity.node.as_str().as_bytes());
-    push_incarnation(to, identity.incarnation);
-}
-
-pub(crate) fn push_incarnation(to: &mut Vec<u8>, incarnation: Incarnation) {
-    push_number(to, incarnation.count);
-    to.extend_from_slice(&incarnation.nonce.to_be_bytes());
-}
-
-pub(crate) fn identity(from: &mut Reader<'_>) -> Result<Identity, DecodeError> {
-    Ok(Identity { node: node(from)?, incarnation: incarnation(from)? })
-}
-
-pub(crate) fn incarnation(from: &mut Reader<'_>) -> Result<Incarnation, DecodeError> {
-    let count = from.number()?;
-    let nonce = from.exactly(size_of::<u64>())?.try_into().expect("as many as were asked for");
-    Ok(Incarnation { count, nonce: u64::from_be_bytes(nonce) })
-}
-
-pub(crate) fn node(from: &mut Reader<'_>) -> Result<NodeId, DecodeError> {
-    let name = core::str::from_utf8(from.bytes()?).map_err(|_| DecodeError::Value("the name of a node"))?;
-    NodeId::new(name).map_err(|_| DecodeError::Value("the name of a node"))
-}
-
 fn push_command(to: &mut Vec<u8>, command: &Command) {
     match command {
         Command::Operate(operation) => {
@@ -240,14 +217,6 @@ pub(crate) fn push_limits(to: &mut Vec<u8>, limits: Limits) {
 
 pub(crate) fn limits(from: &mut Reader<'_>) -> Result<Limits, DecodeError> {
     Ok(Limits { quota: from.number()?, history_bytes: from.number()?, history_changes: from.number()? })
-}
-
-pub(crate) fn session(from: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
-    SessionId::new(signed(from.number()?)).ok_or(DecodeError::Value("a session"))
-}
-
-pub(crate) fn duration(from: &mut Reader<'_>) -> Result<Duration, DecodeError> {
-    from.number().map(Duration::from_nanos)
 }
 
 fn push_operation(to: &mut Vec<u8>, operation: &Operation) {

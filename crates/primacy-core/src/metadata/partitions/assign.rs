@@ -12,7 +12,7 @@ use super::{
     Ranges, Refusal, Slot, Up,
 };
 use crate::id::{Identity, NodeId};
-use crate::metadata::command::SessionId;
+use crate::metadata::session_id::SessionId;
 
 /// The number of partitions that each node has, or will have when all plans are done; by its index.
 type Loads = Vec<u32>;

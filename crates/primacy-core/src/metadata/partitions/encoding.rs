@@ -11,9 +11,11 @@ use super::{
     Ranges, Slot, Up,
 };
 use crate::id::{Incarnation, NodeId};
-use crate::metadata::command::SessionId;
-use crate::metadata::encoding::request::{duration, incarnation, node, push_incarnation, session};
-use crate::metadata::encoding::{DecodeError, Reader, push_bytes, push_number, unsigned};
+use crate::metadata::encoding::{
+    DecodeError, Reader, duration, incarnation, node, push_bytes, push_incarnation, push_number, session,
+    unsigned,
+};
+use crate::metadata::session_id::SessionId;
 
 mod tag {
     pub(super) const JOIN: u8 = 1;

@@ -21,15 +21,11 @@ use core::ops::Bound;
 use super::State;
 use super::operate::Path;
 use crate::metadata::command::{
-    Bounds, Delete, Keys, Operation, Order, Previous, Read, Refusal, SortKey, Version, Wanted, Write,
+    ANSWER_BYTES_MAX, Bounds, CHANGES_MAX, Delete, Keys, Operation, Order, Previous, Read, Refusal, SortKey,
+    VISITS_MAX, Version, Wanted, Write,
 };
 use crate::metadata::entry::Entry;
 use crate::metadata::map::{Map, entry_bytes};
-
-/// The highest number of entries that an operation may look at beside twice all that there are, and twice all changes
-/// of the history: its comparisons, reads and deletions together, an entry or a deleted key counted as often as it is
-/// looked at.
-pub const VISITS_MAX: u64 = 1_000_000;
 
 /// Entries that the comparisons and reads of a replicated operation may look at, together. It is above the number of deleted keys that
 /// a history of the default size remembers, so that the queue of a lock in constant use can still be read in a transaction.
@@ -41,16 +37,8 @@ pub const COMPARED_BYTES: u64 = 1024;
 /// Bytes of records that take about as long to apply as a look at one entry.
 const VISIT_BYTES: u64 = 8;
 
-/// The most entries that an operation may write and delete, and the most that may go with a session, but for those that the last
-/// transaction adds. Every node changes them in one piece,
-/// on the thread that keeps the lead: that takes some 25 ms, and ten times as long in a build for development.
-pub const CHANGES_MAX: u64 = 25_000;
-
 /// Looks at an entry that take about as long as writing or deleting one.
 pub const CHANGE_LOOKS: u64 = 16;
-
-/// The most bytes that the answer of an operation may take: keys and values, with 88 for each entry.
-pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The bytes of each answer besides its entries.
 const OPERATION_BYTES: u64 = 128;

@@ -6,11 +6,11 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::cost::{Budget, CHANGES_MAX};
+use super::cost::Budget;
 use super::{Answers, State};
 use crate::metadata::command::{
-    Answer, Compared, Comparison, Delete, Keys, Operation, Previous, Refusal, Relation, Replace, SessionId,
-    Transaction, Write,
+    Answer, CHANGES_MAX, Compared, Comparison, Delete, Keys, Operation, Previous, Refusal, Relation, Replace,
+    SessionId, Transaction, Write,
 };
 use crate::metadata::entry::Entry;
 use crate::metadata::map::{Map, entry_bytes};

@@ -1,8 +1,10 @@
 use super::*;
+use crate::id::{Incarnation, NodeId};
 use crate::metadata::drawn::Drawn;
 use crate::metadata::encoding::{number_length, put_number};
 use crate::metadata::partitions::{Command as About, GroupName, Ranges};
 use crate::rng::Rng;
+use crate::time::Duration;
 
 fn request(command: Command) -> Request {
     let incarnation = Incarnation { count: 300, nonce: 0x0102_0304_0506_0708 };

@@ -1,10 +1,10 @@
 //! The cost of applying is bounded for every request, and all nodes refuse the same.
 
 use super::*;
-use crate::metadata::command::{Compared, Comparison, Order, Relation, SortKey, Wanted};
-use crate::metadata::state::cost::{
-    ANSWER_BYTES_MAX, CHANGE_LOOKS, CHANGES_MAX, COMPARED_BYTES, LOOKS_MAX, VISITS_MAX,
+use crate::metadata::command::{
+    ANSWER_BYTES_MAX, CHANGES_MAX, Compared, Comparison, Order, Relation, SortKey, VISITS_MAX, Wanted,
 };
+use crate::metadata::state::cost::{CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX};
 
 const ENTRIES: u64 = 10_000;
 
