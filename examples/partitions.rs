@@ -8,8 +8,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use primacy::core::metadata::partitions::{Command, GroupName};
 use primacy::fence::{Fence, FenceError};
+use primacy::kv::partitions::{Command, GroupName};
 use primacy::metadata::Durability;
 use primacy::partitions::{End, Partitions, Primary};
 use primacy::{Elector, FencingToken, Peers};

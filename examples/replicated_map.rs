@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use primacy::core::metadata::command::{Answer, Command, SessionId, Write};
+use primacy::kv::command::{Answer, Command, SessionId, Write};
 use primacy::metadata::{Durability, Map};
 use primacy::{Elector, Peers};
 

@@ -135,12 +135,20 @@ fn documentation(session: &mut Session<'_>) -> Outcome {
     succeeds(command)
 }
 
-/// The core depends on nothing and is built without the standard library; the command needs nothing heavy.
+/// The crates of machines.
+const MACHINES: &[&str] = &["primacy-core", "primacy-kv"];
+
+/// The machines depend on no foreign crate and are built without the standard library; the command needs nothing heavy.
 fn purity(session: &mut Session<'_>) -> Outcome {
-    let core = match session.output(&["tree", "--package", "primacy-core", "--locked"]) {
-        Ok(tree) => tree,
-        Err(error) => return Outcome::Failed(error),
-    };
+    let mut wrong = Vec::new();
+    for package in MACHINES {
+        let tree = match session.output(&["tree", "--package", package, "--prefix", "none", "--locked"]) {
+            Ok(tree) => tree,
+            Err(error) => return Outcome::Failed(error),
+        };
+        let foreign = tree.lines().filter(|line| !line.starts_with("primacy-"));
+        wrong.extend(foreign.map(|line| format!("{package} depends on {line}")));
+    }
     let command = [
         "tree",
         "--package",
@@ -156,8 +164,6 @@ fn purity(session: &mut Session<'_>) -> Outcome {
         Ok(tree) => tree,
         Err(error) => return Outcome::Failed(error),
     };
-    let mut wrong: Vec<String> =
-        core.lines().skip(1).map(|line| format!("primacy-core depends on {line}")).collect();
     wrong.extend(
         among(NOT_IN_THE_COMMAND, &command).into_iter().map(|name| format!("the command depends on {name}")),
     );
@@ -165,7 +171,8 @@ fn purity(session: &mut Session<'_>) -> Outcome {
         return Outcome::Failed(wrong.join("\n"));
     }
     // Without `test` it says `no_std`, so whatever it took from the standard library does not compile here.
-    session.cargo(&["check", "--package", "primacy-core", "--lib", "--locked"])
+    let packages = MACHINES.iter().flat_map(|package| ["--package", package]);
+    session.cargo(&["check"].into_iter().chain(packages).chain(["--lib", "--locked"]).collect::<Vec<_>>())
 }
 
 /// The packages of `packages` that a tree of dependencies has.
@@ -185,7 +192,7 @@ const FEW_FEATURES: &[(&str, Option<&str>)] = &[
 ];
 
 /// The dependencies that only elections among peers and stores on servers need: no part of a program that elects over files.
-const NOT_WITH_FILES: &[&str] = &["prost", "ring", "rustls", "tonic"];
+const NOT_WITH_FILES: &[&str] = &["primacy-kv", "prost", "ring", "rustls", "tonic"];
 
 /// Every package of [`FEW_FEATURES`] is built, and the library without peers has nothing of [`NOT_WITH_FILES`].
 fn features(session: &mut Session<'_>) -> Outcome {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use primacy::NodeId;
 use primacy::metadata::{Map, MapError};
-use primacy_core::metadata::command::{Command, Limits, Outcome};
+use primacy_kv::command::{Command, Limits, Outcome};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info};
 

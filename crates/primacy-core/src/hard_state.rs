@@ -23,6 +23,17 @@ pub struct HardState {
     pub past: DiskState,
 }
 
+/// A meaning of holding a record of a replicated log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// The record is on the node's disk.
+    #[default]
+    Fsync,
+    /// The record is in the node's memory, as in BlazingMQ. A node that restarts has lost its log, and asks the others
+    /// for it.
+    Memory,
+}
+
 /// The completeness of a durable state: whether it has all that its node ever wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiskState {
@@ -39,7 +50,8 @@ impl DiskState {
     /// Returns true if this evidence tells node `me`, which counts on its state, that there was another one: it may
     /// have voted and promised with that. A node that has recovered from a loss is refused by nodes that have not heard
     /// of that yet, and goes on.
-    pub(crate) fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
+    #[must_use]
+    pub fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
         match evidence {
             Evidence::Readmitted { by, term } => by != me && term <= TERM_MAX && self == Self::Intact,
             Evidence::DiskRefused { by, replaced } => {

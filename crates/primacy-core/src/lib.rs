@@ -12,7 +12,6 @@ pub mod hard_state;
 pub mod id;
 pub mod majority;
 pub mod membership;
-pub mod metadata;
 pub mod neighbours;
 pub mod protocol;
 pub mod rng;

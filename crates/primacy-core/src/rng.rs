@@ -36,17 +36,21 @@ impl Rng {
     pub fn duration_up_to(&mut self, max: Duration) -> Duration {
         Duration::from_nanos(self.up_to(max.as_nanos()))
     }
+
+    /// One of these.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        let last = choices.len().checked_sub(1).expect("there is one to draw");
+        let index = self.up_to(u64::try_from(last).expect("a length fits"));
+        choices[usize::try_from(index).expect("it is below the length")].clone()
+    }
 }
 
 /// The draws of tests that feed machines with messages that no honest node sends.
 #[cfg(test)]
 impl Rng {
-    /// One of these.
-    pub(crate) fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
-        let last = u64::try_from(choices.len()).unwrap() - 1;
-        choices[usize::try_from(self.up_to(last)).unwrap()].clone()
-    }
-
     /// A number: small, or where honest ones end, or at the end of all.
     pub(crate) fn number(&mut self) -> u64 {
         let ends = [0, 1, 2, 3, 4, u64::MAX / 2 - 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX];

@@ -12,15 +12,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use primacy_core::election::session;
-use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::command::SessionId;
-use primacy_core::metadata::log::Write;
-use primacy_core::metadata::machine::Answer;
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, FencingToken, Identity, Incarnation, Input, Instant,
     NodeId, Output, Protocol, text,
 };
+use primacy_kv::command::SessionId;
+use primacy_kv::machine::Answer;
+use primacy_kv::machine::clients::Ticket;
+use primacy_kv::replication::log::Write;
 
 use self::clients::Clients;
 use self::faults::Crash;

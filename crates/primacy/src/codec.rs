@@ -14,10 +14,10 @@ mod seniority;
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
+use primacy_core::hard_state::Durability;
 use primacy_core::membership::Policy;
-use primacy_core::metadata::machine;
-use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, Leader, LeaderSequence, NodeId, Term};
+use primacy_kv::machine;
 use primacy_stores::StoreId;
 use prost::Message as _;
 

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
+use primacy_core::hard_state::Durability;
 use primacy_core::id::NodeIdError;
 use primacy_core::membership::{Attributes, AttributesError};
-use primacy_core::metadata::replica::Durability;
 use primacy_core::{self as core, Drift, LeaderSequence, NodeId};
 
 use crate::connections::{Limits, Security, TlsFiles};

@@ -9,9 +9,11 @@ use crate::disk::DiskError;
 use crate::handshake::ElectionKind;
 use crate::log_file::LogError;
 use crate::observer::ANNOUNCEMENT_MAX;
-use primacy_core::metadata::encoding::DecodeError;
-use primacy_core::metadata::replica::Unreadable;
 use primacy_core::{NodeId, Term};
+#[cfg(feature = "peers")]
+use primacy_kv::encoding::DecodeError;
+#[cfg(feature = "peers")]
+use primacy_kv::replication::replica::Unreadable;
 use primacy_stores::{OpenError, ReadError, SessionError, SetError, StoreIdError, is_passing};
 
 /// The reason why an election could not be entered.
@@ -42,6 +44,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The log is whole, and its content cannot be read, mostly because a later version has written it.
+    #[cfg(feature = "peers")]
     #[error("in the log of this node, {0}. {advice}; the log is left as it is", advice = advice(.0))]
     LaterLog(Unreadable),
     /// The thread that drives the election could not be started.
@@ -63,7 +66,9 @@ impl ConnectError {
             }
             Self::Thread(error) => is_passing(error),
             Self::Read(ReadError::Malformed { .. }) | Self::Session(SessionError::Refused { .. }) => false,
-            Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) | Self::LaterLog(_) => false,
+            Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) => false,
+            #[cfg(feature = "peers")]
+            Self::LaterLog(_) => false,
         }
     }
 }
@@ -76,11 +81,14 @@ impl ConnectError {
             Self::Open(OpenError::Shortage { .. }) | Self::Read(ReadError::Unavailable { .. }) => true,
             Self::Thread(error) => is_passing(error),
             Self::Open(_) | Self::Read(_) | Self::Session(_) | Self::StoreId(_) => false,
-            Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) | Self::LaterLog(_) => false,
+            Self::Config(_) | Self::Disk(_) | Self::Transport(_) | Self::Log(_) => false,
+            #[cfg(feature = "peers")]
+            Self::LaterLog(_) => false,
         }
     }
 }
 
+#[cfg(feature = "peers")]
 fn advice(unreadable: &Unreadable) -> &'static str {
     match unreadable.why {
         DecodeError::Format(_) => "A newer Primacy has written it: start the newer one",
@@ -90,6 +98,7 @@ fn advice(unreadable: &Unreadable) -> &'static str {
 }
 
 /// Advice for a log that makes no sense, though its checksums are right.
+#[cfg(feature = "peers")]
 const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy member readmit`)";
 
 impl From<StoreIdError> for ConnectError {

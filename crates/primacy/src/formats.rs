@@ -62,8 +62,8 @@ impl Version {
 
 #[cfg(feature = "peers")]
 const _: () = {
-    use primacy_core::metadata::encoding::REQUEST_FORMAT;
-    use primacy_core::metadata::state::FORMAT as SNAPSHOT_FORMAT;
+    use primacy_kv::command::REQUEST_FORMAT;
+    use primacy_kv::state::FORMAT as SNAPSHOT_FORMAT;
 
     use crate::disk;
     use crate::log_file;

@@ -15,8 +15,8 @@ use std::fmt;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
+use primacy_core::hard_state::Durability;
 use primacy_core::membership::Policy;
-use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, LeaderSequence, NodeId};
 use primacy_stores::StoreId;
 

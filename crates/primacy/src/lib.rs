@@ -72,6 +72,8 @@ pub use primacy_core::{
     self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, Mandate,
     NodeId, Occasion, Reason, Term, Violation,
 };
+#[cfg(feature = "peers")]
+pub use primacy_kv as kv;
 pub use primacy_stores as stores;
 pub use progress::Progress;
 pub use resign_request::{ResignRequestError, ResignRequested, ask_to_resign};

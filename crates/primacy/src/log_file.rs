@@ -47,8 +47,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use primacy_core::metadata::log::{PAYLOAD_MAX, Record, Snapshot, Stored, Write};
 use primacy_core::{LeaderSequence, NodeId, Term};
+use primacy_kv::replication::log::{PAYLOAD_MAX, Record, Snapshot, Stored, Write};
 use prost::Message as _;
 
 use crate::disk::{self, DiskError, FileId, LogReach};

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 #[cfg(feature = "metrics")]
-use primacy_core::metadata::{command, state};
 use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term, Violation};
 
 use crate::clock;
@@ -162,8 +161,12 @@ const fn name(reason: Reason) -> &'static str {
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    pub(crate) version: command::Version,
-    pub(crate) size: state::Size,
+    pub(crate) version: u64,
+    pub(crate) entries: u64,
+    /// The bytes that count against the quota.
+    pub(crate) bytes: u64,
+    pub(crate) history_changes: u64,
+    pub(crate) history_bytes: u64,
     /// The most bytes that there may be.
     pub(crate) quota: u64,
     /// The sessions of clients.

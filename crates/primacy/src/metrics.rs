@@ -345,20 +345,18 @@ fn of_maps(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::
         (name, Some(Unit::Bytes), MetricType::Gauge)
     }
     let figures: [(Described, &str, Read); 8] = [
-        (gauge("primacy_map_version"), "Version of this node's copy of the map", |map| map.version.0),
-        (gauge("primacy_map_entries"), "Keys with an entry in this node's copy", |map| map.size.entries),
-        (in_bytes("primacy_map"), "What entries, sessions and partitions take of the quota", |map| {
-            map.size.bytes
-        }),
+        (gauge("primacy_map_version"), "Version of this node's copy of the map", |map| map.version),
+        (gauge("primacy_map_entries"), "Keys with an entry in this node's copy", |map| map.entries),
+        (in_bytes("primacy_map"), "What entries, sessions and partitions take of the quota", |map| map.bytes),
         (
             in_bytes("primacy_map_quota"),
             "What they may take; beyond it nothing is done that needs more room",
             |map| map.quota,
         ),
         (gauge("primacy_map_history_changes"), "Changes that can still be watched from", |map| {
-            map.size.history_changes
+            map.history_changes
         }),
-        (in_bytes("primacy_map_history"), "What these changes take", |map| map.size.history_bytes),
+        (in_bytes("primacy_map_history"), "What these changes take", |map| map.history_bytes),
         (gauge("primacy_map_sessions"), "Sessions of clients, which the etcd API calls leases", |map| {
             map.sessions as u64
         }),

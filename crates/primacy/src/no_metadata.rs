@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use primacy_core::NodeId;
-pub(crate) use primacy_core::metadata::replica::Durability;
+pub(crate) use primacy_core::hard_state::Durability;
 use tokio::sync::watch;
 
 #[cfg(feature = "metrics")]

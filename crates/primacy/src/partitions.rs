@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use primacy_core::metadata::command::{Refusal, TIME_TO_LIVE_MAX};
-use primacy_core::metadata::partitions::GroupName;
 use primacy_core::{FencingToken, Instant};
+use primacy_kv::command::{Refusal, TIME_TO_LIVE_MAX};
+use primacy_kv::partitions::GroupName;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::clock;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
 use primacy_core::election::{ranked, seniority, session};
+use primacy_core::hard_state::Durability;
 use primacy_core::membership::TooFewMembers;
-use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Instant, Leader, LeaderSequence, Mandate, NodeId, Reason, Term};
 
 use crate::config::Timers;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use primacy::core::metadata::command::{
+use primacy::kv::command::{
     Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Version, Wanted, Write,
 };
-use primacy::core::metadata::replica::{Progress, Refusal, Wish};
+use primacy::kv::replication::replica::{Progress, Refusal, Wish};
 use primacy::metadata::{Durability, Map, MapError};
 use primacy::status::{PeersView, View};
 use primacy::transport::PeerStatus;

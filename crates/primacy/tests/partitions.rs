@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use primacy::core::metadata::command::Command;
-use primacy::core::metadata::partitions::{Command as About, GroupName, Plan};
+use primacy::kv::command::Command;
+use primacy::kv::partitions::{Command as About, GroupName, Plan};
 use primacy::metadata::Durability;
 use primacy::partitions::{End, Partitions, PartitionsError, Primary};
 use primacy::{Elector, NodeId, Peers};

@@ -8,13 +8,17 @@ use super::{Finding, Tree};
 /// The dependencies that each crate may name: crates before it in its chain, and no other of this workspace.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-core", &[]),
+    ("primacy-kv", &["primacy-core"]),
     ("primacy-stores", &["primacy-core"]),
-    ("primacy", &["primacy-core", "primacy-stores"]),
+    ("primacy", &["primacy-core", "primacy-kv", "primacy-stores"]),
     ("primacy-fence-redis", &["primacy"]),
     ("primacy-kube", &["primacy"]),
-    ("primacy-sim", &["primacy-core"]),
-    ("primacy-cli", &["primacy-core", "primacy-stores", "primacy"]),
-    ("primacy-lab", &["primacy-core", "primacy", "primacy-sim", "primacy-conformance", "primacy-testbed"]),
+    ("primacy-sim", &["primacy-core", "primacy-kv"]),
+    ("primacy-cli", &["primacy-core", "primacy-kv", "primacy-stores", "primacy"]),
+    (
+        "primacy-lab",
+        &["primacy-core", "primacy-kv", "primacy", "primacy-sim", "primacy-conformance", "primacy-testbed"],
+    ),
     (
         "primacy-conformance",
         &["primacy-core", "primacy-stores", "primacy", "primacy-fence-redis", "primacy-kube", "primacy-sim"],
@@ -23,13 +27,16 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-testbed", &["primacy-core", "primacy-stores", "primacy", "primacy-conformance"]),
 ];
 
+/// The crates of machines, which depend on no crate of others.
+const PURE: &[&str] = &["primacy-core", "primacy-kv"];
+
 /// The crates that may use any crate, because nothing is built on them.
 const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 
 /// The crates that others may use in their tests, and only there.
 const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed"];
 
-/// Checks that dependencies run one way; the core has none at all.
+/// Checks that dependencies run one way; the machines have no foreign ones at all.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in manifests(tree) {
@@ -47,9 +54,10 @@ pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
         for (entry, dependency) in dependencies(&entries) {
             let ours = dependency.starts_with("primacy") || FREE.contains(&dependency);
             let in_tests = FOR_TESTS.contains(&dependency) && entry.section.contains("dev-dependencies");
-            if name == "primacy-core" {
-                let message =
-                    format!("the core depends on nothing, not even in its tests; remove `{dependency}`");
+            if PURE.contains(&name) && !allowed.contains(&dependency) {
+                let message = format!(
+                    "`{name}` is pure and depends on no foreign crate, not even in its tests; remove `{dependency}`"
+                );
                 findings.push(Finding::new(path, entry.line, message));
             } else if ours && !in_tests && !allowed.contains(&dependency) {
                 let message =

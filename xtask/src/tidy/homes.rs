@@ -87,7 +87,7 @@ const DUTIES: &[Duty] = &[
     },
     Duty {
         signs: &["prost", "serde", "serde_json"],
-        below: &["crates/primacy-core/src/", "crates/primacy/src/"],
+        below: &["crates/primacy-core/src/", "crates/primacy-kv/src/", "crates/primacy/src/"],
         homes: &[
             ("crates/primacy/src/codec.rs", "the messages"),
             ("crates/primacy/src/codec/", "the messages"),
@@ -150,7 +150,12 @@ const MAY_NAME_THEM: &str = "crates/primacy-cli/src/";
 /// checked.
 fn default_durations(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for below in ["crates/primacy-core/src/", "crates/primacy/src/", "crates/primacy-cli/src/"] {
+    for below in [
+        "crates/primacy-core/src/",
+        "crates/primacy-kv/src/",
+        "crates/primacy/src/",
+        "crates/primacy-cli/src/",
+    ] {
         for (path, rust) in tree.rust(below) {
             if is_test_file(path) || DURATIONS.iter().any(|(home, _)| path.starts_with(home)) {
                 continue;
@@ -201,7 +206,9 @@ pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
     }
     let names = stores(tree).filter(|name| !ORDINARY_WORDS.contains(name));
     let names: Vec<&str> = names.chain(STORE_WORDS.iter().copied()).collect();
-    for (path, rust) in tree.rust("crates/primacy-core/src/") {
+    for (path, rust) in
+        ["crates/primacy-core/src/", "crates/primacy-kv/src/"].into_iter().flat_map(|below| tree.rust(below))
+    {
         for (offset, word) in rust.words() {
             if names.contains(&word.to_lowercase().as_str()) {
                 let message = format!(

@@ -47,7 +47,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("the picture of modules shows the code", picture::up_to_date),
     ("versions, features and lints of crates have one home", crates::one_home),
     ("crates that may be published have what their readers need", crates::ready_to_publish),
-    ("the core is pure", purity::core_is_pure),
+    ("machines are pure", purity::machines_are_pure),
     ("functions and files are short", sizes::short),
     ("things have the names of the glossary", names::names),
     ("prose has the names of the glossary", names::prose),

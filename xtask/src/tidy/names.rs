@@ -27,11 +27,12 @@ struct Banned {
 
 const EVERYWHERE: &[&str] = &[""];
 /// The machines, and the world that runs them.
-const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/"];
+const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-kv/", "crates/primacy-sim/"];
 /// The code that speaks of elections; adapters of stores, which speak their store's language, are not among it.
-const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/primacy/src/"];
+const OURS: &[&str] =
+    &["crates/primacy-core/", "crates/primacy-kv/", "crates/primacy-sim/", "crates/primacy/src/"];
 const METADATA: &[&str] = &[
-    "crates/primacy-core/src/metadata/",
+    "crates/primacy-kv/src/",
     "crates/primacy/src/partitions",
     "crates/primacy-sim/src/display/partitions",
     "crates/primacy-sim/src/invariants/reference_partitions",
@@ -88,7 +89,12 @@ const BANNED: &[Banned] = &[
     word("acquire", "campaign, or take for a record", MACHINES, NOWHERE),
     word("lock", "lease: a lock is held for ever, a lease expires", MACHINES, NOWHERE),
     word("locked", "held: a lock is held for ever, a lease expires", MACHINES, NOWHERE),
-    word("kill", "resign or depose: a machine kills nobody", &["crates/primacy-core/"], NOWHERE),
+    word(
+        "kill",
+        "resign or depose: a machine kills nobody",
+        &["crates/primacy-core/", "crates/primacy-kv/"],
+        NOWHERE,
+    ),
     word("client", "candidate or observer", &["crates/primacy-core/src/election/"], NOWHERE),
     word("participant", "candidate or observer", OURS, NOWHERE),
     word("response", "reply, as in `VoteReply`", MACHINES, NOWHERE),

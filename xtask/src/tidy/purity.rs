@@ -1,13 +1,13 @@
-//! The core asks for nothing: no clock, entropy, thread, socket or async; and it has no `unsafe`.
+//! The crates of machines ask for nothing: no clock, entropy, thread, socket or async; and they have no `unsafe`.
 
 use super::{Finding, Tree, is_test_file};
 
-const CORE: &str = "crates/primacy-core/src/";
+const MACHINES: &[&str] = &["crates/primacy-core/src/", "crates/primacy-kv/src/"];
 
-/// The patterns that are banned from the core outside its tests, and what to do instead.
+/// The patterns that are banned from machines outside its tests, and what to do instead.
 const IMPURE: &[(&str, &str)] = &[
-    ("std::", "use `core::` or `alloc::`: the core is built without the standard library"),
-    ("extern crate std", "the core is built without the standard library"),
+    ("std::", "use `core::` or `alloc::`: machines are built without the standard library"),
+    ("extern crate std", "machines are built without the standard library"),
     ("async", "a machine is handed inputs and drained of effects; the driver waits"),
     ("await", "a machine is handed inputs and drained of effects; the driver waits"),
     ("SystemTime", "no machine looks at the time of day"),
@@ -20,16 +20,16 @@ const IMPURE: &[(&str, &str)] = &[
     ("HashMap", "its order is drawn at random; use `BTreeMap`"),
     ("HashSet", "its order is drawn at random; use `BTreeSet`"),
     ("println!", "a machine tells what happens as an `Event`"),
-    ("unsafe", "the core has no unsafe code"),
+    ("unsafe", "machines have no unsafe code"),
     ("f32", "two machines may round differently; count in whole nanoseconds"),
     ("f64", "two machines may round differently; count in whole nanoseconds"),
-    ("Serialize", "only `codec.rs` and `record.rs` serialise, and neither is in the core"),
-    ("Deserialize", "only `codec.rs` and `record.rs` serialise, and neither is in the core"),
+    ("Serialize", "only `codec.rs` and `record.rs` serialise, and neither is in a machine's crate"),
+    ("Deserialize", "only `codec.rs` and `record.rs` serialise, and neither is in a machine's crate"),
 ];
 
-pub(super) fn core_is_pure(tree: &Tree) -> Vec<Finding> {
+pub(super) fn machines_are_pure(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, rust) in tree.rust(CORE) {
+    for (path, rust) in MACHINES.iter().flat_map(|below| tree.rust(below)) {
         if is_test_file(path) {
             continue;
         }
@@ -37,17 +37,18 @@ pub(super) fn core_is_pure(tree: &Tree) -> Vec<Finding> {
             for offset in rust.find(pattern) {
                 let lifetime = offset > 0 && rust.code.as_bytes()[offset - 1] == b'\''; // `&'static str` is a type.
                 if !rust.is_test(offset) && !lifetime {
-                    let message = format!("`{pattern}` in the core: {instead}");
+                    let message = format!("`{pattern}` in a machine's crate: {instead}");
                     findings.push(Finding::new(path, rust.line(offset), message));
                 }
             }
         }
     }
-    let root = format!("{CORE}lib.rs");
-    if let Some(text) = tree.text(&root) {
+    for below in MACHINES {
+        let root = format!("{below}lib.rs");
+        let Some(text) = tree.text(&root) else { continue };
         for attribute in ["#![cfg_attr(not(test), no_std)]", "#![forbid(unsafe_code)]"] {
             if !text.lines().any(|line| line == attribute) {
-                findings.push(Finding::new(&root, 1, format!("the core says `{attribute}`; put it back")));
+                findings.push(Finding::new(&root, 1, format!("this crate says `{attribute}`; put it back")));
             }
         }
     }
@@ -61,7 +62,7 @@ mod self_tests {
     const HEAD: &str = "#![cfg_attr(not(test), no_std)]\n#![forbid(unsafe_code)]\n";
 
     fn found(body: &str) -> usize {
-        core_is_pure(&Tree::of(&[("crates/primacy-core/src/lib.rs", &format!("{HEAD}{body}"))])).len()
+        machines_are_pure(&Tree::of(&[("crates/primacy-core/src/lib.rs", &format!("{HEAD}{body}"))])).len()
     }
 
     #[test]
@@ -84,8 +85,8 @@ mod self_tests {
     }
 
     #[test]
-    fn a_core_that_needs_the_standard_library_is_found() {
+    fn a_crate_of_machines_that_needs_the_standard_library_is_found() {
         let tree = Tree::of(&[("crates/primacy-core/src/lib.rs", "//! The core.\n")]);
-        assert_eq!(core_is_pure(&tree).len(), 2);
+        assert_eq!(machines_are_pure(&tree).len(), 2);
     }
 }

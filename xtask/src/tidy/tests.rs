@@ -63,7 +63,9 @@ pub(super) fn honest(tree: &Tree) -> Vec<Finding> {
                 ));
             }
         }
-        let machines = path.starts_with("crates/primacy-core/") || path.starts_with("crates/primacy-sim/");
+        let machines = ["crates/primacy-core/", "crates/primacy-kv/", "crates/primacy-sim/"]
+            .iter()
+            .any(|below| path.starts_with(below));
         if MAY_SLEEP.iter().any(|(place, _)| path.starts_with(place)) {
             continue;
         }

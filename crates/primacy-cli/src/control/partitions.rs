@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use primacy::NodeId;
 use primacy::metadata::{Map, MapError};
-use primacy_core::metadata::command::{Command as MapCommand, Refusal};
-use primacy_core::metadata::partitions::{self, Command, GroupName, Plan, Run as KnownRun};
+use primacy_kv::command::{Command as MapCommand, Refusal};
+use primacy_kv::partitions::{self, Command, GroupName, Plan, Run as KnownRun};
 use serde::{Deserialize, Serialize};
 
 use super::message::{Kind, Refused};

@@ -17,7 +17,7 @@ use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::method;
 use primacy::stores::ownership;
 use primacy::stores::replaced_files::{FromFiles, Sources};
-use primacy_core::metadata::command::{Command, Secret};
+use primacy_kv::command::{Command, Secret};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;

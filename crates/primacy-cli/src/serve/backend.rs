@@ -6,10 +6,10 @@ use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::time::Duration;
 
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Bytes, Change, Command, Keys, Operation, Outcome, Previous, Refusal, Secret, SessionId, Version,
 };
-use primacy_core::metadata::state::Size;
+use primacy_kv::state::Size;
 use tokio::sync::watch;
 
 /// A result that comes later. If it is dropped before, the request may still be done.

@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Answer, Bounds, Bytes, Change, Compared, Comparison, Delete, Direction, Found, Happened, Keys, Operation,
     Order, Previous, Read, Relation, Replace, SessionId, SortKey, Transaction, Version, Wanted, Write,
 };
-use primacy_core::metadata::entry::Entry;
+use primacy_kv::entry::Entry;
 
 use super::backend::Freshness;
 use super::errors::Known;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::recipes;
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Bytes, Change, Happened, Keys, Operation, Previous, Read, SessionId, Transaction, Version,
 };
-use primacy_core::metadata::entry::Entry;
+use primacy_kv::entry::Entry;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;

@@ -1,6 +1,6 @@
 //! Refusals, with the codes and the texts of etcd, by which its clients know them.
 
-use primacy_core::metadata::command::Refusal;
+use primacy_kv::command::Refusal;
 use tonic::{Code, Status};
 
 use super::backend::BackendError;

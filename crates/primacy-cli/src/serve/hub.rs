@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use primacy_core::metadata::command::{Bytes, Change, Happened, Keys, Previous, Version};
+use primacy_kv::command::{Bytes, Change, Happened, Keys, Previous, Version};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::backend::Backend;

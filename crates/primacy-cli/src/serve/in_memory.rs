@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use primacy_core::metadata::command::{
+use primacy_core::{Identity, Incarnation, NodeId};
+use primacy_kv::command::{
     Applied, Command, Keys, Operation, Outcome, Previous, Refusal, Request, RequestLimits, Secret, SessionId,
     Version,
 };
-use primacy_core::metadata::state::{Size, State};
-use primacy_core::{Identity, Incarnation, NodeId};
+use primacy_kv::state::{Size, State};
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Life, Member, Pending, Vitals};

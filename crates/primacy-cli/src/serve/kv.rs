@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Answer, Command, OPERATIONS_IN_ALL_MAX, Operation, Outcome, Refusal, RequestLimits, Version,
 };
 use prost::Message;

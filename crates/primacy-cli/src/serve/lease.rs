@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::ANSWER_BYTES_MAX;
-use primacy_core::metadata::command::{Command, SessionId, TIME_TO_LIVE_MAX, Version};
 use primacy_core::time::Duration;
+use primacy_kv::command::ANSWER_BYTES_MAX;
+use primacy_kv::command::{Command, SessionId, TIME_TO_LIVE_MAX, Version};
 use tokio_stream::StreamExt;
 use tonic::Status;
 

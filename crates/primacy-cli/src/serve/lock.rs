@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api::recipes;
-use primacy_core::metadata::command::{Answer, Bytes, Delete, Keys, Operation, Previous, Read, Transaction};
-use primacy_core::metadata::entry::Entry;
+use primacy_kv::command::{Answer, Bytes, Delete, Keys, Operation, Previous, Read, Transaction};
+use primacy_kv::entry::Entry;
 use tonic::Status;
 
 use super::errors::{Known, within_recipe};

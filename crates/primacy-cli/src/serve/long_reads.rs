@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::command::{Answer, Operation, Refusal, Version};
+use primacy_kv::command::{Answer, Operation, Refusal, Version};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 

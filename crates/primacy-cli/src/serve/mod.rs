@@ -51,7 +51,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use primacy::stores::etcd::api;
 use primacy::transport::ServerTls;
-use primacy_core::metadata::command::{Answer, Operation, Version};
+use primacy_kv::command::{Answer, Operation, Version};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;

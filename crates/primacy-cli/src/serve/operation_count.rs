@@ -2,7 +2,7 @@
 //! when it is decoded.
 
 use primacy::stores::etcd::api::{TxnRequest, TxnResponse};
-use primacy_core::metadata::command::OPERATIONS_IN_ALL_MAX;
+use primacy_kv::command::OPERATIONS_IN_ALL_MAX;
 use prost::DecodeError;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};

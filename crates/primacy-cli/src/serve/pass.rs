@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::HeaderMap;
-use primacy_core::metadata::command::Secret;
+use primacy_kv::command::Secret;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Answer, Bounds, Bytes, Command, Compared, Comparison, Delete, Direction, Found, Keys, Operation, Order,
     Previous, Read, Relation, Replace, SessionId, SortKey, Transaction, Version, Write,
 };
-use primacy_core::metadata::entry::Entry;
+use primacy_kv::entry::Entry;
 use tokio::sync::oneshot;
 
 use super::backend::{Backend, Freshness};
@@ -254,7 +254,7 @@ pub(super) fn made_in(answer: Option<&Answer>) -> Option<&Entry> {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::state::State;
+    use primacy_kv::state::State;
 
     use super::super::in_memory::InMemory;
     use super::*;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use primacy::metadata::{Map, MapError};
 use primacy::{LeaderSequence, NodeId};
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Change, Command, Keys, Operation, Outcome, Previous, Refusal, Secret, SessionId, Version,
 };
-use primacy_core::metadata::state::{Size, State};
+use primacy_kv::state::{Size, State};
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Life, Member, Pending, Vitals};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use primacy_core::metadata::state::State;
+use primacy_kv::state::State;
 
 use super::client::READ_PATIENCE;
 use super::in_memory::InMemory;

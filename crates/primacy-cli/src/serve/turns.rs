@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::command::{Compared, Keys, Operation, SortKey};
-use primacy_core::metadata::state::Size;
-use primacy_core::metadata::state::cost::{CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX};
+use primacy_kv::command::{Compared, Keys, Operation, SortKey};
+use primacy_kv::state::Size;
+use primacy_kv::state::cost::{CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Entries that the operations of one connection, and of all of them, may look at before they are applied.
@@ -102,7 +102,7 @@ fn changes(operation: &Operation) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Order, Previous, Read, Replace, Transaction, Write};
+    use primacy_kv::command::{Order, Previous, Read, Replace, Transaction, Write};
 
     use super::*;
 

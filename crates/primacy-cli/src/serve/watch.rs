@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::ANSWER_BYTES_MAX;
-use primacy_core::metadata::command::{Change, Keys, Previous, Version};
+use primacy_kv::command::ANSWER_BYTES_MAX;
+use primacy_kv::command::{Change, Keys, Previous, Version};
 use prost::Message;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 use tokio_stream::Stream;
@@ -340,8 +340,8 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Command, Operation, Replace, Write};
-    use primacy_core::metadata::state::State;
+    use primacy_kv::command::{Command, Operation, Replace, Write};
+    use primacy_kv::state::State;
     use tokio_stream::StreamExt;
 
     use super::super::hub::Hub;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use primacy_core::metadata::command::{Change, Happened, Keys, Refusal, Version};
+use primacy_kv::command::{Change, Happened, Keys, Refusal, Version};
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -311,8 +311,8 @@ impl Drop for Watching {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Command, Operation, Previous, Replace, Write};
-    use primacy_core::metadata::state::State;
+    use primacy_kv::command::{Command, Operation, Previous, Replace, Write};
+    use primacy_kv::state::State;
 
     use super::super::backend::Backend;
     use super::super::hub::Kinds;

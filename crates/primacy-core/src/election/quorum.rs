@@ -842,7 +842,7 @@ impl Quorum {
     }
 
     /// The last incarnations of each voter that guardians have reported dead.
-    pub(crate) fn dead(&self) -> impl Iterator<Item = Identity> {
+    pub fn dead(&self) -> impl Iterator<Item = Identity> {
         self.dead.iter().flat_map(|(&node, lives)| lives.iter().map(move |&life| Identity::new(node, life)))
     }
 

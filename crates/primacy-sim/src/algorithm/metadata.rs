@@ -3,12 +3,13 @@
 use std::sync::{Arc, LazyLock};
 
 use primacy_core::election::quorum::HardState;
-use primacy_core::metadata::log::{Record, Stored, Write};
-use primacy_core::metadata::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, Past};
-use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::{self, Durability};
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
 use primacy_core::{Duration, Identity, LeaderSequence, NodeId, Term};
+use primacy_kv::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, Past};
+use primacy_kv::replication::log::{Record, Stored, Write};
+use primacy_kv::replication::message::Body;
+use primacy_kv::replication::replica;
+use primacy_kv::replication::voters::Voters;
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
 use super::{Algorithm, Life, Settings, Surroundings, duration, value};

@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 use primacy_core::election::{lease as store, session as queue};
 use primacy_core::membership::View;
-use primacy_core::metadata::log::Write;
-use primacy_core::metadata::machine::{Answer, Ask, Metadata};
-use primacy_core::metadata::voters::Voters;
 use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
+use primacy_kv::machine::{Answer, Ask, Metadata};
+use primacy_kv::replication::log::Write;
+use primacy_kv::replication::voters::Voters;
 
 use crate::invariants::{Invariant, Meaning};
 

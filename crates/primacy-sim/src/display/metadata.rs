@@ -2,12 +2,12 @@
 
 use core::fmt::Write as _;
 
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Answer as Done, Applied, Command, Compared, Comparison, Keys, Operation, Outcome, Read, Replace,
 };
-use primacy_core::metadata::machine::Metadata;
-use primacy_core::metadata::partitions::Command as Order;
-use primacy_core::metadata::replica::{Progress, Refusal as NotAllowed, Wish};
+use primacy_kv::machine::Metadata;
+use primacy_kv::partitions::Command as Order;
+use primacy_kv::replication::replica::{Progress, Refusal as NotAllowed, Wish};
 
 /// Returns an operator's wish for the voters as text for people.
 #[must_use]

@@ -1,6 +1,6 @@
 //! Partitions and their primaries as text for people.
 
-use primacy_core::metadata::partitions::{Partitions, Plan};
+use primacy_kv::partitions::{Partitions, Plan};
 
 /// All partitions as text for people, a line for each run of equal ones.
 #[must_use]

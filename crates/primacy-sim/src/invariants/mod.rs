@@ -17,10 +17,10 @@ pub mod tokens_grow;
 pub mod views_agree;
 
 use primacy_core::membership::View;
-use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::log::Write;
-use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::{Event, FencingToken, Identity, NodeId, Term};
+use primacy_kv::machine::clients::Ticket;
+use primacy_kv::machine::{Answer, Ask, Metadata};
+use primacy_kv::replication::log::Write;
 
 use crate::clock::Moment;
 use crate::counters::Counters;

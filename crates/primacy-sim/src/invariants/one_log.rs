@@ -10,13 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::command::{Applied, Command, Outcome, Refusal, Request};
-use primacy_core::metadata::log::{Record, RecordBody, Write};
-use primacy_core::metadata::machine::{Answer, Ask, Metadata};
-use primacy_core::metadata::state::State;
-use primacy_core::metadata::voters::Voters;
 use primacy_core::{Identity, LeaderSequence, NodeId};
+use primacy_kv::command::{Applied, Command, Outcome, Refusal, Request};
+use primacy_kv::machine::clients::Ticket;
+use primacy_kv::machine::{Answer, Ask, Metadata};
+use primacy_kv::replication::log::{Record, RecordBody, Write};
+use primacy_kv::replication::voters::Voters;
+use primacy_kv::state::State;
 
 use super::reference_map::ReferenceMap;
 use super::{Invariant, Observation, Seen};

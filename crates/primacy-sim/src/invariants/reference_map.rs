@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::Identity;
-use primacy_core::metadata::command::{
+use primacy_kv::command::{
     Answer, Command, Compared, Comparison, Keys, Operation, Outcome, Read, Refusal, Relation, Replace,
     SessionId,
 };
-use primacy_core::metadata::partitions::Command as Order;
-use primacy_core::metadata::state::State;
+use primacy_kv::partitions::Command as Order;
+use primacy_kv::state::State;
 
 use super::reference_partitions::ReferencePartitions;
 

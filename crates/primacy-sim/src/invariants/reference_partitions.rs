@@ -3,11 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use primacy_core::metadata::command::{Command, Refusal, SessionId};
-use primacy_core::metadata::partitions::{
-    Command as Order, GroupName, Partitions, Plan, Ranges, Refusal as Refused,
-};
 use primacy_core::{Identity, NodeId};
+use primacy_kv::command::{Command, Refusal, SessionId};
+use primacy_kv::partitions::{Command as Order, GroupName, Partitions, Plan, Ranges, Refusal as Refused};
 
 /// The nodes that are up and drained, and the primary of each partition with its number.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::command::{Command, SessionId};
-use primacy_core::metadata::machine::{Answer, Ask, Metadata};
-use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::{Drift, Duration, Event, Identity, LeaderSequence, Term};
+use primacy_kv::command::{Command, SessionId};
+use primacy_kv::machine::clients::Ticket;
+use primacy_kv::machine::{Answer, Ask, Metadata};
+use primacy_kv::partitions::Command as Order;
 
 use super::{Invariant, Observation, Seen};
 use crate::clock::Moment;

@@ -9,11 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use primacy_core::metadata::log::Write;
-use primacy_core::metadata::machine::Metadata;
-use primacy_core::metadata::replica::Durability;
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
 use primacy_core::{Identity, LeaderSequence, NodeId, majority};
+use primacy_kv::machine::Metadata;
+use primacy_kv::replication::log::Write;
+use primacy_kv::replication::voters::Voters;
 
 use super::{Invariant, Observation, Seen};
 use crate::clock::Moment;

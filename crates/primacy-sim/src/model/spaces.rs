@@ -7,7 +7,7 @@ use core::fmt;
 
 use primacy_core::election::quorum::{Quorum, Safety};
 use primacy_core::election::ranked::Ranked;
-use primacy_core::metadata::replica::Durability;
+use primacy_core::hard_state::Durability;
 
 use super::coverage::Coverage;
 use super::peers::confirmed::AnyConfirmed;

@@ -1,8 +1,8 @@
 //! The commands of clients of replicated state, and of operators who change its voters.
 
-use primacy_core::metadata::clients::Keep;
-use primacy_core::metadata::command::{Bytes, Command, Keys, Operation, Read, SessionId};
-use primacy_core::metadata::replica::Wish;
+use primacy_kv::command::{Bytes, Command, Keys, Operation, Read, SessionId};
+use primacy_kv::machine::clients::Keep;
+use primacy_kv::replication::replica::Wish;
 
 use super::Script;
 use crate::algorithm::{Algorithm, duration, value};

@@ -1,7 +1,7 @@
 //! The commands that show state, and those that check it.
 
 use primacy_core::LeaderSequence;
-use primacy_core::metadata::voters::Voters;
+use primacy_kv::replication::voters::Voters;
 
 use super::Script;
 use crate::algorithm::lease::record_text;

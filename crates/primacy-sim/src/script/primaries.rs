@@ -1,8 +1,8 @@
 //! The commands of clients of partitions, and of the work of their primaries.
 
-use primacy_core::metadata::command::Command;
-use primacy_core::metadata::partitions::{Command as Order, GroupName};
 use primacy_core::{Duration, NodeId};
+use primacy_kv::command::Command;
+use primacy_kv::partitions::{Command as Order, GroupName};
 
 use super::Script;
 use super::clients::session;

@@ -6,15 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use primacy_core::metadata::clients::{Keep, Ticket};
-use primacy_core::metadata::command::{
+use primacy_core::{Duration, Endpoint, Input};
+use primacy_kv::command::{
     Bytes, Command, Compared, Comparison, Delete, Keys, Limits, Operation, Outcome, Previous, Read, Refusal,
     Relation, Replace, SessionId, Transaction, Write,
 };
-use primacy_core::metadata::machine::{Answer, Ask};
-use primacy_core::metadata::partitions::Command as Order;
-use primacy_core::metadata::replica::{Progress, Wish};
-use primacy_core::{Duration, Endpoint, Input};
+use primacy_kv::machine::clients::{Keep, Ticket};
+use primacy_kv::machine::{Answer, Ask};
+use primacy_kv::partitions::Command as Order;
+use primacy_kv::replication::replica::{Progress, Wish};
 
 use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;

@@ -2,8 +2,8 @@
 //! must be one leader within a stated time; then calm, in which that leader must stay.
 
 use primacy_core::election::quorum::DiskState;
-use primacy_core::metadata::machine::Metadata;
 use primacy_core::{Command, Duration, Input, Reason, majority};
+use primacy_kv::machine::Metadata;
 
 use super::faults::Crash;
 use super::{ScheduledEvent, World};

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use primacy_core::metadata::command::SessionId;
-use primacy_core::metadata::partitions::{GroupName, Partitions, Plan, Ranges};
 use primacy_core::{Duration, FencingToken, Mandate};
+use primacy_kv::command::SessionId;
+use primacy_kv::partitions::{GroupName, Partitions, Plan, Ranges};
 
 use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;

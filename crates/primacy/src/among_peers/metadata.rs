@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use primacy_core::election::quorum::{DiskState, Quorum};
-use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::command::Outcome;
-use primacy_core::metadata::log::{Stored, Write};
-use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
-use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
 use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
+use primacy_kv::command::Outcome;
+use primacy_kv::machine::clients::Ticket;
+use primacy_kv::machine::{self, Answer, Ask, Durable, Message};
+use primacy_kv::replication::log::{Stored, Write};
+use primacy_kv::replication::replica::{self, Progress, Wish};
+use primacy_kv::replication::voters::Voters;
 use tokio::sync::{mpsc, oneshot};
 
 use super::elections::{AmongPeers, Setup, quorum_config};

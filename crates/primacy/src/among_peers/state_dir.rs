@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use primacy_core::NodeId;
-use primacy_core::metadata::log;
-use primacy_core::metadata::replica::Durability;
+use primacy_core::hard_state::Durability;
+use primacy_kv::replication::log;
 
 use crate::config::ConfigError;
 use crate::disk::{DiskError, StateFile, Stored};

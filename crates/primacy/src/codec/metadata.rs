@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use primacy_core::metadata::clients::Keep;
-use primacy_core::metadata::command::SessionId;
-use primacy_core::metadata::log::{Record, RecordBody};
-use primacy_core::metadata::machine::Message;
-use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::VOTERS_MAX;
-use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Incarnation, LeaderSequence, Term};
+use primacy_kv::command::SessionId;
+use primacy_kv::machine::Message;
+use primacy_kv::machine::clients::Keep;
+use primacy_kv::replication::log::{Record, RecordBody};
+use primacy_kv::replication::message::Body;
+use primacy_kv::replication::replica::VOTERS_MAX;
+use primacy_kv::replication::voters::Voters;
 
 use super::{DecodeError, parse_node, quorum};
 use crate::disk;
@@ -282,8 +282,8 @@ pub(in crate::codec) mod wire {
 mod revising {
     use super::wire::{Revise, Revised};
     use super::{DecodeError, number, parse_node};
-    use primacy_core::metadata::clients::Ticket;
-    use primacy_core::metadata::replica::{Progress, Refusal, Wish};
+    use primacy_kv::machine::clients::Ticket;
+    use primacy_kv::replication::replica::{Progress, Refusal, Wish};
 
     pub(super) fn wish_out(ticket: Ticket, wish: &Wish) -> Revise {
         let (node, address) = match wish {

@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use primacy_core::election::quorum::{DiskState, HardState};
-use primacy_core::metadata::replica::Durability;
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
+use primacy_kv::replication::voters::Voters;
 use prost::Message as _;
 
 use super::slot::{self, Content, RECORD_LENGTH_MAX, Slot, SlotError, seal, unseal};

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use primacy_core::metadata::log::{Record, RecordBody};
-use primacy_core::metadata::voters::Voters;
 use primacy_core::{LeaderSequence, NodeId, Term};
+use primacy_kv::replication::log::{Record, RecordBody};
+use primacy_kv::replication::voters::Voters;
 use prost::Message as _;
 
 /// A message with an invalid field; the name of the field.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use primacy_core::election::quorum::DiskState;
-use primacy_core::metadata::replica::Durability;
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
 use primacy_core::{Duration, NodeId, Term};
+use primacy_kv::replication::voters::Voters;
 
 use super::bounds::Bounds;
 use super::reading::Reading;

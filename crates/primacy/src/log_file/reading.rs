@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use primacy_core::LeaderSequence;
-use primacy_core::metadata::log::{Record, Snapshot};
-use primacy_core::metadata::voters::Voters;
+use primacy_kv::replication::log::{Record, Snapshot};
+use primacy_kv::replication::voters::Voters;
 
 use super::bounds::Bounds;
 use super::page::{LAST_SECTOR_AT, PAGE_LENGTH};

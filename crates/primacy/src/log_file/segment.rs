@@ -258,7 +258,7 @@ pub(super) fn records(
     id: &SegmentId,
     bytes: &[u8],
     block: &Range<usize>,
-) -> Result<Vec<primacy_core::metadata::log::Record>, Wrong> {
+) -> Result<Vec<primacy_kv::replication::log::Record>, Wrong> {
     let mut content = bytes.get(block.start + BLOCK_HEADER_LENGTH..block.end).unwrap_or_default().to_vec();
     id.mask(&mut content);
     content.pop();

@@ -15,7 +15,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use primacy_core::metadata::log::Snapshot;
+use primacy_kv::replication::log::Snapshot;
 use prost::Message as _;
 
 use super::format::{self, message};

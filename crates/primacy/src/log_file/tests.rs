@@ -13,9 +13,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use primacy_core::election::quorum::HardState;
-use primacy_core::metadata::log::RecordBody;
-use primacy_core::metadata::replica::Durability;
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
+use primacy_kv::replication::log::RecordBody;
+use primacy_kv::replication::voters::Voters;
 
 use super::*;
 

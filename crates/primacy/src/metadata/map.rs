@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use primacy_core::metadata::clients::Keep;
-use primacy_core::metadata::command::{
-    Command, Operation, Outcome, Read, Refusal, RequestLimits, SessionId, Version,
-};
-use primacy_core::metadata::entry::Entry;
-use primacy_core::metadata::replica::{Progress, Wish};
-use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
+use primacy_kv::command::{Command, Operation, Outcome, Read, Refusal, RequestLimits, SessionId, Version};
+use primacy_kv::entry::Entry;
+use primacy_kv::machine::clients::Keep;
+use primacy_kv::replication::replica::{Progress, Wish};
+use primacy_kv::state::State;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::config::REQUEST_MAX;
@@ -28,7 +26,7 @@ pub(crate) const REQUESTS_MAX: usize = 8192;
 ///
 /// ```no_run
 /// # async fn example(map: primacy::metadata::Map) -> Result<(), Box<dyn std::error::Error>> {
-/// use primacy::core::metadata::command::{Answer, Write};
+/// use primacy::kv::command::{Answer, Write};
 ///
 /// map.write(Write::new("colour", "red")).await?.result?;
 /// let before = map.get("colour").await?;
@@ -86,7 +84,7 @@ pub struct Board {
     /// hold.
     pub behind: Vec<(NodeId, u64)>,
     /// The voters, each with its address.
-    pub voters: Arc<primacy_core::metadata::voters::Voters>,
+    pub voters: Arc<primacy_kv::replication::voters::Voters>,
 }
 
 /// The reason why the map did not answer.
@@ -134,7 +132,7 @@ pub(crate) struct MapEnd {
 pub(crate) fn maps() -> (MapEnd, Map) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
     let nobody =
-        primacy_core::metadata::voters::Voters { number: LeaderSequence::NONE, members: BTreeMap::new() };
+        primacy_kv::replication::voters::Voters { number: LeaderSequence::NONE, members: BTreeMap::new() };
     let first = Board {
         leader: None,
         term: Term(0),

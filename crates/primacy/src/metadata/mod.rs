@@ -1,6 +1,6 @@
 //! Metadata: a versioned map with sessions, which the leader of an election writes, and all nodes keep.
 //!
-//! Here is what touches the disk and the program's requests; the machines are in [`primacy_core::metadata`].
+//! Here is what touches the disk and the program's requests; the machines are in [`primacy_kv`].
 
 mod map;
 mod shared;
@@ -9,6 +9,7 @@ mod shared;
 pub(crate) use map::gauges::Gauges;
 pub use map::{Board, Map, MapError};
 pub(crate) use map::{MapEnd, MapRequest, REQUESTS_MAX, maps};
-pub use primacy_core::metadata::replica::{Durability, Progress, Refusal, Wish};
+pub use primacy_core::hard_state::Durability;
+pub use primacy_kv::replication::replica::{Progress, Refusal, Wish};
 
 pub(crate) use shared::SharedState;

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use primacy_core::metadata::command::{SessionId, Version};
-use primacy_core::metadata::encoding::DecodeError;
-use primacy_core::metadata::machine::{Keeps, Report};
-use primacy_core::metadata::replica::Replicated;
-use primacy_core::metadata::state::State;
 use primacy_core::{Duration, Identity, LeaderSequence};
+use primacy_kv::command::{SessionId, Version};
+use primacy_kv::encoding::DecodeError;
+use primacy_kv::machine::{Keeps, Report};
+use primacy_kv::replication::replica::Replicated;
+use primacy_kv::state::State;
 
 /// The state of one node. The driver alone writes it, one request at a time, so that no reader waits for long.
 ///
@@ -125,12 +125,13 @@ impl Keeps for SharedState {
 
 #[cfg(test)]
 mod tests {
-    use primacy_core::metadata::command::{Bytes, Command, Operation, Previous, Replace, Request, Write};
-    use primacy_core::metadata::log::Stored;
-    use primacy_core::metadata::message::Body;
-    use primacy_core::metadata::replica::{Config, Durability, Replica};
-    use primacy_core::metadata::voters::Voters;
+    use primacy_core::hard_state::Durability;
     use primacy_core::{Incarnation, Instant, NodeId, Term};
+    use primacy_kv::command::{Bytes, Command, Operation, Previous, Replace, Request, Write};
+    use primacy_kv::replication::log::Stored;
+    use primacy_kv::replication::message::Body;
+    use primacy_kv::replication::replica::{Config, Replica};
+    use primacy_kv::replication::voters::Voters;
 
     use super::*;
 

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy_core::metadata::command::{Command, Outcome, Refusal, SessionId};
-use primacy_core::metadata::partitions::{self, GroupName, Plan, Ranges, Run};
 use primacy_core::{Drift, FencingToken, Instant, NodeId};
+use primacy_kv::command::{Command, Outcome, Refusal, SessionId};
+use primacy_kv::partitions::{self, GroupName, Plan, Ranges, Run};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 

@@ -32,8 +32,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use primacy_core::metadata::voters;
 use primacy_core::{Evidence, LeaderSequence, NodeId, Term};
+use primacy_kv::replication::voters;
 use tokio::sync::{mpsc, watch};
 
 use crate::codec::Frame;

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration as StdDuration;
 
-use primacy_core::metadata::machine::Message;
-use primacy_core::metadata::voters::Voters;
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, Evidence, Identity, Instant, LeaderSequence, NodeId, Term};
+use primacy_kv::machine::Message;
+use primacy_kv::replication::voters::Voters;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;

@@ -6,12 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use primacy::stores::etcd::api::{self, recipes};
-use primacy_core::metadata::command::ANSWER_BYTES_MAX;
-use primacy_core::metadata::command::{
+use primacy_core::time::Duration;
+use primacy_kv::command::ANSWER_BYTES_MAX;
+use primacy_kv::command::{
     Command, Keys, OPERATIONS_IN_ALL_MAX, Operation, Previous, Replace, SessionId, Version, Write,
 };
-use primacy_core::metadata::state::State;
-use primacy_core::time::Duration;
+use primacy_kv::state::State;
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::{Stream, StreamExt};
@@ -50,10 +50,8 @@ fn some_entries() -> (State, u64) {
             previous: Previous::Unwanted,
         }))
     };
-    let gone = primacy_core::metadata::command::Delete {
-        keys: Keys::One((*b"gone").into()),
-        previous: Previous::Unwanted,
-    };
+    let gone =
+        primacy_kv::command::Delete { keys: Keys::One((*b"gone").into()), previous: Previous::Unwanted };
     let time_to_live = Duration::from_secs(60);
     for command in [
         Command::Begin { session: session.unwrap(), time_to_live },

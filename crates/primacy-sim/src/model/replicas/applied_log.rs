@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::encoding::DecodeError;
-use primacy_core::metadata::replica::Replicated;
 use primacy_core::{Identity, LeaderSequence, Term};
+use primacy_kv::encoding::DecodeError;
+use primacy_kv::replication::replica::Replicated;
 
 /// The applied records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The bounds of a search among replicas.
 
-use primacy_core::metadata::replica::Durability;
+use primacy_core::hard_state::Durability;
 
 /// The bounds of a search.
 #[derive(Clone, Copy, Debug)]

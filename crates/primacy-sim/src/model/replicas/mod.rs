@@ -1,4 +1,4 @@
-//! Three real replicas of a log, [`Replica`](primacy_core::metadata::replica::Replica), and their faults: I9
+//! Three real replicas of a log, [`Replica`](primacy_kv::replication::replica::Replica), and their faults: I9
 //! in every order of events.
 //!
 //! The election is an oracle that knows one rule: a term has one leader. Any node may be told at any time
@@ -30,7 +30,7 @@ use std::hash::Hasher as _;
 use std::rc::Rc;
 
 use primacy_core::LeaderSequence;
-use primacy_core::metadata::replica::Durability;
+use primacy_core::hard_state::Durability;
 
 use self::applied_log::AppliedLog;
 pub use self::bounds::ReplicaBounds;

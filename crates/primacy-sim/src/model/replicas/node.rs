@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use primacy_core::finite::Finite as _;
-use primacy_core::metadata::log::{Stored, Write};
-use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::{Config, Durability, Effect, ROUND, Replica};
-use primacy_core::metadata::voters::Voters;
+use primacy_core::hard_state::Durability;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
+use primacy_kv::replication::log::{Stored, Write};
+use primacy_kv::replication::message::Body;
+use primacy_kv::replication::replica::{Config, Effect, ROUND, Replica};
+use primacy_kv::replication::voters::Voters;
 
 use super::applied_log::AppliedLog;
 use super::bounds::ReplicaBounds;

@@ -1,7 +1,7 @@
 //! The order of committed records: what a log shows of it beyond the payloads.
 
 use primacy_core::LeaderSequence;
-use primacy_core::metadata::log::Log;
+use primacy_kv::replication::log::Log;
 
 /// Committed records, each with its predecessor; the oldest of a log may be in its snapshot, and are then not
 /// listed.

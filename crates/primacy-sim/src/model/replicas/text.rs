@@ -1,8 +1,8 @@
 //! Messages and acts as text for people.
 
 use primacy_core::LeaderSequence;
-use primacy_core::metadata::log::{Record, RecordBody};
-use primacy_core::metadata::message::Body;
+use primacy_kv::replication::log::{Record, RecordBody};
+use primacy_kv::replication::message::Body;
 
 use super::node::{Act, Item, name};
 

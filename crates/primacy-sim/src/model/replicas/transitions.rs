@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use primacy_core::metadata::log::{RecordBody, Write};
-use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::{Durability, Effect};
+use primacy_core::hard_state::Durability;
 use primacy_core::{LeaderSequence, Term};
+use primacy_kv::replication::log::{RecordBody, Write};
+use primacy_kv::replication::message::Body;
+use primacy_kv::replication::replica::Effect;
 
 use super::applied_log::AppliedLog;
 use super::bounds::ReplicaBounds;

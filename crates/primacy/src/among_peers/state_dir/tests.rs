@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use primacy_core::election::quorum::{DiskState, HardState};
-use primacy_core::metadata::log::{Record, RecordBody, Snapshot, Write};
-use primacy_core::metadata::voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, Term};
+use primacy_kv::replication::log::{Record, RecordBody, Snapshot, Write};
+use primacy_kv::replication::voters;
 
 use super::*;
 use crate::log_file::{Repair, repair};

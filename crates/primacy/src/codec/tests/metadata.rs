@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use primacy_core::Duration;
 use primacy_core::election::quorum;
-use primacy_core::metadata::clients::{Keep, Ticket};
-use primacy_core::metadata::command::{Command, Request, SessionId};
-use primacy_core::metadata::log::{Record, RecordBody};
-use primacy_core::metadata::machine::Message;
-use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::{Progress, Refusal, VOTERS_MAX, Wish};
-use primacy_core::metadata::voters;
+use primacy_kv::command::{Command, Request, SessionId};
+use primacy_kv::machine::Message;
+use primacy_kv::machine::clients::{Keep, Ticket};
+use primacy_kv::replication::log::{Record, RecordBody};
+use primacy_kv::replication::message::Body;
+use primacy_kv::replication::replica::{Progress, Refusal, VOTERS_MAX, Wish};
+use primacy_kv::replication::voters;
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
-use primacy_core::metadata::state::State;
+use primacy_kv::state::State;
 use tokio::sync::watch;
 
 use super::{Board, Map};
@@ -36,9 +36,13 @@ impl Gauges {
         };
         let state = self.state.upgrade()?;
         let state = state.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        let size = state.size();
         Some(Reading {
-            version: state.version(),
-            size: state.size(),
+            version: state.version().0,
+            entries: size.entries,
+            bytes: size.bytes,
+            history_changes: size.history_changes,
+            history_bytes: size.history_bytes,
             quota: state.limits().quota,
             sessions: state.sessions().len(),
             voters,

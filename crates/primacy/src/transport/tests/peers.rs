@@ -1,6 +1,6 @@
 //! Meshes of nodes that keep metadata: peers come, go and move.
 
-use primacy_core::metadata::machine;
+use primacy_kv::machine;
 
 use super::*;
 use crate::handshake::tests::keeper;
@@ -37,7 +37,7 @@ impl Node {
 
 /// A message that `from` sends in these tests: none that its mesh could send by itself.
 fn word(from: &Hello, round: u64) -> Word {
-    let body = primacy_core::metadata::message::Body::Offer { number: LeaderSequence::first(Term(round)) };
+    let body = primacy_kv::replication::message::Body::Offer { number: LeaderSequence::first(Term(round)) };
     let incarnation = from.identity.incarnation;
     Word::Metadata(Box::new(machine::Message::Log { incarnation, term: Term(round), body }))
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use primacy_core::metadata::encoding::REQUEST_FORMAT;
-use primacy_core::metadata::log::{Record, RecordBody};
-use primacy_core::metadata::machine;
-use primacy_core::metadata::message;
-use primacy_core::metadata::voters;
+use primacy_kv::command::REQUEST_FORMAT;
+use primacy_kv::machine;
+use primacy_kv::replication::log::{Record, RecordBody};
+use primacy_kv::replication::message;
+use primacy_kv::replication::voters;
 
 use crate::CampaignError;
 use crate::log_file::LogError;

@@ -1,0 +1,151 @@
+//! The map in a snapshot: all that counts, and nothing that differs between nodes with the same state.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::{Map, Slot, entry_bytes};
+use crate::command::{Bytes, Keys, Version};
+use crate::encoding::{DecodeError, Reader, push_bytes, push_number};
+use crate::entry::Entry;
+use crate::state::history::History;
+use crate::state::history::Trail;
+
+/// The tag before a change of the history.
+mod tag {
+    /// There was no entry before: the key follows.
+    pub(super) const MADE: u8 = 1;
+    /// There was an entry, which follows.
+    pub(super) const BEFORE: u8 = 2;
+}
+
+/// A change as it is in a snapshot.
+struct Past<'a> {
+    version: Version,
+    key: &'a [u8],
+    before: Option<Entry>,
+}
+
+impl Map {
+    /// Appends the map. No version may be open.
+    pub(crate) fn encode(&self, to: &mut Vec<u8>) {
+        push_number(to, self.version.0);
+        to.push(u8::from(self.compacted.is_some()));
+        if let Some(compacted) = self.compacted {
+            push_number(to, compacted.0);
+        }
+        push_number(to, self.count);
+        for entry in self.entries(&Keys::From(Bytes::from([]))) {
+            push_bytes(to, &entry.to_bytes());
+        }
+        push_number(to, self.history.changes());
+        let mut version = Version(0);
+        for record in self.history.counted() {
+            push_number(to, record.version.0 - version.0);
+            version = record.version;
+            match &record.before {
+                None => {
+                    to.push(tag::MADE);
+                    push_bytes(to, record.named().key());
+                }
+                Some(before) => {
+                    to.push(tag::BEFORE);
+                    push_bytes(to, &before.to_bytes());
+                }
+            }
+        }
+    }
+
+    /// The map that was appended.
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let version = Version(from.number()?);
+        let compacted = match from.byte()? {
+            0 => None,
+            1 => Some(Version(from.number()?)),
+            _ => return Err(DecodeError::Kind("the compacted version")),
+        };
+        // There is none before the first, and always a next one.
+        if version < Version::FIRST || version > VERSION_MAX || compacted.is_some_and(|kept| kept > version) {
+            return Err(DecodeError::Value("the version of the map"));
+        }
+        let history = History::from_version(compacted.unwrap_or_default());
+        let mut map = Self { version, compacted, history, ..Self::new() };
+        let entries = from.list(|from| entry(from, version))?;
+        map.take_entries(entries)?;
+        let mut last = 0;
+        let past = from.list(|from| {
+            let later = from.number()?;
+            last = u64::checked_add(last, later).ok_or(DecodeError::Value("the version of a change"))?;
+            past(from, Version(last))
+        })?;
+        let counts = Version::FIRST.next().max(compacted.unwrap_or_default())..=version;
+        if past.iter().any(|past| !counts.contains(&past.version)) {
+            return Err(DecodeError::Value("the version of a change"));
+        }
+        map.take_history(past)?;
+        Ok(map)
+    }
+
+    fn take_entries(&mut self, entries: Vec<Entry>) -> Result<(), DecodeError> {
+        if !entries.is_sorted_by(|one, next| one.key() < next.key()) {
+            return Err(DecodeError::Value("the order of the entries"));
+        }
+        self.count = u64::try_from(entries.len()).expect("a length fits");
+        self.bytes =
+            entries.iter().map(|entry| entry_bytes(entry.key(), entry.value(), entry.session())).sum();
+        let slots = entries.into_iter().map(|entry| Slot { entry, trail: Trail::default() });
+        // From a sorted iterator the set is built without searching.
+        self.slots = BTreeSet::from_iter(slots);
+        Ok(())
+    }
+
+    /// Takes the changes. The entry after one is the entry before the next one of the same key, or the present one; so
+    /// they are gone through from the end first.
+    fn take_history(&mut self, past: Vec<Past<'_>>) -> Result<(), DecodeError> {
+        let mut later: BTreeMap<&[u8], Option<Entry>> = BTreeMap::new();
+        let mut after = Vec::with_capacity(past.len());
+        for past in past.iter().rev() {
+            let here = later.entry(past.key).or_insert_with(|| self.entry(past.key).cloned());
+            let entry = core::mem::replace(here, past.before.clone());
+            let is_written_then = entry.as_ref().is_none_or(|entry| entry.changed_at() == past.version);
+            let is_written_before =
+                past.before.as_ref().is_none_or(|before| before.changed_at() <= past.version);
+            let is_something = entry.is_some() || past.before.is_some();
+            if !(is_written_then && is_written_before && is_something) {
+                return Err(DecodeError::Value("a change"));
+            }
+            after.push(entry);
+        }
+        for past in past {
+            let after = after.pop().expect("one for each change");
+            let trail = self.slots.get(past.key).map_or(Trail::default(), |slot| slot.trail);
+            let named = after.clone().or_else(|| past.before.clone()).expect("checked above");
+            let is_deleted = after.is_none();
+            let place = self.history.push(past.version, past.before, after, trail);
+            let trail = if is_deleted { Trail::deleted(place) } else { Trail::present(place) };
+            // The last change of a key puts the present entry there, or that it is deleted.
+            self.slots.replace(Slot { entry: named, trail });
+        }
+        Ok(())
+    }
+}
+
+/// The highest version of an honest map: a higher one would take a million changes a second for 292,000 years.
+const VERSION_MAX: Version = Version(u64::MAX / 2);
+
+fn entry(from: &mut Reader<'_>, last: Version) -> Result<Entry, DecodeError> {
+    let entry = Entry::from_bytes(from.bytes()?).ok_or(DecodeError::Value("an entry"))?;
+    if entry.changed_at() > last { Err(DecodeError::Value("the version of an entry")) } else { Ok(entry) }
+}
+
+fn past<'a>(from: &mut Reader<'a>, version: Version) -> Result<Past<'a>, DecodeError> {
+    match from.byte()? {
+        tag::MADE => Ok(Past { version, key: from.bytes()?, before: None }),
+        tag::BEFORE => {
+            let bytes = from.bytes()?;
+            let before = Entry::from_bytes(bytes).ok_or(DecodeError::Value("an entry"))?;
+            let key = Reader::new(bytes).bytes()?;
+            Ok(Past { version, key, before: Some(before) })
+        }
+        _ => Err(DecodeError::Kind("a change")),
+    }
+}
