@@ -47,7 +47,7 @@ impl Counters {
     }
 }
 
-/// The number of messages that have left their hosts: those of machines and of undertakers, and the store's
+/// The number of messages that have left their hosts: those of machines and of guardians, and the store's
 /// answers. A message that is lost on its way has left; one without a connection has not. A guardian's notice
 /// of a death does not count, nor does a store's notice of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy_core::election::errand::{Ending, Errand, Task};
 use primacy_core::election::lease::Record;
+use primacy_core::election::record_update::{Ending, RecordUpdate, Task};
 use primacy_core::election::session::{self, Eviction};
 use primacy_core::{FencingToken, Instant, NodeId};
 use primacy_stores::{OpenError, Opened, ReadError, Register, SessionError, Sessions, open_existing_any};
@@ -120,7 +120,7 @@ pub async fn ask_to_resign(
     let looked = Duration::from(clock::now().since(began));
     let (done, ended) = oneshot::channel();
     std::thread::Builder::new()
-        .name("primacy-errand".to_owned())
+        .name("primacy-update".to_owned())
         .spawn(move || {
             // The caller may have gone away.
             let _ = done.send(run(task, &url, &election, lease, patience.saturating_sub(looked)));
@@ -183,7 +183,7 @@ async fn open(url: &str, election: &str, until: Instant) -> Result<Opened, OpenE
     }
 }
 
-/// Runs an errand to its end, on this thread and at the latest within `patience`.
+/// Runs an update to its end, on this thread and at the latest within `patience`.
 pub(crate) fn run(
     task: Task,
     url: &str,
@@ -199,8 +199,8 @@ pub(crate) fn run(
         let opened = timeout(patience, open(url, election, began.after(patience.into()))).await;
         match (opened.map_err(|_| ResignRequestError::Unanswered)??, task) {
             (Opened::Register(register), task) => {
-                let errand = Errand::new(task, patience.into(), poll_interval.into(), seed, began);
-                on_a_record(errand, register).await
+                let update = RecordUpdate::new(task, patience.into(), poll_interval.into(), seed, began);
+                on_a_record(update, register).await
             }
             (Opened::Sessions(store), Task::ReleaseFor(dead)) => {
                 let eviction = Eviction::new(dead, patience.into(), poll_interval.into(), began);
@@ -213,11 +213,14 @@ pub(crate) fn run(
     })
 }
 
-async fn on_a_record(mut errand: Errand, register: Arc<dyn Register>) -> Result<Ending, ResignRequestError> {
+async fn on_a_record(
+    mut update: RecordUpdate,
+    register: Arc<dyn Register>,
+) -> Result<Ending, ResignRequestError> {
     let mut effects = StoreEffects::new(register);
-    let driven = drive_alone(&mut errand, &mut effects, |errand| errand.ending().is_some()).await;
+    let driven = drive_alone(&mut update, &mut effects, |update| update.ending().is_some()).await;
     driven.map_err(|_| ResignRequestError::Unknown)?;
-    Ok(errand.ending().unwrap_or(Ending::Unknown))
+    Ok(update.ending().unwrap_or(Ending::Unknown))
 }
 
 async fn on_a_queue(mut eviction: Eviction, store: Arc<dyn Sessions>) -> Result<Ending, ResignRequestError> {
@@ -244,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_is_out_of_reach_is_tried_until_there_is_no_time_left() {
-        let directory = std::env::temp_dir().join(format!("primacy-errand-away-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("primacy-update-away-{}", std::process::id()));
         let url = format!("sqlite:{}", directory.join("election.db").display());
         let dead = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
         let run = |patience: Duration| {
@@ -268,7 +271,7 @@ mod tests {
     /// To write the request would change nothing of its lead, which has not begun.
     #[tokio::test]
     async fn the_holder_of_a_young_record_does_not_lead_and_is_not_asked() {
-        let directory = std::env::temp_dir().join(format!("primacy-errand-young-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("primacy-update-young-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         let url = format!("sqlite:{}", directory.join("election.db").display());
         init(&url, "test", Duration::from_secs(10)).await.unwrap();
@@ -287,7 +290,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_does_not_answer_is_given_up() {
-        let directory = std::env::temp_dir().join(format!("primacy-errand-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("primacy-update-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         let path = directory.join("election.db");
         let url = format!("sqlite:{}", path.display());

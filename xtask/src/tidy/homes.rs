@@ -8,7 +8,7 @@ const STORES: &str = "crates/primacy-stores/src/";
 /// Elections without a page of their own.
 const NO_PAGE: &[(&str, &str)] = &[
     ("appointed", "the template; what it promises is nothing, and its file says so"),
-    ("errand", "what others may write into the record of a lease; it is on that page"),
+    ("record_update", "what others may write into the record of a lease; it is on that page"),
     ("on_a_ring", "what the two rings share; it is on their pages"),
 ];
 

@@ -13,7 +13,7 @@
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //! | [`session`] | the first in the queue of a store that keeps sessions | a token, and one leader at a time |
 //!
-//! Beside them, [`errand`] writes into the record of a lease for a node that does not campaign.
+//! Beside them, [`record_update`] writes into the record of a lease for a node that does not campaign.
 //! The shared part of the two rings is [`on_a_ring`].
 
 use core::fmt;
@@ -22,11 +22,11 @@ use core::str::FromStr;
 pub mod appointed;
 pub mod bully;
 pub mod confirmed;
-pub mod errand;
 pub mod lease;
 pub mod on_a_ring;
 pub mod quorum;
 pub mod ranked;
+pub mod record_update;
 pub mod ring;
 pub mod ring_bidirectional;
 pub mod seniority;

@@ -91,17 +91,12 @@ where
         Machine::new(config(settings, me), nomination, confirmation)
     }
 
-    fn undertaker(
-        settings: &Self::Settings,
-        dead: Identity,
-        seed: u64,
-        now: Instant,
-    ) -> Option<Self::Machine> {
-        let errand = C::undertaker(&settings.confirmation, dead, seed, now)?;
+    fn guardian(settings: &Self::Settings, dead: Identity, seed: u64, now: Instant) -> Option<Self::Machine> {
+        let guardian = C::guardian(&settings.confirmation, dead, seed, now)?;
         // It neither campaigns nor votes; it exists because a machine has two parts.
         let voters = [dead.node].into();
         let life = Life { me: dead, voters: &voters, durable: None, seed, now };
-        Some(Machine::new(config(settings, dead), N::start(&settings.nomination, life), errand))
+        Some(Machine::new(config(settings, dead), N::start(&settings.nomination, life), guardian))
     }
 
     fn kind(message: &Self::Message) -> &'static str {

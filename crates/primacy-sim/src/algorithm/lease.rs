@@ -1,7 +1,7 @@
-//! The lease over a store in the world, and the guardian's errand beside it.
+//! The lease over a store in the world, and the guardian's machine beside it.
 
-use primacy_core::election::errand::{Errand, Task};
 use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, Record, SetError};
+use primacy_core::election::record_update::{RecordUpdate, Task};
 use primacy_core::{Drift, Duration, FencingToken, Identity, Input, Instant, NodeId, Output, Protocol};
 
 use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting};
@@ -70,13 +70,13 @@ impl Settings for Timers {
     }
 }
 
-/// A machine beside a store: a candidate, or the errand of a guardian.
+/// A machine beside a store: a candidate, or a guardian that releases for the dead.
 #[derive(Clone, Debug)]
 pub enum Machine {
     /// A candidate.
     Candidate(Box<Candidate>),
     /// A guardian that releases for the dead.
-    Errand(Box<Errand>),
+    Guardian(Box<RecordUpdate>),
 }
 
 impl Protocol for Machine {
@@ -86,21 +86,21 @@ impl Protocol for Machine {
     fn handle(&mut self, now: Instant, input: Input<Message>) {
         match self {
             Self::Candidate(machine) => machine.handle(now, input),
-            Self::Errand(machine) => machine.handle(now, input),
+            Self::Guardian(machine) => machine.handle(now, input),
         }
     }
 
     fn poll(&mut self) -> Option<Output<Message, ()>> {
         match self {
             Self::Candidate(machine) => machine.poll(),
-            Self::Errand(machine) => machine.poll(),
+            Self::Guardian(machine) => machine.poll(),
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Candidate(machine) => machine.deadline(),
-            Self::Errand(machine) => machine.deadline(),
+            Self::Guardian(machine) => machine.deadline(),
         }
     }
 }
@@ -126,10 +126,10 @@ impl Algorithm for Lease {
         Machine::Candidate(Box::new(Candidate::new(config, life.now)))
     }
 
-    fn undertaker(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Option<Machine> {
+    fn guardian(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Option<Machine> {
         let task = Task::ReleaseFor(dead);
-        let errand = Errand::new(task, settings.duration, settings.poll_interval, seed, now);
-        Some(Machine::Errand(Box::new(errand)))
+        let release = RecordUpdate::new(task, settings.duration, settings.poll_interval, seed, now);
+        Some(Machine::Guardian(Box::new(release)))
     }
 
     fn kind(message: &Message) -> &'static str {
@@ -263,7 +263,7 @@ impl Algorithm for Lease {
     fn stands(machine: &Machine) -> bool {
         match machine {
             Machine::Candidate(machine) => machine.status().role == "claiming",
-            Machine::Errand(_) => false,
+            Machine::Guardian(_) => false,
         }
     }
 

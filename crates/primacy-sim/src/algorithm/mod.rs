@@ -55,12 +55,7 @@ pub trait Algorithm: Debug + Sized + 'static {
 
     /// Starts the machine that a guardian runs once its process is gone and the work has ended, if this
     /// election has one.
-    fn undertaker(
-        settings: &Self::Settings,
-        dead: Identity,
-        seed: u64,
-        now: Instant,
-    ) -> Option<Self::Machine> {
+    fn guardian(settings: &Self::Settings, dead: Identity, seed: u64, now: Instant) -> Option<Self::Machine> {
         let _ = (settings, dead, seed, now);
         None
     }

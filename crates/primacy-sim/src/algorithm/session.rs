@@ -136,7 +136,7 @@ impl Algorithm for Session {
         Machine::Candidate(Box::new(Candidate::new(config, life.now)))
     }
 
-    fn undertaker(settings: &Timers, dead: Identity, _seed: u64, now: Instant) -> Option<Machine> {
+    fn guardian(settings: &Timers, dead: Identity, _seed: u64, now: Instant) -> Option<Machine> {
         let eviction = Eviction::new(dead, settings.timeout, settings.poll_interval, now);
         Some(Machine::Eviction(Box::new(eviction)))
     }

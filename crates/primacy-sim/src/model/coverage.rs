@@ -28,7 +28,7 @@ coverage! {
     8, TWO_BELIEVE, "two believed at a time";
     9, RELEASED, "released";
     10, VIOLATION, "violation seen";
-    11, ERRAND_DONE, "released for the dead";
+    11, GUARDIAN_DONE, "released for the dead";
     12, TAKEN_OVER_AFTER_CRASH, "taken over by another after a crash";
     13, JOB_EXITED, "a leader's job ended by itself";
     14, LED_OVER_EARLIER_WORK, "led again while earlier work drained";

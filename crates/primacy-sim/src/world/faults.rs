@@ -122,8 +122,8 @@ impl<A: Algorithm> World<A> {
         }
         let seed = self.rng.next_u64();
         let node = self.node(slot);
-        let undertaker = A::undertaker(&node.settings, dead, seed, node.clock.read(self.now));
-        if let Some(machine) = undertaker {
+        let guardian = A::guardian(&node.settings, dead, seed, node.clock.read(self.now));
+        if let Some(machine) = guardian {
             let guardian = self.guardian(slot);
             self.begin(guardian, dead, machine);
         }

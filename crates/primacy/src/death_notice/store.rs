@@ -4,7 +4,7 @@
 use std::time::Duration as StdDuration;
 
 use primacy_core::Identity;
-use primacy_core::election::errand::{Ending, Task};
+use primacy_core::election::record_update::{Ending, Task};
 
 use super::{DeathNoticeError, Receipt, StoreSpec};
 use crate::resign_request;

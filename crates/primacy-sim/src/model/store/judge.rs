@@ -47,7 +47,7 @@ impl<K: StoreKind> Contenders<K> {
                     Coverage::RELEASED
                 }
                 Fact::Violation => Coverage::VIOLATION,
-                Fact::ErrandDone => Coverage::ERRAND_DONE,
+                Fact::GuardianDone => Coverage::GUARDIAN_DONE,
                 Fact::JobExited => Coverage::JOB_EXITED,
             };
         }

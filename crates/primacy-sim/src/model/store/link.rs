@@ -56,7 +56,7 @@ impl<M> Link<M> {
         let all = self.requests.iter_mut().chain(&mut self.replies);
         for (_, message) in all.filter(|(asker, _)| *asker == who) {
             if let Some(number) = K::number(message) {
-                // No process has ever waited for this one: an errand that begins has asked nothing yet, and
+                // No process has ever waited for this one: a guardian that begins has asked nothing yet, and
                 // an earlier one may have.
                 let waited_for =
                     |under_way: &Option<RequestId>| *under_way == Some(*number) && *number != UNWAITED;

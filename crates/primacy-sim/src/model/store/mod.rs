@@ -1,4 +1,4 @@
-//! Elections over a store: the real machines, and the errands of guardians, around the state of the store: a
+//! Elections over a store: the real machines, and those of guardians, around the state of the store: a
 //! [`Record`] for `lease`, a [`Queue`] for `session`.
 //!
 //! A state is the nodes, the state of the store, the messages between each node and the store, the tokens
@@ -78,8 +78,8 @@ struct Outcome<M> {
 struct Sign {
     up: bool,
     due: bool,
-    errand_due: bool,
-    errand: bool,
+    guardian_due: bool,
+    releasing: bool,
     works: bool,
     drains: bool,
     may_exit: bool,
@@ -121,8 +121,8 @@ impl<K: StoreKind> Contenders<K> {
         let sign = Sign {
             up: machine.is_some(),
             due: due(machine.and_then(Protocol::deadline)),
-            errand_due: node.errand.as_ref().is_some_and(|errand| due(errand.deadline())),
-            errand: node.errand.is_some(),
+            guardian_due: node.guardian.as_ref().is_some_and(|guardian| due(guardian.deadline())),
+            releasing: node.guardian.is_some(),
             works: node.works.run(),
             drains: node.works.drain(),
             may_exit: node.works.may_exit(),
@@ -171,7 +171,7 @@ impl<K: StoreKind> Contenders<K> {
             }
         };
         plan(sign.due, Act::Timeout, left);
-        plan(sign.errand_due, Act::ErrandTimeout, left);
+        plan(sign.guardian_due, Act::GuardianTimeout, left);
         plan(sign.drains, Act::Drained, left);
         if let Some(crashes) = left.crashes.checked_sub(1) {
             plan(sign.up, Act::Crash, Left { crashes, ..left });
@@ -186,8 +186,8 @@ impl<K: StoreKind> Contenders<K> {
         plan(sign.holds && (sign.has_exited || sign.guardian == Guardian::Dead), Act::Resign, left);
         if self.bounds.guardians {
             let witnessed = sign.guardian == Guardian::Alive && !sign.up;
-            plan(witnessed && !sign.errand, Act::JobEnds, left);
-            plan(!sign.up && (sign.errand || !sign.works), Act::Start, left);
+            plan(witnessed && !sign.releasing, Act::JobEnds, left);
+            plan(!sign.up && (sign.releasing || !sign.works), Act::Start, left);
             if let Some(guardian_deaths) = left.guardian_deaths.checked_sub(1) {
                 let left = Left { guardian_deaths, ..left };
                 plan(sign.guardian == Guardian::Alive, Act::GuardianDies, left);

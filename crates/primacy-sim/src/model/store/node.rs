@@ -9,7 +9,7 @@ use primacy_core::{
 
 use super::bounds::StoreBounds;
 use super::link::Asker;
-use super::store_kind::{Errand as _, Machine as _, StoreKind};
+use super::store_kind::{GuardianMachine as _, Machine as _, StoreKind};
 use crate::model::now::{NOW, ticks};
 use crate::model::work::{Guardian, Works};
 
@@ -24,8 +24,8 @@ pub(super) struct Node<K: StoreKind> {
     pub(super) seat: u8,
     pub(super) starts: u8,
     pub(super) machine: Option<K::Machine>,
-    /// The errand of its guardian for the last process, which is dead.
-    pub(super) errand: Option<K::Errand>,
+    /// The machine of its guardian for the last process, which is dead.
+    pub(super) guardian: Option<K::Guardian>,
     pub(super) works: Works,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Node<K: StoreKind> {
 pub(super) enum Act<M> {
     Hear(Asker, Box<M>),
     Timeout,
-    ErrandTimeout,
+    GuardianTimeout,
     Tick(u8),
     Crash,
     Start,
@@ -76,8 +76,8 @@ pub(super) enum Fact {
     /// Its job ends by itself.
     JobExited,
     Violation,
-    /// The guardian's errand has succeeded: it has released the lead of the dead process.
-    ErrandDone,
+    /// The guardian has released the lead of the dead process.
+    GuardianDone,
 }
 
 pub(super) fn name(seat: u8) -> NodeId {
@@ -86,7 +86,7 @@ pub(super) fn name(seat: u8) -> NodeId {
 
 impl<K: StoreKind> Node<K> {
     pub(super) fn new(seat: u8, bounds: &StoreBounds) -> Self {
-        Self { seat, starts: 0, machine: None, errand: None, works: Works::new(bounds.guardians) }
+        Self { seat, starts: 0, machine: None, guardian: None, works: Works::new(bounds.guardians) }
     }
 
     fn me(&self) -> Identity {
@@ -107,7 +107,7 @@ impl<K: StoreKind> Node<K> {
                 self.hand(*asker, input, doings);
             }
             Act::Timeout => self.hand(life, Input::Timeout, doings),
-            Act::ErrandTimeout => self.hand(Asker::GuardianOf(self.starts), Input::Timeout, doings),
+            Act::GuardianTimeout => self.hand(Asker::GuardianOf(self.starts), Input::Timeout, doings),
             Act::Resign => self.hand(life, Input::Command(Command::Resign), doings),
             Act::Drained => {
                 self.works.drained();
@@ -123,11 +123,11 @@ impl<K: StoreKind> Node<K> {
             Act::JobEnds => {
                 self.works.end();
                 let seed = 1 << 16 | u64::from(self.seat) << 8 | u64::from(self.starts);
-                self.errand = Some(K::errand(self.me(), seed, bounds));
+                self.guardian = Some(K::guardian(self.me(), seed, bounds));
             }
             Act::GuardianDies => {
                 self.works.guardian_dies();
-                self.errand = None;
+                self.guardian = None;
             }
         }
         self.settle(bounds, doings);
@@ -142,9 +142,9 @@ impl<K: StoreKind> Node<K> {
                 })
             }
             Asker::GuardianOf(starts) if starts == self.starts => {
-                self.errand.as_mut().map_or_else(Vec::new, |errand| {
-                    errand.handle(NOW, input);
-                    std::iter::from_fn(|| errand.poll()).collect()
+                self.guardian.as_mut().map_or_else(Vec::new, |guardian| {
+                    guardian.handle(NOW, input);
+                    std::iter::from_fn(|| guardian.poll()).collect()
                 })
             }
             Asker::Life(_) | Asker::GuardianOf(_) => Vec::new(), // Gone.
@@ -157,12 +157,12 @@ impl<K: StoreKind> Node<K> {
                 Output::Event(event) => self.hear_event(&event, doings),
             }
         }
-        let ending = self.errand.as_ref().and_then(K::Errand::ending);
+        let ending = self.guardian.as_ref().and_then(K::Guardian::ending);
         if ending.is_some() && self.machine.is_none() {
-            self.errand = None;
+            self.guardian = None;
         }
         if ending == Some(true) {
-            doings.facts.push(Fact::ErrandDone);
+            doings.facts.push(Fact::GuardianDone);
         }
     }
 
@@ -184,8 +184,8 @@ impl<K: StoreKind> Node<K> {
         if let Some(machine) = &mut self.machine {
             machine.visit_instants(&mut earlier);
         }
-        if let Some(errand) = &mut self.errand {
-            errand.visit_instants(&mut earlier);
+        if let Some(guardian) = &mut self.guardian {
+            guardian.visit_instants(&mut earlier);
         }
     }
 
@@ -210,11 +210,11 @@ impl<K: StoreKind> Node<K> {
             doings.renumbered.push((Asker::Life(self.starts), machine.under_way()));
             machine.renumber(NUMBERS);
         }
-        if let Some(errand) = &mut self.errand {
-            errand.simplify();
-            errand.visit_instants(&mut clip);
-            doings.renumbered.push((Asker::GuardianOf(self.starts), [Some(errand.last_request()), None]));
-            errand.renumber(NUMBERS[0]);
+        if let Some(guardian) = &mut self.guardian {
+            guardian.simplify();
+            guardian.visit_instants(&mut clip);
+            doings.renumbered.push((Asker::GuardianOf(self.starts), [Some(guardian.last_request()), None]));
+            guardian.renumber(NUMBERS[0]);
         }
     }
 
@@ -230,7 +230,7 @@ impl<K: StoreKind> Node<K> {
     /// Starts a process, which first ends the work of an earlier one.
     pub(super) fn start(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
         self.works.start();
-        self.errand = None;
+        self.guardian = None;
         self.starts += 1;
         let seed = u64::from(self.seat) << 8 | u64::from(self.starts);
         let mut machine = K::machine(self.me(), seed, bounds);

@@ -7,7 +7,7 @@ use primacy_core::election::session::{
 use primacy_core::{Drift, Duration, FencingToken, Identity};
 
 use super::bounds::StoreBounds;
-use super::store_kind::{Errand, Machine, Mood, StoreKind};
+use super::store_kind::{GuardianMachine, Machine, Mood, StoreKind};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{self, NOW};
 use crate::sessions::refusal;
@@ -94,7 +94,7 @@ impl Queue {
 impl StoreKind for Queue {
     type Message = Message;
     type Machine = Session;
-    type Errand = Eviction;
+    type Guardian = Eviction;
 
     const TICK: u64 = 3;
 
@@ -117,7 +117,7 @@ impl StoreKind for Queue {
         Session::new(config, NOW)
     }
 
-    fn errand(dead: Identity, _: u64, bounds: &StoreBounds) -> Eviction {
+    fn guardian(dead: Identity, _: u64, bounds: &StoreBounds) -> Eviction {
         Eviction::new(dead, ticks(bounds.duration), ticks(bounds.poll), NOW)
     }
 
@@ -238,7 +238,7 @@ impl Machine for Session {
     }
 }
 
-impl Errand for Eviction {
+impl GuardianMachine for Eviction {
     fn ending(&self) -> Option<bool> {
         Self::ending(self).map(|ending| ending == Ending::Done)
     }

@@ -1,13 +1,13 @@
 //! A record under compare-and-set: the election `lease`.
 
-use primacy_core::election::errand::{self, Ending, Task};
 use primacy_core::election::lease::{
     Config, Found, Lease, Message, Record as Content, RequestId, SetError, Version,
 };
+use primacy_core::election::record_update::{Ending, RecordUpdate, Task};
 use primacy_core::{Drift, FencingToken, Identity};
 
 use super::bounds::StoreBounds;
-use super::store_kind::{Errand, Machine, Mood, StoreKind};
+use super::store_kind::{GuardianMachine, Machine, Mood, StoreKind};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{NOW, ticks};
 
@@ -37,7 +37,7 @@ impl Record {
 impl StoreKind for Record {
     type Message = Message;
     type Machine = Lease;
-    type Errand = errand::Errand;
+    type Guardian = RecordUpdate;
 
     const TICK: u64 = 1;
 
@@ -61,8 +61,8 @@ impl StoreKind for Record {
         Lease::new(config, NOW)
     }
 
-    fn errand(dead: Identity, seed: u64, bounds: &StoreBounds) -> errand::Errand {
-        errand::Errand::new(Task::ReleaseFor(dead), ticks(bounds.duration), ticks(bounds.poll), seed, NOW)
+    fn guardian(dead: Identity, seed: u64, bounds: &StoreBounds) -> RecordUpdate {
+        RecordUpdate::new(Task::ReleaseFor(dead), ticks(bounds.duration), ticks(bounds.poll), seed, NOW)
     }
 
     fn serve(&mut self, request: &Message, mood: Mood) -> Option<Message> {
@@ -149,7 +149,7 @@ impl Machine for Lease {
     }
 }
 
-impl Errand for errand::Errand {
+impl GuardianMachine for RecordUpdate {
     fn ending(&self) -> Option<bool> {
         Self::ending(self).map(|ending| ending == Ending::Done)
     }

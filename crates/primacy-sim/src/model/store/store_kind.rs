@@ -16,8 +16,8 @@ pub trait StoreKind: Clone + Debug + Eq + Hash {
     type Message: Clone + Debug + Eq + Hash;
     /// A candidate.
     type Machine: Machine<Message = Self::Message>;
-    /// The errand of a guardian for its dead process.
-    type Errand: Errand<Message = Self::Message>;
+    /// The machine of a guardian for its dead process.
+    type Guardian: GuardianMachine<Message = Self::Message>;
 
     /// The number of the machines' nanoseconds in a tick.
     const TICK: u64;
@@ -28,8 +28,8 @@ pub trait StoreKind: Clone + Debug + Eq + Hash {
     /// Starts the machine of a process. No two have the same seed.
     fn machine(me: Identity, seed: u64, bounds: &StoreBounds) -> Self::Machine;
 
-    /// Starts the errand of the guardian of a dead process.
-    fn errand(dead: Identity, seed: u64, bounds: &StoreBounds) -> Self::Errand;
+    /// Starts the machine of the guardian of a dead process.
+    fn guardian(dead: Identity, seed: u64, bounds: &StoreBounds) -> Self::Guardian;
 
     /// Serves a request, and answers it. Returns `None` for a message that is no request.
     fn serve(&mut self, request: &Self::Message, mood: Mood) -> Option<Self::Message>;
@@ -71,8 +71,8 @@ pub trait Machine: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
     fn renumber(&mut self, numbers: [RequestId; 2]);
 }
 
-/// The errand of a guardian for a dead process.
-pub trait Errand: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
+/// The machine of a guardian for a dead process.
+pub trait GuardianMachine: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
     /// Returns whether it succeeded, once it has ended.
     fn ending(&self) -> Option<bool>;
 

@@ -23,7 +23,7 @@ pub(super) fn act<K: StoreKind>(seat: u8, act: &Act<K::Message>) -> String {
     match act {
         Act::Hear(_, message) => format!("{who} hears the store: {}", K::text(message)),
         Act::Timeout => format!("{who} looks at its clock"),
-        Act::ErrandTimeout => format!("{who}: its guardian looks at its clock"),
+        Act::GuardianTimeout => format!("{who}: its guardian looks at its clock"),
         Act::Tick(by) => format!("{who}: {by} ticks pass"),
         Act::Crash => format!("{who} crashes"),
         Act::Start => format!("{who} starts"),

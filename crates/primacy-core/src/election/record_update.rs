@@ -1,6 +1,6 @@
-//! Errand: a change to the record of a [`lease`](super::lease) by a process that does not campaign.
+//! Record update: a change to the record of a [`lease`](super::lease) by a process that does not campaign.
 //!
-//! There are two errands. A guardian *releases for the dead*: when the holder's process and all its work are gone, it
+//! There are two. A guardian *releases for the dead*: when the holder's process and all its work are gone, it
 //! clears the holder, so that no candidate waits for the rest of the lease. And any client may *ask the holder to
 //! resign*.
 //!
@@ -30,7 +30,7 @@ pub enum Task {
     },
 }
 
-/// The result of an errand.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The record was changed as asked.
@@ -41,11 +41,11 @@ pub enum Ending {
     Unknown,
 }
 
-/// The state machine of one errand. It ends by itself; see [`Errand::ending`].
+/// The state machine of one update. It ends by itself; see [`RecordUpdate::ending`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Errand {
+pub struct RecordUpdate {
     task: Task,
-    /// The end of the errand. A write of the dead may still be under way for as long as a lease; so an errand that
+    /// The end of the update. A write of the dead may still be under way for as long as a lease; so an update that
     /// finds nothing looks again.
     until: Instant,
     poll_interval: Duration,
@@ -66,8 +66,8 @@ pub struct Errand {
     outputs: VecDeque<Output<Message, ()>>,
 }
 
-impl Errand {
-    /// An errand that looks every `poll_interval`, for at most `patience`: one whole lease, where it is for the dead.
+impl RecordUpdate {
+    /// An update that looks every `poll_interval`, for at most `patience`: one whole lease, where it is for the dead.
     #[must_use]
     pub fn new(task: Task, patience: Duration, poll_interval: Duration, seed: u64, now: Instant) -> Self {
         Self {
@@ -194,7 +194,7 @@ impl Errand {
     }
 }
 
-impl Protocol for Errand {
+impl Protocol for RecordUpdate {
     type Message = Message;
     type Durable = ();
 
@@ -206,7 +206,7 @@ impl Protocol for Errand {
         match input {
             Input::Message { from: Endpoint::Store, message } => self.on_message(now, message),
             Input::Timeout => self.on_timeout(now),
-            // None of these is meant for an errand.
+            // None of these is meant for an update.
             Input::Message { from: Endpoint::Node(_) | Endpoint::Client, .. } => {}
             Input::Command(_) | Input::Evidence(_) => {}
         }

@@ -1,11 +1,11 @@
-//! The reduction of the states of an errand, for an exhaustive search.
+//! The reduction of the states of an update, for an exhaustive search.
 
-use super::Errand;
+use super::RecordUpdate;
 use crate::election::lease::RequestId;
 use crate::finite::{Finite, Use};
 use crate::time::Instant;
 
-impl Finite for Errand {
+impl Finite for RecordUpdate {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {
@@ -34,7 +34,7 @@ impl Finite for Errand {
     fn simplify(&mut self) {} // Its generator draws nonces, which must stay apart.
 }
 
-impl Errand {
+impl RecordUpdate {
     /// Gives the last request this number, so that a search need not tell how many there were. A number matters only in
     /// that it is the last one's.
     pub fn renumber(&mut self, last: RequestId) {
