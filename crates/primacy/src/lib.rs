@@ -26,8 +26,8 @@ mod formats;
 pub mod handshake;
 mod histogram;
 pub mod init;
+pub mod leader_document;
 mod leadership;
-pub mod led_document;
 #[cfg(feature = "peers")]
 pub mod log_file;
 #[cfg(not(feature = "peers"))]

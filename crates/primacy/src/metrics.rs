@@ -33,7 +33,7 @@ use crate::clock;
 use crate::connections::Counters;
 use crate::elector::Elector;
 use crate::histogram::{BUCKETS, Histogram};
-use crate::led_document::LedDocument;
+use crate::leader_document::LeaderDocument;
 use crate::measures::{Course, Measures, REASONS, Reading};
 use crate::metadata::Gauges;
 use crate::store_health::Operation;
@@ -64,7 +64,7 @@ pub fn register_fences(registry: &mut Registry) {
 /// all documents.
 pub fn register_documents<'a, S: 'a>(
     registry: &mut Registry,
-    documents: impl IntoIterator<Item = (&'a str, &'a LedDocument<S>)>,
+    documents: impl IntoIterator<Item = (&'a str, &'a LeaderDocument<S>)>,
 ) {
     let named = documents.into_iter().map(|(name, document)| (name.to_owned(), document.measures()));
     registry.register_collector(Box::new(Documents(named.collect())));

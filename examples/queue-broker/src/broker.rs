@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use primacy::led_document::{Election, LedDocument, LedError, LedOptions, Standing, SubmitError};
+use primacy::leader_document::{
+    Election, LeaderDocument, LeaderDocumentError, LeaderDocumentOptions, LeadershipStatus, SubmitError,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -26,7 +28,7 @@ pub(crate) struct Timers {
 /// A broker; clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Broker {
-    document: Arc<LedDocument<Queue>>,
+    document: Arc<LeaderDocument<Queue>>,
     /// The address of another leader, as it was seen last.
     leader: watch::Sender<Option<String>>,
     /// The number of writes of the document by this broker.
@@ -35,10 +37,11 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    pub(crate) fn new(place: Place, address: String, timers: Timers) -> Result<Self, LedError> {
-        let options = LedOptions { timeout: timers.timeout, ..LedOptions::new(&address) };
+    pub(crate) fn new(place: Place, address: String, timers: Timers) -> Result<Self, LeaderDocumentError> {
+        let options =
+            LeaderDocumentOptions { timeout: timers.timeout, ..LeaderDocumentOptions::new(&address) };
         let writes = place.writes();
-        let document = LedDocument::stamping(place, options, Queue::stamp)?;
+        let document = LeaderDocument::stamping(place, options, Queue::stamp)?;
         Ok(Self { document: Arc::new(document), leader: watch::Sender::new(None), writes, timers })
     }
 
@@ -63,8 +66,8 @@ impl Broker {
     }
 
     /// Whether this broker leads, stands by or has been deposed.
-    pub(crate) fn standing(&self) -> Standing {
-        self.document.standing()
+    pub(crate) fn leadership(&self) -> LeadershipStatus {
+        self.document.leadership()
     }
 
     pub(crate) async fn resign(&self) {
@@ -80,7 +83,7 @@ impl Broker {
                     self.leader.send_replace(None);
                     let ended = tokio::select! {
                         ended = self.document.ended() => ended,
-                        () = self.expire_jobs() => self.standing(),
+                        () = self.expire_jobs() => self.leadership(),
                     };
                     eprintln!("queue-broker: leads no more: {ended:?}");
                 }
@@ -92,8 +95,12 @@ impl Broker {
                     }
                 }
                 Ok(Election::Conflict) => continue,
-                Err(LedError::Unavailable { why }) => eprintln!("queue-broker: {why}; it is tried again"),
-                Err(error @ (LedError::Malformed { .. } | LedError::Options)) => return error.to_string(),
+                Err(LeaderDocumentError::Unavailable { why }) => {
+                    eprintln!("queue-broker: {why}; it is tried again")
+                }
+                Err(error @ (LeaderDocumentError::Malformed { .. } | LeaderDocumentError::Options)) => {
+                    return error.to_string();
+                }
             }
             sleep(self.timers.retry).await;
         }

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use primacy::led_document::{Standing, SubmitError};
+use primacy::leader_document::{LeadershipStatus, SubmitError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -121,9 +121,11 @@ async fn stats(State(broker): State<Broker>) -> Response {
 }
 
 async fn healthz(State(broker): State<Broker>) -> Response {
-    match broker.standing() {
-        Standing::Leading { token } => Json(json!({ "leading": true, "token": token.0 })).into_response(),
-        Standing::Standby | Standing::Ended { .. } => {
+    match broker.leadership() {
+        LeadershipStatus::Leading { token } => {
+            Json(json!({ "leading": true, "token": token.0 })).into_response()
+        }
+        LeadershipStatus::Standby | LeadershipStatus::Ended { .. } => {
             Json(json!({ "leading": false, "leader": broker.leader() })).into_response()
         }
     }

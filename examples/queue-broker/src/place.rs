@@ -50,7 +50,7 @@ pub(crate) async fn open(url: &str) -> Result<Place, String> {
     let store = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
         .with_client_options(ClientOptions::new().with_allow_http(is_local))
-        // A repeated write may meet its own first sending; the led document looks into every
+        // A repeated write may meet its own first sending; the leader document looks into every
         // doubtful answer.
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .build()

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use primacy::led_document::Stamp;
+use primacy::leader_document::Stamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

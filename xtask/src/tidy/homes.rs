@@ -95,7 +95,10 @@ const DUTIES: &[Duty] = &[
             ("crates/primacy/src/disk/format.rs", "the durable state has a format of its own"),
             ("crates/primacy/src/death_notice/spec.rs", "text for a guardian of the same build"),
             ("crates/primacy/src/log_file", "the log has a format of its own"),
-            ("crates/primacy/src/led_document", "the document is the application's, with a field of its own"),
+            (
+                "crates/primacy/src/leader_document",
+                "the document is the application's, with a field of its own",
+            ),
         ],
         instead: "only codec.rs and disk/state_file.rs serialise in this crate; give them a type to carry",
     },

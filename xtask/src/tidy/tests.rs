@@ -31,7 +31,7 @@ const MAY_SLEEP: &[(&str, &str)] = &[
         "real clocks and sockets: what a blocked runtime loses shows only in real time",
     ),
     (
-        "crates/primacy/src/led_document/tests.rs",
+        "crates/primacy/src/leader_document/tests.rs",
         "its clock is the runtime's, which stands still but for sleeping: that is how a test hands in the time",
     ),
     ("crates/primacy-conformance/", "the live arm: a lease on a real server ends in real time"),

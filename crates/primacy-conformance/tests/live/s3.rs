@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use primacy::fence::object::{FencedObject, FencedObjectError};
-use primacy::led_document::{Election, Ended, LedDocument, LedOptions, Standing, SubmitError};
+use primacy::leader_document::{
+    Election, Ended, LeaderDocument, LeaderDocumentOptions, LeadershipStatus, SubmitError,
+};
 use primacy_conformance::live::http_faults::{Fault, HttpFaults};
 use primacy_conformance::live::moto::{BUCKET, Moto};
 use primacy_core::FencingToken;
@@ -251,17 +253,17 @@ async fn a_stale_leaders_late_write_to_a_fenced_object_is_refused() {
 type Counts = BTreeMap<String, u64>;
 
 /// The time that its brokers wait for a silent one.
-const LED_TIMEOUT: Duration = Duration::from_secs(6);
+const LEADER_TIMEOUT: Duration = Duration::from_secs(6);
 
-fn broker(moto: &Moto, port: u16, address: &str) -> LedDocument<Counts> {
+fn broker(moto: &Moto, port: u16, address: &str) -> LeaderDocument<Counts> {
     let (store, _) = object_store_at(&moto.url_through(BUCKET, port)).expect("a URL of this store");
-    let options = LedOptions { timeout: LED_TIMEOUT, ..LedOptions::new(address) };
+    let options = LeaderDocumentOptions { timeout: LEADER_TIMEOUT, ..LeaderDocumentOptions::new(address) };
     let document = ObjectDocument::new(store, "led/counts.json").expect("a name of an object");
-    LedDocument::new(document, options).expect("options that fit together")
+    LeaderDocument::new(document, options).expect("options that fit together")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_led_document_makes_each_change_once_through_lost_replies_and_repetitions() {
+async fn a_leader_document_makes_each_change_once_through_lost_replies_and_repetitions() {
     let Some(moto) = server().await else { return };
     let proxy = HttpFaults::start(moto.port());
     let (a, b) = (broker(&moto, proxy.port(), "a"), broker(&moto, moto.port(), "b"));
@@ -284,7 +286,7 @@ async fn a_led_document_makes_each_change_once_through_lost_replies_and_repetiti
     proxy.always(Fault::LoseRequest);
     let cut = a.submit(one).await;
     assert!(matches!(cut, Err(SubmitError::Unknown { .. })), "{cut:?}");
-    assert!(matches!(a.standing(), Standing::Ended { why: Ended::Expired { .. }, .. }));
+    assert!(matches!(a.leadership(), LeadershipStatus::Ended { why: Ended::Expired { .. }, .. }));
     let taking_over = tokio::time::timeout(Duration::from_secs(60), async {
         loop {
             match b.try_elect().await.unwrap() {

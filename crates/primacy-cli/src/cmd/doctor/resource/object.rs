@@ -18,7 +18,7 @@ const OTHER_STORE: &str =
     "keep it in a store that honours If-Match, or hold the state in a database; see docs/fencing.md";
 
 /// The remedy where it is not known whether writes name a condition.
-const BY_THE_FENCE: &str = "write it by primacy::fence::object or primacy::led_document, or name in each write the version that was read";
+const BY_THE_FENCE: &str = "write it by primacy::fence::object or primacy::leader_document, or name in each write the version that was read";
 
 /// An object, and the store that it is in.
 #[derive(Debug)]

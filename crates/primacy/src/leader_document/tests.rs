@@ -130,21 +130,21 @@ struct Queue {
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes a broker, whose clock is the runtime's and `ahead` of it.
-fn broker_ahead(cell: &Cell, address: &str, ahead: Duration) -> LedDocument<Queue> {
+fn broker_ahead(cell: &Cell, address: &str, ahead: Duration) -> LeaderDocument<Queue> {
     let origin = tokio::time::Instant::now();
     let clock = move || {
         let since = Duration::from_secs(1_000) + ahead + origin.elapsed();
         Instant::from_nanos(u64::try_from(since.as_nanos()).unwrap())
     };
-    let options = LedOptions { timeout: TIMEOUT, ..LedOptions::new(address) };
-    LedDocument::with(Arc::new(cell.clone()), options, None, Arc::new(clock)).unwrap()
+    let options = LeaderDocumentOptions { timeout: TIMEOUT, ..LeaderDocumentOptions::new(address) };
+    LeaderDocument::with(Arc::new(cell.clone()), options, None, Arc::new(clock)).unwrap()
 }
 
-fn broker(cell: &Cell, address: &str) -> LedDocument<Queue> {
+fn broker(cell: &Cell, address: &str) -> LeaderDocument<Queue> {
     broker_ahead(cell, address, Duration::ZERO)
 }
 
-async fn elected(broker: &LedDocument<Queue>) -> FencingToken {
+async fn elected(broker: &LeaderDocument<Queue>) -> FencingToken {
     match broker.try_elect().await {
         Ok(Election::Elected { token }) => token,
         other => panic!("{other:?}"),
@@ -160,7 +160,7 @@ fn push(job: &str) -> impl FnOnce(&mut Queue) -> usize + Send + 'static + use<> 
 }
 
 /// Another broker takes over behind the leader's back.
-async fn usurp(cell: &Cell, address: &str) -> LedDocument<Queue> {
+async fn usurp(cell: &Cell, address: &str) -> LeaderDocument<Queue> {
     let usurper = broker(cell, address);
     assert!(matches!(usurper.try_elect().await, Ok(Election::OtherLeader { .. })));
     let version = Version::from(cell.inner().version);
@@ -261,7 +261,7 @@ async fn a_write_without_an_answer_is_done_once() {
     assert_eq!(a.submit(push("late")).await, Ok(4));
     assert_eq!(cell.land(), [Err(SetError::Conflict)]);
     assert_eq!(cell.document()["jobs"].as_array().unwrap().len(), 4);
-    assert_eq!(a.standing(), Standing::Leading { token });
+    assert_eq!(a.leadership(), LeadershipStatus::Leading { token });
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +292,7 @@ async fn a_conflict_deposes_and_the_old_leader_never_writes_itself_over_its_succ
     let b = usurp(&cell, "b").await;
     let done = a.submit(push("too late")).await;
     assert!(matches!(done, Err(SubmitError::NotDone { .. })), "{done:?}");
-    assert!(matches!(a.ended().await, Standing::Ended { why: Ended::Deposed, .. }));
+    assert!(matches!(a.ended().await, LeadershipStatus::Ended { why: Ended::Deposed, .. }));
     assert_eq!(a.submit(push("more")).await, Err(SubmitError::NotLeading));
     for _ in 0..200 {
         tokio::time::sleep(TIMEOUT / 20).await;
@@ -308,7 +308,7 @@ async fn an_idle_leader_finds_out_at_its_next_sign_of_life() {
     let a = broker(&cell, "a");
     elected(&a).await;
     let _b = usurp(&cell, "b").await;
-    assert!(matches!(a.ended().await, Standing::Ended { why: Ended::Deposed, .. }));
+    assert!(matches!(a.ended().await, LeadershipStatus::Ended { why: Ended::Deposed, .. }));
     assert_eq!(a.state(), None);
 }
 
@@ -340,7 +340,7 @@ async fn who_is_replaced_after_a_lost_answer_does_not_know() {
     gate.add_permits(10);
     let done = submitting.await.unwrap();
     assert!(matches!(done, Err(SubmitError::Unknown { .. })), "{done:?}");
-    assert!(matches!(a.standing(), Standing::Ended { why: Ended::Deposed, .. }));
+    assert!(matches!(a.leadership(), LeadershipStatus::Ended { why: Ended::Deposed, .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,7 +359,7 @@ async fn a_leader_that_could_not_write_for_its_timeout_is_elected_anew_under_ano
             }
         };
         assert!(is_told, "{done:?}");
-        assert!(matches!(a.ended().await, Standing::Ended { why: Ended::Expired { .. }, .. }));
+        assert!(matches!(a.ended().await, LeadershipStatus::Ended { why: Ended::Expired { .. }, .. }));
         cell.inner().standing = None;
         assert!(elected(&a).await > first, "nobody else was there, and still it is another leadership");
     }
@@ -421,7 +421,7 @@ async fn a_resignation_hands_over_at_once_with_all_that_was_submitted() {
     tokio::task::yield_now().await;
     a.resign().await;
     assert_eq!(submitting.await.unwrap(), Ok(1));
-    assert!(matches!(a.standing(), Standing::Ended { why: Ended::Resigned, .. }));
+    assert!(matches!(a.leadership(), LeadershipStatus::Ended { why: Ended::Resigned, .. }));
     assert!(cell.document()["primacy"]["leader"].is_null());
     let b = broker(&cell, "b");
     elected(&b).await;
@@ -460,7 +460,7 @@ async fn another_programs_document_is_waited_for_and_its_fields_are_kept() {
     ] {
         cell.inner().put(wrong);
         let refused = broker(&cell, "b").try_elect().await;
-        assert!(matches!(refused, Err(LedError::Malformed { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(LeaderDocumentError::Malformed { .. })), "{refused:?}");
         assert_eq!(cell.inner().content.as_deref(), Some(wrong), "left as it is");
     }
 }
@@ -476,7 +476,7 @@ async fn an_older_copy_that_was_put_back_is_refused_and_a_document_that_was_dele
     b.resign().await;
     let newest = cell.inner().content.clone().unwrap();
     cell.inner().put(&old);
-    assert!(matches!(b.try_elect().await, Err(LedError::Malformed { .. })));
+    assert!(matches!(b.try_elect().await, Err(LeaderDocumentError::Malformed { .. })));
     cell.inner().put(&newest);
     assert!(elected(&b).await > second);
     b.resign().await;
@@ -493,12 +493,12 @@ async fn a_deletion_under_a_leader_is_told_as_one_and_a_failure_with_the_stores_
     elected(&a).await;
     cell.inner().content = None;
     assert!(a.submit(push("job")).await.is_err());
-    let Standing::Ended { why, .. } = a.ended().await else { panic!("it leads nothing") };
+    let LeadershipStatus::Ended { why, .. } = a.ended().await else { panic!("it leads nothing") };
     assert_eq!((&why, why.to_string().as_str()), (&Ended::Removed, "the document was deleted"));
     assert_eq!(a.store_troubles(), Vec::new(), "it has answered");
     elected(&a).await;
     cell.inner().standing = Some(Fault::Unavailable);
-    assert!(matches!(a.ended().await, Standing::Ended { why: Ended::Expired { .. }, .. }));
+    assert!(matches!(a.ended().await, LeadershipStatus::Ended { why: Ended::Expired { .. }, .. }));
     let trouble = a.store_troubles().remove(0);
     assert!(trouble.failures > 0 && trouble.error.contains("away"), "{trouble:?}");
 }
@@ -522,7 +522,7 @@ async fn a_change_that_cannot_be_written_or_panics_leaves_the_state_as_it_was() 
     assert_eq!(a.submit(push("job")).await, Ok(1));
     let panicking: Result<(), _> = a.submit(|_: &mut Queue| panic!("on purpose")).await;
     assert_eq!(panicking, Err(SubmitError::NotLeading));
-    assert!(matches!(a.ended().await, Standing::Ended { .. }));
+    assert!(matches!(a.ended().await, LeadershipStatus::Ended { .. }));
     elected(&a).await;
     assert_eq!(a.state().unwrap().jobs, ["job"]);
 }
@@ -550,7 +550,8 @@ async fn a_change_whose_write_is_given_up_in_the_middle_is_unknown() {
 async fn over_a_directory() {
     let directory = std::env::temp_dir().join(format!("primacy-led-{}", std::process::id()));
     let open = || primacy_stores::file::FileDocument::open(&directory, "queue");
-    let make = |store, address| LedDocument::<Queue>::new(store, LedOptions::new(address)).unwrap();
+    let make =
+        |store, address| LeaderDocument::<Queue>::new(store, LeaderDocumentOptions::new(address)).unwrap();
     let (a, b) = (make(open().await.unwrap(), "a"), make(open().await.unwrap(), "b"));
     elected(&a).await;
     assert!(matches!(b.try_elect().await, Ok(Election::OtherLeader { .. })));
@@ -568,7 +569,7 @@ async fn over_a_directory() {
 #[test]
 fn it_can_be_shared_among_threads() {
     fn is_shared<T: Send + Sync>(_: &T) {}
-    fn may_move<T: Send>(_: impl FnOnce(&'static LedDocument<Queue>) -> T) {}
+    fn may_move<T: Send>(_: impl FnOnce(&'static LeaderDocument<Queue>) -> T) {}
     let cell = Cell::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { is_shared(&broker(&cell, "a")) });

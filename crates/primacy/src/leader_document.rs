@@ -1,4 +1,4 @@
-//! [`LedDocument`]: leadership and state in one document, where every write of the state is fenced by its own compare-and-set.
+//! [`LeaderDocument`]: leadership and state in one document, where every write of the state is fenced by its own compare-and-set.
 //!
 //! Promises  the state is only ever changed by the leader that has read the newest one; a change is acknowledged when it is
 //!           durable, and then every later leader has it; a replaced leader finds it out at its next write, and changes
@@ -21,7 +21,7 @@
 //!   campaigns again: its next leadership has another token.
 //!
 //! ```
-//! use primacy::led_document::{Election, LedDocument, LedOptions};
+//! use primacy::leader_document::{Election, LeaderDocument, LeaderDocumentOptions};
 //! use primacy::stores::file::FileDocument;
 //! use serde::{Deserialize, Serialize};
 //!
@@ -33,11 +33,11 @@
 //! # let directory = std::env::temp_dir().join(format!("primacy-led-doc-{}", std::process::id()));
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let store = FileDocument::open(&directory, "queue").await?;
-//! let broker = LedDocument::<Queue>::new(store, LedOptions::new("10.0.0.7:8080"))?;
+//! let broker = LeaderDocument::<Queue>::new(store, LeaderDocumentOptions::new("10.0.0.7:8080"))?;
 //! match broker.try_elect().await? {
 //!     Election::Elected { token } | Election::AlreadyLeader { token } => println!("leading under {token}"),
 //!     Election::OtherLeader { address, .. } => println!("{address} leads; ask there, and try again later"),
-//!     Election::Conflict => println!("somebody else was faster; try again"),
+//!     Election::Conflict => println!("another broker was faster; try again"),
 //! }
 //! // Returns when it is durable; an error says what is known of it.
 //! let length = broker.submit(|queue| { queue.jobs.push("job".to_owned()); queue.jobs.len() }).await?;
@@ -74,9 +74,9 @@ use crate::store_health::{Operation, StoreRequest, StoreTrouble};
 
 /// The identity of a broker, and its timers.
 #[derive(Clone, Debug)]
-pub struct LedOptions {
+pub struct LeaderDocumentOptions {
     /// The address where clients reach it. Two brokers may have the same: a random id tells them apart, drawn for each
-    /// [`LedDocument`].
+    /// [`LeaderDocument`].
     pub address: String,
     /// The time for which other brokers wait for a leader that writes nothing. They go by the leader's timeout; the default is
     /// 10 seconds.
@@ -85,7 +85,7 @@ pub struct LedOptions {
     pub write_interval_min: Duration,
 }
 
-impl LedOptions {
+impl LeaderDocumentOptions {
     /// The defaults.
     #[must_use]
     pub fn new(address: &str) -> Self {
@@ -97,9 +97,9 @@ impl LedOptions {
         self.timeout / 3
     }
 
-    fn check(&self) -> Result<(), LedError> {
+    fn check(&self) -> Result<(), LeaderDocumentError> {
         if self.timeout.is_zero() || self.write_interval_min > self.heartbeat() {
-            return Err(LedError::Options);
+            return Err(LeaderDocumentError::Options);
         }
         Ok(())
     }
@@ -133,14 +133,14 @@ pub enum Election {
 
 /// The reason why it was not possible to campaign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LedError {
+pub enum LeaderDocumentError {
     /// The store does not answer, or not clearly. Try again: a write that was made will be found then.
     #[error("the document's store cannot be used: {why}")]
     Unavailable {
         /// The error.
         why: String,
     },
-    /// The document is not a led document. It was left as it is.
+    /// The document is not a leader document. It was left as it is.
     #[error("the document cannot be used: {why}")]
     Malformed {
         /// The defect.
@@ -179,7 +179,7 @@ pub enum SubmitError {
 
 /// The state of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeadershipStatus {
     /// It has not led since it was made.
     Standby,
     /// It leads.
@@ -229,12 +229,12 @@ type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 ///
 /// `S` is written as a JSON object. Its field `primacy` belongs to this library; whatever else other programs put there is
 /// kept if `S` keeps it (`#[serde(flatten)]`).
-pub struct LedDocument<S> {
+pub struct LeaderDocument<S> {
     ground: Arc<Ground<S>>,
     term: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     queue: Mutex<Arc<Queue<S>>>,
     state: watch::Sender<Option<Arc<S>>>,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<LeadershipStatus>,
     /// The highest token that was seen in the document.
     highest: AtomicU64,
     /// The version of another leader's document, and when it was first seen.
@@ -244,7 +244,7 @@ pub struct LedDocument<S> {
 /// State that all leaderships of a broker share.
 struct Ground<S> {
     store: Arc<dyn Document>,
-    options: LedOptions,
+    options: LeaderDocumentOptions,
     me: Broker,
     stamping: Option<Stamping<S>>,
     clock: Clock,
@@ -276,17 +276,17 @@ impl<S> Ground<S> {
     }
 }
 
-impl<S> fmt::Debug for LedDocument<S> {
+impl<S> fmt::Debug for LeaderDocument<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let standing = self.standing.borrow().clone();
-        f.debug_struct("LedDocument")
+        let leadership = self.leadership.borrow().clone();
+        f.debug_struct("LeaderDocument")
             .field("store", &self.ground.store)
-            .field("standing", &standing)
+            .field("leadership", &leadership)
             .finish_non_exhaustive()
     }
 }
 
-impl<S> LedDocument<S> {
+impl<S> LeaderDocument<S> {
     /// Returns what fails now in the requests to the store, with its own words.
     #[must_use]
     pub fn store_troubles(&self) -> Vec<StoreTrouble> {
@@ -300,15 +300,18 @@ impl<S> LedDocument<S> {
     }
 }
 
-impl<S> LedDocument<S>
+impl<S> LeaderDocument<S>
 where
     S: Serialize + DeserializeOwned + Default + Clone + Send + Sync + 'static,
 {
     /// A broker that does not lead yet. Nothing is read or written.
     ///
     /// # Errors
-    /// [`LedError::Options`].
-    pub fn new(store: impl Document + 'static, options: LedOptions) -> Result<Self, LedError> {
+    /// [`LeaderDocumentError::Options`].
+    pub fn new(
+        store: impl Document + 'static,
+        options: LeaderDocumentOptions,
+    ) -> Result<Self, LeaderDocumentError> {
         Self::with(Arc::new(store), options, None, Arc::new(clock::now))
     }
 
@@ -316,23 +319,23 @@ where
     /// look for the leader.
     ///
     /// # Errors
-    /// [`LedError::Options`].
+    /// [`LeaderDocumentError::Options`].
     pub fn stamping(
         store: impl Document + 'static,
-        options: LedOptions,
+        options: LeaderDocumentOptions,
         stamping: impl Fn(&mut S, &Stamp) + Send + Sync + 'static,
-    ) -> Result<Self, LedError> {
+    ) -> Result<Self, LeaderDocumentError> {
         Self::with(Arc::new(store), options, Some(Arc::new(stamping)), Arc::new(clock::now))
     }
 
     fn with(
         store: Arc<dyn Document>,
-        options: LedOptions,
+        options: LeaderDocumentOptions,
         stamping: Option<Stamping<S>>,
         clock: Clock,
-    ) -> Result<Self, LedError> {
+    ) -> Result<Self, LeaderDocumentError> {
         options.check()?;
-        let id = draw_nonce().map_err(|why| LedError::Unavailable { why })?;
+        let id = draw_nonce().map_err(|why| LeaderDocumentError::Unavailable { why })?;
         let me = Broker { id, address: options.address.clone() };
         let measures = Arc::<Measures>::default();
         measures.store.describe(Some("the document"), &Timers::new(Venue::Store, Some(options.timeout)));
@@ -349,7 +352,7 @@ where
             term: tokio::sync::Mutex::default(),
             queue: Mutex::default(),
             state: watch::Sender::new(None),
-            standing: watch::Sender::new(Standing::Standby),
+            leadership: watch::Sender::new(LeadershipStatus::Standby),
             highest: AtomicU64::new(0),
             observed: Mutex::default(),
         })
@@ -361,11 +364,11 @@ where
     /// this broker without its leading: its next call leads.
     ///
     /// # Errors
-    /// [`LedError`]; this broker does not lead then.
-    pub async fn try_elect(&self) -> Result<Election, LedError> {
+    /// [`LeaderDocumentError`]; this broker does not lead then.
+    pub async fn try_elect(&self) -> Result<Election, LeaderDocumentError> {
         let mut term = self.term.lock().await;
         if let Some(running) = term.as_mut() {
-            if let (Standing::Leading { token }, false) = (self.standing(), running.is_finished()) {
+            if let (LeadershipStatus::Leading { token }, false) = (self.leadership(), running.is_finished()) {
                 return Ok(Election::AlreadyLeader { token });
             }
             // The former task finishes its work first.
@@ -373,14 +376,15 @@ where
             *term = None;
         }
         let found = self.ground.read().await.map_err(|error| match error {
-            ReadError::Unavailable { why } => LedError::Unavailable { why },
-            ReadError::Malformed { error } => LedError::Malformed { why: error.to_string() },
+            ReadError::Unavailable { why } => LeaderDocumentError::Unavailable { why },
+            ReadError::Malformed { error } => LeaderDocumentError::Malformed { why: error.to_string() },
         })?;
         let seen_at = (self.ground.clock)();
         let (state, token, expect) = match found {
             None => (S::default(), self.first_token(), None),
             Some((bytes, version)) => {
-                let (state, head) = decode::<S>(&bytes).map_err(|why| LedError::Malformed { why })?;
+                let (state, head) =
+                    decode::<S>(&bytes).map_err(|why| LeaderDocumentError::Malformed { why })?;
                 self.check_age(head.as_ref())?;
                 if let Some(other) = self.other_leader(head.as_ref(), &version, seen_at) {
                     return Ok(other);
@@ -389,17 +393,20 @@ where
                 (state, token, Some(version))
             }
         };
-        let first = self.ground.content(&state, token, 0, true).map_err(|why| LedError::Malformed { why })?;
+        let first = self
+            .ground
+            .content(&state, token, 0, true)
+            .map_err(|why| LeaderDocumentError::Malformed { why })?;
         let asked_at = (self.ground.clock)();
         let written = self.ground.compare_and_set(expect.as_ref(), &first).await;
         let version = match written {
             Ok(version) => version,
             Err(SetError::Conflict) => return Ok(Election::Conflict),
-            Err(SetError::Unavailable { why }) => return Err(LedError::Unavailable { why }),
+            Err(SetError::Unavailable { why }) => return Err(LeaderDocumentError::Unavailable { why }),
             Err(SetError::Unknown { why }) => match self.ground.read().await {
                 Ok(Some((bytes, version))) if bytes == first => version,
                 // Replaced it may be, or still to come.
-                Ok(_) | Err(_) => return Err(LedError::Unavailable { why }),
+                Ok(_) | Err(_) => return Err(LeaderDocumentError::Unavailable { why }),
             },
         };
         *term = Some(self.lead(state, version, token, asked_at));
@@ -413,7 +420,7 @@ where
     }
 
     /// Notes the token of a document, or refuses an older document that was put back.
-    fn check_age(&self, head: Option<&Head>) -> Result<(), LedError> {
+    fn check_age(&self, head: Option<&Head>) -> Result<(), LeaderDocumentError> {
         let token = head.map_or(0, |head| head.token.0);
         let highest = self.highest.fetch_max(token, Ordering::SeqCst);
         if head.is_some() && token < highest {
@@ -421,7 +428,7 @@ where
                 "it has the token {token}, and {highest} was seen there: somebody has put an older copy back, and what \
                  was written since is missing. Put the newest one there, or start the brokers anew to go on with this one"
             );
-            return Err(LedError::Malformed { why });
+            return Err(LeaderDocumentError::Malformed { why });
         }
         Ok(())
     }
@@ -458,12 +465,12 @@ where
         self.highest.fetch_max(token.0, Ordering::SeqCst);
         self.ground.written(asked_at);
         self.state.send_replace(Some(Arc::clone(&state)));
-        self.standing.send_replace(Standing::Leading { token });
+        self.leadership.send_replace(LeadershipStatus::Leading { token });
         let committer = Committer {
             ground: Arc::clone(&self.ground),
             queue,
             published: self.state.clone(),
-            standing: self.standing.clone(),
+            leadership: self.leadership.clone(),
             state,
             version,
             token,
@@ -504,31 +511,34 @@ where
     pub fn state(&self) -> Option<Arc<S>> {
         // Taken before it is asked whether it still counts.
         let state = self.state.borrow().clone();
-        match self.standing() {
-            Standing::Leading { .. } => state,
-            Standing::Standby | Standing::Ended { .. } => None,
+        match self.leadership() {
+            LeadershipStatus::Leading { .. } => state,
+            LeadershipStatus::Standby | LeadershipStatus::Ended { .. } => None,
         }
     }
 
     /// The state of this broker now.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        let standing = self.standing.borrow().clone();
-        match standing {
+    pub fn leadership(&self) -> LeadershipStatus {
+        let leadership = self.leadership.borrow().clone();
+        match leadership {
             // It will find that out itself, when it runs again.
-            Standing::Leading { token } if self.ground.remaining().is_zero() => {
+            LeadershipStatus::Leading { token } if self.ground.remaining().is_zero() => {
                 let why = Ended::Expired { why: "its last write is older than that".to_owned() };
-                Standing::Ended { token, why }
+                LeadershipStatus::Ended { token, why }
             }
-            Standing::Standby | Standing::Leading { .. } | Standing::Ended { .. } => standing,
+            LeadershipStatus::Standby | LeadershipStatus::Leading { .. } | LeadershipStatus::Ended { .. } => {
+                leadership
+            }
         }
     }
 
     /// Resolves when this broker does not lead (any more), with its state. It may be dropped and called again.
-    pub async fn ended(&self) -> Standing {
-        let mut standing = self.standing.subscribe();
-        let found = standing.wait_for(|standing| !matches!(standing, Standing::Leading { .. })).await;
-        found.map_or_else(|_| self.standing(), |standing| standing.clone())
+    pub async fn ended(&self) -> LeadershipStatus {
+        let mut leadership = self.leadership.subscribe();
+        let found =
+            leadership.wait_for(|leadership| !matches!(leadership, LeadershipStatus::Leading { .. })).await;
+        found.map_or_else(|_| self.leadership(), |leadership| leadership.clone())
     }
 
     /// Makes the waiting changes, writes that there is no leader, and returns: others need not wait for a timeout then. Later
@@ -567,7 +577,7 @@ impl<S: Serialize + Clone> Ground<S> {
     }
 }
 
-impl<S> Drop for LedDocument<S> {
+impl<S> Drop for LeaderDocument<S> {
     fn drop(&mut self) {
         // The write under way ends by itself; nothing new is begun.
         if let Some(running) = self.term.get_mut().take() {

@@ -12,7 +12,7 @@ use primacy_stores::SetError;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::{Ended, Ground, Standing, SubmitError};
+use super::{Ended, Ground, LeadershipStatus, SubmitError};
 
 /// The answer to a caller about its change.
 pub(super) type Acknowledge = Box<dyn FnOnce(Result<(), SubmitError>) + Send>;
@@ -75,7 +75,7 @@ pub(super) struct Committer<S> {
     pub(super) ground: Arc<Ground<S>>,
     pub(super) queue: Arc<Queue<S>>,
     pub(super) published: watch::Sender<Option<Arc<S>>>,
-    pub(super) standing: watch::Sender<Standing>,
+    pub(super) leadership: watch::Sender<LeadershipStatus>,
     pub(super) state: Arc<S>,
     pub(super) version: Version,
     pub(super) token: FencingToken,
@@ -270,10 +270,10 @@ impl<S: Serialize + Clone> Committer<S> {
 impl<S> Committer<S> {
     fn end(&self, why: Ended) {
         self.queue.close();
-        self.standing.send_if_modified(|standing| {
-            let is_own = *standing == Standing::Leading { token: self.token };
+        self.leadership.send_if_modified(|leadership| {
+            let is_own = *leadership == LeadershipStatus::Leading { token: self.token };
             if is_own {
-                *standing = Standing::Ended { token: self.token, why };
+                *leadership = LeadershipStatus::Ended { token: self.token, why };
             }
             is_own
         });
@@ -285,7 +285,7 @@ impl<S> Committer<S> {
 impl<S> Drop for Committer<S> {
     fn drop(&mut self) {
         // It was given up in the middle: by its owner, or by a change that panicked.
-        if *self.standing.borrow() == (Standing::Leading { token: self.token }) {
+        if *self.leadership.borrow() == (LeadershipStatus::Leading { token: self.token }) {
             self.end(Ended::Expired { why: "it was given up".to_owned() });
         }
     }
