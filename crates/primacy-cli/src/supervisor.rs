@@ -920,7 +920,7 @@ impl From<CampaignError> for Failure {
         // The other errors cannot come from one campaign at a time on an open elector.
         let exit = match error {
             CampaignError::Halted { .. } => Exit::State,
-            CampaignError::AtOdds { .. }
+            CampaignError::ConfigMismatch { .. }
             | CampaignError::Closed
             | CampaignError::AlreadyCampaigning
             | CampaignError::AlreadyLeading

@@ -394,8 +394,8 @@ fn the_leader_is_found_among_the_nodes_of_one_state_directory() {
 
 /// A newcomer that could lead beside the others, for its settings differ, ends and says why; the others go on.
 #[test]
-fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
-    let place = Place::new("at-odds");
+fn a_newcomer_with_another_configuration_ends_and_says_why() {
+    let place = Place::new("config-mismatch");
     let store = |name: &str| format!("sqlite:{}", place.text(name));
     let cases = [
         (
@@ -451,7 +451,7 @@ fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
 
 /// Of three that begin at once one has other settings: that one ends, and the two that agree go on.
 #[test]
-fn of_three_that_begin_the_one_that_is_at_odds_ends() {
+fn of_three_that_begin_the_one_with_another_configuration_ends() {
     let place = Place::new("one-of-three");
     let peers = peers(&NAMES);
     let node = |name: &str, store: &str| {
@@ -475,7 +475,7 @@ fn of_three_that_begin_the_one_that_is_at_odds_ends() {
 /// The settings of guardians of earlier incarnations do not count: all nodes are killed, and begin again with
 /// another policy.
 #[test]
-fn guardians_of_earlier_lives_are_at_odds_with_nobody() {
+fn guardians_of_earlier_incarnations_cause_no_mismatch() {
     let mut nodes = Nodes::start("other-policy", "seniority", &strings(&["--allow-advisory"]));
     nodes.leader(1);
     for node in &mut nodes.nodes {

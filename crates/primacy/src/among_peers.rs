@@ -56,15 +56,15 @@ pub(crate) struct PeersEffects {
     inbox: mpsc::Receiver<Arrival>,
     measures: Arc<Measures>,
     heartbeats: HeartbeatTimes,
-    odds: Odds,
+    mismatch: MismatchWatch,
     presence: Presence,
 }
 
 /// The reaction to a peer that is configured differently for the election.
 #[derive(Debug)]
-struct Odds {
+struct MismatchWatch {
     /// The reason why that peer and this node refuse each other.
-    news: watch::Receiver<Option<String>>,
+    reason: watch::Receiver<Option<String>>,
     /// The time since which it is known.
     since: Option<Instant>,
     /// The time to wait for another peer that agrees. No node leads before that except the only seed of a cluster, which founds it
@@ -310,15 +310,15 @@ impl Entry {
             let _ = measures.certificate.set(certificate);
         }
         let (state, heartbeats) = (self.state, HeartbeatTimes::default());
-        let (news, patience) = (mesh.at_odds(), timers.answer_timeout.into());
-        let odds = Odds { news, since: None, patience, settled: false };
+        let (reason, patience) = (mesh.config_mismatch(), timers.answer_timeout.into());
+        let mismatch = MismatchWatch { reason, since: None, patience, settled: false };
         let presence = Presence::new();
-        Ok((machine, PeersEffects { me, state, mesh, inbox, measures, heartbeats, odds, presence }))
+        Ok((machine, PeersEffects { me, state, mesh, inbox, measures, heartbeats, mismatch, presence }))
     }
 }
 
-impl Odds {
-    /// Waits for a reason to look: a peer is at odds with this node, or the wait was long enough.
+impl MismatchWatch {
+    /// Waits for a reason to look: a peer has another configuration, or the wait was long enough.
     async fn changed(&mut self) {
         let patience = self.patience;
         match self.since.filter(|_| !self.settled) {
@@ -327,7 +327,7 @@ impl Odds {
                 tokio::time::sleep(left.into()).await;
             }
             None => {
-                if self.news.changed().await.is_err() {
+                if self.reason.changed().await.is_err() {
                     std::future::pending().await // The mesh is at its end, and says so.
                 }
             }
@@ -389,7 +389,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
                 }
                 arrival = self.inbox.recv() => arrival,
                 // No input for the machine, whose timeouts may be early; `after` reacts to it.
-                () = self.odds.changed() => return Ok(Input::Timeout),
+                () = self.mismatch.changed() => return Ok(Input::Timeout),
             };
             match arrival {
                 Some(Arrival::Message { from, message }) => {
@@ -414,7 +414,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
 
 impl<P: AmongPeers> AdminView<P> for PeersEffects {
     fn after(&mut self, machine: &P, led: bool) -> Result<(), Halt> {
-        self.may_go_on(led)?;
+        self.may_continue(led)?;
         // While this node has lost its own disk it vouches for no term, even if it has heard of it.
         if let (Some(term), Some(heard)) = (self.mesh.term(), machine.heard_of())
             && heard > term
@@ -440,19 +440,19 @@ impl<P: AmongPeers> AdminView<P> for PeersEffects {
 }
 
 impl PeersEffects {
-    /// Where a node can lead without the others, a node that is at odds with them over the election must not try: it ends. A node
+    /// Where a node can lead without the others, a node whose configuration does not match theirs must not try: it ends. A node
     /// that has known a leader, or that has a peer which agrees, goes on, and leaves it to the newcomer.
-    fn may_go_on(&mut self, led: bool) -> Result<(), Halt> {
-        let why = self.odds.news.borrow().clone();
-        let (Some(why), false) = (why, self.odds.settled || self.me.kind.needs_majority()) else {
+    fn may_continue(&mut self, led: bool) -> Result<(), Halt> {
+        let why = self.mismatch.reason.borrow().clone();
+        let (Some(why), false) = (why, self.mismatch.settled || self.me.kind.needs_majority()) else {
             return Ok(());
         };
         let now = clock::now();
-        let since = *self.odds.since.get_or_insert(now);
-        self.odds.settled =
+        let since = *self.mismatch.since.get_or_insert(now);
+        self.mismatch.settled =
             led || self.mesh.peers().iter().any(|peer| peer.inbound.is_some() || peer.outbound.is_some());
-        let is_over = !self.odds.settled && now >= since.after(self.odds.patience);
-        if is_over { Err(Halt::AtOdds { why }) } else { Ok(()) }
+        let is_over = !self.mismatch.settled && now >= since.after(self.mismatch.patience);
+        if is_over { Err(Halt::ConfigMismatch { why }) } else { Ok(()) }
     }
 
     /// The state of the peers, and of this election.

@@ -92,7 +92,7 @@ pub(crate) enum Halt {
         why: String,
     },
     /// The others are configured differently for the election.
-    AtOdds {
+    ConfigMismatch {
         /// Their configuration and that of this node.
         why: String,
     },
@@ -101,7 +101,7 @@ pub(crate) enum Halt {
 impl Halt {
     pub(crate) fn why(&self) -> &str {
         match self {
-            Self::Failed { why } | Self::AtOdds { why } => why,
+            Self::Failed { why } | Self::ConfigMismatch { why } => why,
         }
     }
 }
@@ -110,7 +110,7 @@ impl From<&Halt> for CampaignError {
     fn from(halt: &Halt) -> Self {
         match halt {
             Halt::Failed { why } => Self::Halted { why: why.clone() },
-            Halt::AtOdds { why } => Self::AtOdds { why: why.clone() },
+            Halt::ConfigMismatch { why } => Self::ConfigMismatch { why: why.clone() },
         }
     }
 }

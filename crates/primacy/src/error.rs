@@ -133,10 +133,8 @@ pub enum CampaignError {
     Witness,
     /// The others are configured differently for the election, and this node, which could lead without them, has known no leader and
     /// no peer that agrees with it.
-    #[error(
-        "this node was told otherwise about the election than the others, and ends before it leads beside them: {why}"
-    )]
-    AtOdds {
+    #[error("configuration mismatch with peers; shutting down rather than risk a second leader: {why}")]
+    ConfigMismatch {
         /// The node that differs, and both configurations.
         why: String,
     },

@@ -150,13 +150,13 @@ pub struct Refusal {
     pub by: NodeId,
     /// The node that is refused.
     pub of: NodeId,
-    /// The disagreement.
-    pub reason: Disagreement,
+    /// The configuration mismatch.
+    pub reason: ConfigMismatch,
 }
 
-/// A disagreement between two nodes.
+/// A configuration mismatch between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Disagreement {
+pub enum ConfigMismatch {
     /// There is no version of the protocol that both speak.
     ProtocolVersion {
         /// The refuser's.
@@ -254,36 +254,36 @@ pub enum Disagreement {
     },
 }
 
-/// The kinds of [`Disagreement`], to count by.
+/// The kinds of [`ConfigMismatch`], to count by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefusalKind {
-    /// See [`Disagreement::ProtocolVersion`].
+    /// See [`ConfigMismatch::ProtocolVersion`].
     ProtocolVersion,
-    /// See [`Disagreement::Cluster`].
+    /// See [`ConfigMismatch::Cluster`].
     Cluster,
-    /// See [`Disagreement::Election`].
+    /// See [`ConfigMismatch::Election`].
     Election,
-    /// See [`Disagreement::MyOwnName`].
+    /// See [`ConfigMismatch::MyOwnName`].
     MyOwnName,
-    /// See [`Disagreement::OtherNode`].
+    /// See [`ConfigMismatch::OtherNode`].
     OtherNode,
-    /// See [`Disagreement::Voters`].
+    /// See [`ConfigMismatch::Voters`].
     Voters,
-    /// See [`Disagreement::NotAVoter`].
+    /// See [`ConfigMismatch::NotAVoter`].
     NotAVoter,
-    /// See [`Disagreement::Algorithm`].
+    /// See [`ConfigMismatch::Algorithm`].
     Algorithm,
-    /// See [`Disagreement::Safety`].
+    /// See [`ConfigMismatch::Safety`].
     Safety,
-    /// See [`Disagreement::SplitBrain`].
+    /// See [`ConfigMismatch::SplitBrain`].
     SplitBrain,
-    /// See [`Disagreement::Store`].
+    /// See [`ConfigMismatch::Store`].
     Store,
-    /// See [`Disagreement::Metadata`].
+    /// See [`ConfigMismatch::Metadata`].
     Metadata,
-    /// See [`Disagreement::Disk`].
+    /// See [`ConfigMismatch::Disk`].
     Disk,
-    /// The other side's disk was replaced by the recorded one; see [`Disagreement::Disk`].
+    /// The other side's disk was replaced by the recorded one; see [`ConfigMismatch::Disk`].
     DiskReplaced,
     /// Transport security failed before any message.
     Tls(TlsProblem),
@@ -404,33 +404,33 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     let other_disk = other_disk.map(|seen| {
         let former = seen.former.contains(&theirs.disk);
         let votes = mine.voters.contains(node);
-        Disagreement::Disk { recorded: seen.disk, presented: theirs.disk, former, votes }
+        ConfigMismatch::Disk { recorded: seen.disk, presented: theirs.disk, former, votes }
     });
     let reason = if mine.cluster != theirs.cluster {
-        Disagreement::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
+        ConfigMismatch::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
     } else if mine.election != theirs.election {
-        Disagreement::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }
+        ConfigMismatch::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }
     } else if mine.identity.node == node {
-        Disagreement::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
+        ConfigMismatch::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
     } else if let Some(other_disk) = other_disk {
         // It may count other voters because it has lost its disk, even if it was removed: it must not elect among the former voters.
         other_disk
     } else if mine.voters_number == theirs.voters_number && mine.voters != theirs.voters {
         let (mine, number) = (mine.voters.clone(), mine.voters_number);
-        Disagreement::Voters { mine, theirs: theirs.voters.clone(), number }
+        ConfigMismatch::Voters { mine, theirs: theirs.voters.clone(), number }
     } else if !mine.is_concerned_with(known.peers, theirs) {
         let number = mine.metadata.map(|_| mine.voters_number);
-        Disagreement::NotAVoter { voters: mine.voters.clone(), number }
+        ConfigMismatch::NotAVoter { voters: mine.voters.clone(), number }
     } else if mine.kind != theirs.kind {
-        Disagreement::Algorithm { mine: mine.kind, theirs: theirs.kind }
+        ConfigMismatch::Algorithm { mine: mine.kind, theirs: theirs.kind }
     } else if mine.safety != theirs.safety {
-        Disagreement::Safety { mine: mine.safety, theirs: theirs.safety }
+        ConfigMismatch::Safety { mine: mine.safety, theirs: theirs.safety }
     } else if mine.split_brain != theirs.split_brain {
-        Disagreement::SplitBrain { mine: mine.split_brain, theirs: theirs.split_brain }
+        ConfigMismatch::SplitBrain { mine: mine.split_brain, theirs: theirs.split_brain }
     } else if mine.store != theirs.store {
-        Disagreement::Store { mine: mine.store, theirs: theirs.store }
+        ConfigMismatch::Store { mine: mine.store, theirs: theirs.store }
     } else if mine.metadata != theirs.metadata {
-        Disagreement::Metadata { mine: mine.metadata, theirs: theirs.metadata }
+        ConfigMismatch::Metadata { mine: mine.metadata, theirs: theirs.metadata }
     } else {
         return Ok(());
     };
@@ -450,7 +450,7 @@ pub fn judge_answer(
     judge(mine, known, theirs)?;
     let node = theirs.identity.node;
     if node != expected {
-        let reason = Disagreement::OtherNode { expected };
+        let reason = ConfigMismatch::OtherNode { expected };
         return Err(Box::new(Refusal { by: mine.identity.node, of: node, reason }));
     }
     Ok(())
@@ -461,7 +461,7 @@ impl Hello {
     /// node's hello cannot be read.
     #[must_use]
     pub fn of_other_version(&self, node: NodeId, theirs: Versions) -> Refusal {
-        let reason = Disagreement::ProtocolVersion { mine: self.versions, theirs };
+        let reason = ConfigMismatch::ProtocolVersion { mine: self.versions, theirs };
         Refusal { by: self.identity.node, of: node, reason }
     }
 
@@ -569,20 +569,20 @@ impl Refusal {
     #[must_use]
     pub const fn kind(&self) -> RefusalKind {
         match self.reason {
-            Disagreement::ProtocolVersion { .. } => RefusalKind::ProtocolVersion,
-            Disagreement::Cluster { .. } => RefusalKind::Cluster,
-            Disagreement::Election { .. } => RefusalKind::Election,
-            Disagreement::MyOwnName { .. } => RefusalKind::MyOwnName,
-            Disagreement::OtherNode { .. } => RefusalKind::OtherNode,
-            Disagreement::Voters { .. } => RefusalKind::Voters,
-            Disagreement::NotAVoter { .. } => RefusalKind::NotAVoter,
-            Disagreement::Algorithm { .. } => RefusalKind::Algorithm,
-            Disagreement::Safety { .. } => RefusalKind::Safety,
-            Disagreement::SplitBrain { .. } => RefusalKind::SplitBrain,
-            Disagreement::Metadata { .. } => RefusalKind::Metadata,
-            Disagreement::Store { .. } => RefusalKind::Store,
-            Disagreement::Disk { former: false, .. } => RefusalKind::Disk,
-            Disagreement::Disk { former: true, .. } => RefusalKind::DiskReplaced,
+            ConfigMismatch::ProtocolVersion { .. } => RefusalKind::ProtocolVersion,
+            ConfigMismatch::Cluster { .. } => RefusalKind::Cluster,
+            ConfigMismatch::Election { .. } => RefusalKind::Election,
+            ConfigMismatch::MyOwnName { .. } => RefusalKind::MyOwnName,
+            ConfigMismatch::OtherNode { .. } => RefusalKind::OtherNode,
+            ConfigMismatch::Voters { .. } => RefusalKind::Voters,
+            ConfigMismatch::NotAVoter { .. } => RefusalKind::NotAVoter,
+            ConfigMismatch::Algorithm { .. } => RefusalKind::Algorithm,
+            ConfigMismatch::Safety { .. } => RefusalKind::Safety,
+            ConfigMismatch::SplitBrain { .. } => RefusalKind::SplitBrain,
+            ConfigMismatch::Metadata { .. } => RefusalKind::Metadata,
+            ConfigMismatch::Store { .. } => RefusalKind::Store,
+            ConfigMismatch::Disk { former: false, .. } => RefusalKind::Disk,
+            ConfigMismatch::Disk { former: true, .. } => RefusalKind::DiskReplaced,
         }
     }
 }
@@ -592,7 +592,7 @@ impl fmt::Display for Refusal {
         let Self { by, of, reason } = self;
         write!(f, "{by} refuses {of}: ")?;
         match reason {
-            Disagreement::ProtocolVersion { mine, theirs } => {
+            ConfigMismatch::ProtocolVersion { mine, theirs } => {
                 let older = if mine.highest < theirs.lowest { by } else { of };
                 write!(
                     f,
@@ -600,45 +600,45 @@ impl fmt::Display for Refusal {
                      version after the other"
                 )
             }
-            Disagreement::Cluster { mine, theirs } => write!(
+            ConfigMismatch::Cluster { mine, theirs } => write!(
                 f,
                 "{of} belongs to the cluster {theirs:?}, {by} to {mine:?}; correct the cluster or the address"
             ),
-            Disagreement::Election { mine, theirs } => write!(
+            ConfigMismatch::Election { mine, theirs } => write!(
                 f,
                 "{of} takes part in the election {theirs:?}, {by} in {mine:?}; correct the name or the address"
             ),
-            Disagreement::MyOwnName { mine, theirs } if mine == theirs => {
+            ConfigMismatch::MyOwnName { mine, theirs } if mine == theirs => {
                 write!(f, "this address leads {by} back to itself; correct the addresses of the peers")
             }
-            Disagreement::MyOwnName { mine, theirs } => write!(
+            ConfigMismatch::MyOwnName { mine, theirs } => write!(
                 f,
                 "two processes are called {by} (incarnations {mine} and {theirs}); give each node its own name"
             ),
-            Disagreement::OtherNode { expected } => {
+            ConfigMismatch::OtherNode { expected } => {
                 write!(f, "{of} answers where {expected} should be; correct the addresses of the peers")
             }
-            Disagreement::Voters { mine, theirs, number } => self.of_voters(f, mine, theirs, *number),
-            Disagreement::NotAVoter { voters, number } => self.of_no_voter(f, voters, *number),
-            Disagreement::Algorithm { mine, theirs } => {
+            ConfigMismatch::Voters { mine, theirs, number } => self.of_voters(f, mine, theirs, *number),
+            ConfigMismatch::NotAVoter { voters, number } => self.of_no_voter(f, voters, *number),
+            ConfigMismatch::Algorithm { mine, theirs } => {
                 write!(f, "{of} elects by {theirs}, {by} by {mine}; give all nodes the same")
             }
-            Disagreement::Safety { mine, theirs } => {
+            ConfigMismatch::Safety { mine, theirs } => {
                 let (mine, theirs) = (safety_name(*mine), safety_name(*theirs));
                 write!(f, "{of} has safety = {theirs}, {by} has safety = {mine}; give all nodes the same")
             }
-            Disagreement::SplitBrain { mine, theirs } => {
+            ConfigMismatch::SplitBrain { mine, theirs } => {
                 let (mine, theirs) = (policy_name(*mine), policy_name(*theirs));
                 write!(
                     f,
                     "in a split {of} does {theirs}, {by} does {mine}; give all nodes the same split-brain policy"
                 )
             }
-            Disagreement::Metadata { mine, theirs } => {
+            ConfigMismatch::Metadata { mine, theirs } => {
                 let (mine, theirs) = (durability_name(*mine), durability_name(*theirs));
                 write!(f, "{of} keeps {theirs}, {by} keeps {mine}; give all nodes the same")
             }
-            Disagreement::Store { mine, theirs } => {
+            ConfigMismatch::Store { mine, theirs } => {
                 let (mine, theirs) = (store_id_name(*mine), store_id_name(*theirs));
                 write!(
                     f,
@@ -646,12 +646,12 @@ impl fmt::Display for Refusal {
                      another lead; give all nodes the same store, which all of them reach"
                 )
             }
-            Disagreement::Disk { recorded, presented, votes: false, .. } => write!(
+            ConfigMismatch::Disk { recorded, presented, votes: false, .. } => write!(
                 f,
                 "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}, and it is none of the voters any more: \
                  stop it, or start it under another name and add that: `primacy member add NAME=HOST:PORT`"
             ),
-            Disagreement::Disk { recorded, presented, former, votes: true } => {
+            ConfigMismatch::Disk { recorded, presented, former, votes: true } => {
                 self.of_disk(f, *recorded, *presented, *former)
             }
         }

@@ -524,7 +524,7 @@ impl EffectHandler<Metadata> for MetadataEffects {
                         return Ok(input);
                     }
                 }
-                () = self.peers.odds.changed() => return Ok(Input::Timeout),
+                () = self.peers.mismatch.changed() => return Ok(Input::Timeout),
             }
         }
     }

@@ -273,8 +273,8 @@ impl Mesh {
     }
 
     /// The reason why this node and a peer refuse each other that are configured differently for the election.
-    pub(crate) fn at_odds(&self) -> watch::Receiver<Option<String>> {
-        self.shared.at_odds.subscribe()
+    pub(crate) fn config_mismatch(&self) -> watch::Receiver<Option<String>> {
+        self.shared.config_mismatch.subscribe()
     }
 
     /// The term that this node vouches for.

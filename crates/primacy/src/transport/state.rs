@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::codec::{Frame, Refused, TooLong, Word, encode};
 use crate::handshake::{
-    Disagreement, DiskId, Hello, Known, PeerDisk, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
+    ConfigMismatch, DiskId, Hello, Known, PeerDisk, Refusal, RefusalKind, Role, TlsProblem, judge,
+    judge_answer,
 };
 use crate::versions::Versions;
 
@@ -75,7 +76,7 @@ pub(super) struct Shared {
     inbox: Rc<Inbox>,
     strangers: Rc<Strangers>,
     /// The last text about a peer that is configured differently for this election.
-    pub(super) at_odds: watch::Sender<Option<String>>,
+    pub(super) config_mismatch: watch::Sender<Option<String>>,
     /// Apart, since figures are read on another thread. Locked for an addition or a copy, so no reader waits long.
     counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
@@ -200,7 +201,7 @@ impl Shared {
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
         let (strangers, counters) = (Rc::default(), Arc::default());
         Ok(Self {
-            at_odds: watch::Sender::new(None),
+            config_mismatch: watch::Sender::new(None),
             election,
             node,
             introduction,
@@ -425,11 +426,11 @@ impl Shared {
         self.note_refusal(Some(about), false, &refused);
         // The guardian of an earlier process may still have that one's configuration.
         if role == Role::Node {
-            self.note_odds(about, &refused);
+            self.note_mismatch(about, &refused);
         }
         // A guardian may outlive the disk of its node. And a disk that was replaced is never readmitted; it must not hide
         // one that can be.
-        if let (Role::Node, Disagreement::Disk { presented, former, .. }) = (role, &refusal.reason) {
+        if let (Role::Node, ConfigMismatch::Disk { presented, former, .. }) = (role, &refusal.reason) {
             let mut state = self.state.borrow_mut();
             let waits = state.refused_disks.entry(refusal.of).or_insert(*presented);
             if !former {
@@ -442,7 +443,7 @@ impl Shared {
     /// Notes that a peer, or its guardian, has refused this node. If the peer knows this node with another disk, that is evidence.
     pub(super) async fn refused_by(&self, node: NodeId, role: Role, refused: &Refused) {
         self.note_refusal(Some(node), true, refused);
-        self.note_odds(node, refused);
+        self.note_mismatch(node, refused);
         let is_of_disk = matches!(refused.kind, RefusalKind::Disk | RefusalKind::DiskReplaced);
         // Where no vote counts, none can be forgotten; and a guardian knows no disks.
         if is_of_disk && role == Role::Node && self.introduction().me.kind.needs_majority() {
@@ -470,9 +471,9 @@ impl Shared {
         self.encode(&Frame::Hello(hello)).unwrap_or_else(|_| introduction.hello.clone())
     }
 
-    fn note_odds(&self, node: NodeId, refused: &Refused) {
+    fn note_mismatch(&self, node: NodeId, refused: &Refused) {
         if refused.kind.is_about_the_election() && self.links.borrow().contains_key(&node) {
-            self.at_odds.send_replace(Some(refused.text.clone()));
+            self.config_mismatch.send_replace(Some(refused.text.clone()));
         }
     }
 
