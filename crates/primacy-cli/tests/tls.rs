@@ -74,11 +74,11 @@ fn wrong_certificates_are_refused_told_and_counted_and_right_ones_heal_without_a
     // proved it.
     let seen = who(&place, "a");
     assert!(peer(&place, "a", "c")["refusal"]["ago_ms"].is_u64(), "{seen}");
-    let stranger = &seen["peers"]["stranger_refused"];
-    assert!(stranger["ago_ms"].is_u64() && stranger["by_peer"] == false, "{seen}");
+    let refused = &seen["peers"]["unidentified_refused"];
+    assert!(refused["ago_ms"].is_u64() && refused["by_peer"] == false, "{seen}");
     let asked = ["status", "--election", "e", "--node", "a", "--state-dir", &place.text("a")];
     let text = stdout(&place.output(&asked));
-    assert!(text.contains(" ago)\n") && text.contains("\n  a stranger, "), "{text}");
+    assert!(text.contains(" ago)\n") && text.contains("\n  an unidentified peer, "), "{text}");
 
     let served = nodes[0].told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned();
     let figures = get(&served, "GET", "/metrics").1;
@@ -106,7 +106,7 @@ fn one_in_cleartext_is_left_out() {
     let place = Place::new("tls-cleartext");
     let peers = peers(&["a", "b", "c"]);
     let (_, _nodes) = pair(&place, &peers);
-    let stranger = Node::start(&place, "c", &args(&place, "c", &peers, &[]));
+    let untrusted = Node::start(&place, "c", &args(&place, "c", &peers, &[]));
     let told = || peer(&place, "c", "a")["refusal"].clone();
     wait_until("the refusal", || told()["by_peer"] == true && told()["kind"] == "tls_cleartext");
     let text = told()["text"].as_str().unwrap().to_owned();
@@ -115,7 +115,7 @@ fn one_in_cleartext_is_left_out() {
         "{text}"
     );
     wait_until("the other's", || who(&place, "a")["peers"]["refused"]["tls_cleartext"].as_u64() > Some(0));
-    assert!(!stranger.leads());
+    assert!(!untrusted.leads());
     assert!(who(&place, "c")["peers"]["certificate"].is_null());
 }
 

@@ -472,7 +472,7 @@ impl PeersEffects {
             peers,
             counters: self.mesh.counters(),
             certificate: self.mesh.certificate(),
-            stranger_refused: self.mesh.stranger_refused(),
+            unidentified_refused: self.mesh.unidentified_refused(),
         }))
     }
 }

@@ -469,7 +469,7 @@ impl Default for Limits {
             accept_pause: core::Duration::from_millis(50),
             refusal_log_pause: LOG_PAUSE,
             refusal_log_again: core::Duration::from_secs(3600),
-            strangers_max: 64,
+            pending_max: 64,
             certificate_check: core::Duration::from_secs(10),
             certificate_grace: core::Duration::from_secs(600),
             buffer_max: 256 * 1024,

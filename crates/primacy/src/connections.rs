@@ -45,7 +45,7 @@ pub struct Limits {
     pub refusal_log_again: Duration,
     /// The most accepted connections in their handshake at a time. When there are more, those that have shown least of themselves
     /// are closed, the oldest first.
-    pub strangers_max: usize,
+    pub pending_max: usize,
     /// The interval at which the files of certificates are looked at, and the certificates that connections were made with are
     /// judged again.
     pub certificate_check: Duration,

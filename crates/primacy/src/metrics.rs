@@ -450,7 +450,7 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
     let failed: [(&str, Read); 5] = [
         ("handshake_timed_out", |counters| counters.handshakes_timed_out),
         ("handshake_broken", |counters| counters.handshakes_broken),
-        ("too_many_strangers", |counters| counters.strangers_over_limit),
+        ("too_many_pending", |counters| counters.pending_over_limit),
         ("connect", |counters| counters.connects_failed),
         ("accept", |counters| counters.accepts_failed),
     ];

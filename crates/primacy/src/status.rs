@@ -112,7 +112,7 @@ pub struct PeersView {
     /// The state of this node's certificate; `None` in cleartext.
     pub certificate: Option<CertificateStatus>,
     /// The last refusal of a connection that is no peer's.
-    pub stranger_refused: Option<PeerRefusal>,
+    pub unidentified_refused: Option<PeerRefusal>,
 }
 
 /// The state of the log of metadata at one node.

@@ -199,7 +199,7 @@ async fn bad_input_unseats_nobody(tls: bool) {
             let refused = counters.refused.iter().any(|(kind, _)| kind.name() == "tls_not_cleartext");
             counters.frames_too_long >= 1
                 && counters.handshakes_timed_out >= 1
-                && counters.strangers_over_limit >= silent - STRANGERS_MAX
+                && counters.pending_over_limit >= silent - STRANGERS_MAX
                 && if tls { counters.handshakes_broken >= 1 } else { refused }
         };
         three.until(position, "what was counted", counted).await;
@@ -245,7 +245,7 @@ async fn bad_certificates_unseat_nobody_and_good_ones_are_taken_when_they_come()
                 let of_c = |peer: &&primacy::transport::PeerStatus| peer.node.as_str() == "c";
                 let with_c = view.peers.iter().find(of_c).unwrap().refusal.as_ref();
                 with_c.is_some_and(|refusal| !refusal.by_peer && refusal.kind.name() == reason)
-                    && view.stranger_refused.as_ref().is_some_and(|refusal| refusal.kind.name() == reason)
+                    && view.unidentified_refused.as_ref().is_some_and(|refusal| refusal.kind.name() == reason)
             };
             three.until(position, reason, refused).await;
         }

@@ -172,9 +172,9 @@ pub(crate) struct Peers {
     /// The number of times that it was refused, by reason.
     pub(crate) refused_by_peers: BTreeMap<String, u64>,
     /// The last refusal of a connection that is none of the peers'.
-    pub(crate) stranger_refused: Option<PeerRefused>,
+    pub(crate) unidentified_refused: Option<PeerRefused>,
     /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
-    pub(crate) strangers_dropped: u64,
+    pub(crate) unidentified_dropped: u64,
 }
 
 /// The number of a record of the metadata.
@@ -489,10 +489,13 @@ impl Peers {
             others: view.peers.iter().map(|peer| Peer::new(peer, at)).collect(),
             refused: by_name(&counters.refused),
             refused_by_peers: by_name(&counters.refused_by_peers),
-            stranger_refused: view.stranger_refused.as_ref().map(|refusal| PeerRefused::new(refusal, at)),
-            strangers_dropped: counters.handshakes_timed_out
+            unidentified_refused: view
+                .unidentified_refused
+                .as_ref()
+                .map(|refusal| PeerRefused::new(refusal, at)),
+            unidentified_dropped: counters.handshakes_timed_out
                 + counters.handshakes_broken
-                + counters.strangers_over_limit,
+                + counters.pending_over_limit,
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct Counters {
     /// Handshakes in which the other side sent something that is no part of one, or closed the connection.
     pub handshakes_broken: u64,
     /// Connections that were closed in their handshake to make room for newer ones.
-    pub strangers_over_limit: u64,
+    pub pending_over_limit: u64,
     /// Attempts to reach a peer that led to no connection.
     pub connects_failed: u64,
     /// Connections that the system could not hand over, for want of descriptors or memory.

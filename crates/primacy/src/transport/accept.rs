@@ -13,9 +13,9 @@ use crate::handshake::{Hello, Role, TlsProblem};
 use crate::log_limit::LogLimit;
 
 use super::Arrival;
+use super::pending::PendingConnection;
 use super::session::Session;
 use super::state::{Place, Shared};
-use super::strangers::Stranger;
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
 use super::tls::{self, Trouble};
 
@@ -61,24 +61,24 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         // It was closed before it was accepted.
         return shared.count(|counters| counters.handshakes_broken += 1);
     };
-    let stranger = shared.enter(&tcp);
+    let pending = shared.enter(&tcp);
     // For all of it, so that being refused is no way to stay for longer.
     let deadline = Instant::now() + shared.limits.handshake_timeout.into();
     let greeted = tokio::select! {
         // Bytes that have come from a connection which has to make room are still looked at.
         biased;
-        greeted = timeout_at(deadline, shake_hands(&shared, &tcp, address, &stranger)) => greeted,
-        () = stranger.must_leave() => return,
+        greeted = timeout_at(deadline, shake_hands(&shared, &tcp, address, &pending)) => greeted,
+        () = pending.must_leave() => return,
     };
     match greeted {
         Ok(Ok((mut connection, caller))) => {
-            drop(stranger);
+            drop(pending);
             receive(&shared, &mut connection, &caller).await;
         }
         // It has its place until it has heard why, so that there are never too many of these either.
         Ok(Err(Failure::Refused)) => tokio::select! {
             _ = timeout_at(deadline, hang_up(&tcp)) => {}
-            () = stranger.must_leave() => {}
+            () = pending.must_leave() => {}
         },
         Ok(Err(Failure::Broken)) => shared.count(|counters| counters.handshakes_broken += 1),
         Ok(Err(Failure::TooLong)) => shared.count(|counters| counters.frames_too_long += 1),
@@ -91,10 +91,10 @@ pub(super) async fn shake_hands(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
     address: SocketAddr,
-    stranger: &Stranger,
+    pending: &PendingConnection,
 ) -> Result<(Connection<Rc<Stream>>, Caller), Failure> {
-    let mut connection = Connection::new(Rc::new(secure(shared, tcp, address, stranger).await?));
-    let caller = greet(shared, &mut connection, stranger).await?;
+    let mut connection = Connection::new(Rc::new(secure(shared, tcp, address, pending).await?));
+    let caller = greet(shared, &mut connection, pending).await?;
     Ok((connection, caller))
 }
 
@@ -103,17 +103,17 @@ async fn secure(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
     address: SocketAddr,
-    stranger: &Stranger,
+    pending: &PendingConnection,
 ) -> Result<Stream, Failure> {
     let mut first = [0];
     if tcp.peek(&mut first).await.map_err(|_| Failure::Broken)? == 0 {
         return Err(Failure::Broken);
     }
-    stranger.has_spoken();
+    pending.has_spoken();
     match (&shared.tls, first[0] == TLS_FIRST_BYTE) {
         (None, false) => Ok(Stream::Clear(Rc::clone(tcp))),
         (None, true) => {
-            let text = tls::trouble::not_cleartext(shared.node, &stranger_at(address));
+            let text = tls::trouble::not_cleartext(shared.node, &unidentified(address));
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
@@ -135,11 +135,11 @@ async fn secure(
             let Err(error) = session.shake_hands().await else {
                 let presented = session.presented();
                 let leaf = presented.first().ok_or(Failure::Broken)?;
-                stranger.is_known(leaf);
+                pending.is_known(leaf);
                 return Ok(Stream::Tls(Box::new(session)));
             };
             let Some(error) = tls::reason(&error) else { return Err(Failure::Broken) };
-            let trouble = shared.explain(error, &stranger_at(address), &credentials);
+            let trouble = shared.explain(error, &unidentified(address), &credentials);
             if trouble.problem == TlsProblem::Garbled {
                 return Err(Failure::Broken);
             }
@@ -171,15 +171,15 @@ async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
 }
 
 /// The port differs each time, and would only hide that it is the same client.
-fn stranger_at(address: SocketAddr) -> String {
-    format!("a stranger at {}", address.ip().to_canonical())
+fn unidentified(address: SocketAddr) -> String {
+    format!("an unidentified peer at {}", address.ip().to_canonical())
 }
 
 /// The handshake, from this side.
 async fn greet(
     shared: &Shared,
     connection: &mut Connection<Rc<Stream>>,
-    stranger: &Stranger,
+    pending: &PendingConnection,
 ) -> Result<Caller, Failure> {
     let judged = match connection.read().await {
         Ok((_, Frame::Hello(theirs))) => {
@@ -207,7 +207,7 @@ async fn greet(
         }
     };
     let number = shared.number_hello();
-    stranger.is_known(hello.identity.node.as_str().as_bytes());
+    pending.is_known(hello.identity.node.as_str().as_bytes());
     let asked_at = clock::now();
     connection.stream.write_all(&shared.introduction().welcome).await.map_err(|_| Failure::Broken)?;
     match connection.read().await? {

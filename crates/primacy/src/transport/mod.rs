@@ -18,9 +18,9 @@
 
 mod accept;
 mod dial;
+mod pending;
 mod session;
 mod state;
-mod strangers;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -332,8 +332,8 @@ impl Mesh {
 
     /// The last refusal of a connection that is no peer's, or has not named its node.
     #[must_use]
-    pub fn stranger_refused(&self) -> Option<PeerRefusal> {
-        self.shared.stranger_refused()
+    pub fn unidentified_refused(&self) -> Option<PeerRefusal> {
+        self.shared.unidentified_refused()
     }
 
     /// Closes everything, and returns when it is closed: the address can be used again.

@@ -25,7 +25,7 @@ use crate::versions::Versions;
 
 use super::accept::Caller;
 use super::dial::Link;
-use super::strangers::{Stranger, Strangers};
+use super::pending::{PendingConnection, PendingConnections};
 use super::stream::Stream;
 use super::tls::{self, Credentials, Sides, Tls, Trouble};
 use super::{Arrival, Counters, Limits, MeshConfig, PeerRefusal, PeerStatus, Security, TransportError};
@@ -74,7 +74,7 @@ pub(super) struct Shared {
     links: RefCell<BTreeMap<NodeId, Rc<Link>>>,
     pub(super) ready: Vec<u8>,
     inbox: Rc<Inbox>,
-    strangers: Rc<Strangers>,
+    pending: Rc<PendingConnections>,
     /// The last text about a peer that is configured differently for this election.
     pub(super) config_mismatch: watch::Sender<Option<String>>,
     /// Apart, since figures are read on another thread. Locked for an addition or a copy, so no reader waits long.
@@ -127,7 +127,7 @@ struct State {
     /// The time of each node's last message.
     heard_at: BTreeMap<NodeId, Instant>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
-    stranger_refused: Option<PeerRefusal>,
+    unidentified_refused: Option<PeerRefusal>,
     /// The last log line about each, and its time.
     logged: BTreeMap<(Option<NodeId>, RefusalKind), Logged>,
     random: Rng,
@@ -192,14 +192,14 @@ impl Shared {
             round_trips: BTreeMap::new(),
             heard_at: BTreeMap::new(),
             refusals: BTreeMap::new(),
-            stranger_refused: None,
+            unidentified_refused: None,
             logged: BTreeMap::new(),
             random: Rng::new(seed),
         };
         let ready =
             encode(&election, &Frame::Ready).map_err(|TooLong(length)| TransportError::TooLong { length })?;
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
-        let (strangers, counters) = (Rc::default(), Arc::default());
+        let (pending, counters) = (Rc::default(), Arc::default());
         Ok(Self {
             config_mismatch: watch::Sender::new(None),
             election,
@@ -211,7 +211,7 @@ impl Shared {
             limits,
             links: RefCell::new(links),
             inbox: Rc::new(Inbox(RefCell::new(Some(inbox)))),
-            strangers,
+            pending,
             counters,
             state,
             tasks,
@@ -292,12 +292,12 @@ impl Shared {
     }
 
     /// Admits an unauthenticated connection to its handshake. If there are too many, another one is closed.
-    pub(super) fn enter(&self, tcp: &Rc<TcpStream>) -> Stranger {
-        let (stranger, full) = self.strangers.enter(tcp, self.limits.strangers_max);
+    pub(super) fn enter(&self, tcp: &Rc<TcpStream>) -> PendingConnection {
+        let (pending, full) = self.pending.enter(tcp, self.limits.pending_max);
         if full {
-            self.count(|counters| counters.strangers_over_limit += 1);
+            self.count(|counters| counters.pending_over_limit += 1);
         }
-        stranger
+        pending
     }
 
     /// Judges whether the certificate of a dialling node carries the name that it gives itself.
@@ -499,7 +499,7 @@ impl Shared {
         let node = node.filter(|node| self.links.borrow().contains_key(node));
         let before = match node {
             Some(node) => state.refusals.insert(node, noted.clone()),
-            None => state.stranger_refused.replace(noted.clone()),
+            None => state.unidentified_refused.replace(noted.clone()),
         };
         // It is repeated at every attempt; once is enough for the log. And unauthenticated clients can make up any number of reasons, so
         // there is a pause between any two lines about one kind.
@@ -674,8 +674,8 @@ impl Shared {
         self.state.borrow_mut().heard_at.insert(node, clock::now());
     }
 
-    pub(super) fn stranger_refused(&self) -> Option<PeerRefusal> {
-        self.state.borrow().stranger_refused.clone()
+    pub(super) fn unidentified_refused(&self) -> Option<PeerRefusal> {
+        self.state.borrow().unidentified_refused.clone()
     }
 
     pub(super) fn peers(&self) -> Vec<PeerStatus> {

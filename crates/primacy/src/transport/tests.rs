@@ -132,9 +132,9 @@ fn heartbeat(from: &Hello, round: u64) -> Message {
 }
 
 /// A client that speaks the frames by hand.
-struct Stranger(Connection<Rc<Stream>>);
+struct ScriptedPeer(Connection<Rc<Stream>>);
 
-impl Stranger {
+impl ScriptedPeer {
     async fn dial(target: &Node) -> Self {
         let stream = TcpStream::connect(target.mesh.local_addr()).await.unwrap();
         Self::on(stream)
@@ -154,11 +154,11 @@ impl Stranger {
 
     /// The handshake to its end.
     async fn enter(target: &Node, me: Hello) -> Self {
-        let mut stranger = Self::dial(target).await;
-        stranger.say(Frame::Hello(me)).await;
-        assert!(matches!(stranger.hear().await, Frame::Welcome(_)));
-        stranger.say(Frame::Ready).await;
-        stranger
+        let mut scripted = Self::dial(target).await;
+        scripted.say(Frame::Hello(me)).await;
+        assert!(matches!(scripted.hear().await, Frame::Welcome(_)));
+        scripted.say(Frame::Ready).await;
+        scripted
     }
 
     /// Waits until the other side has closed the connection.
@@ -212,13 +212,13 @@ fn what_is_sent_has_left_before_the_sender_goes_on() {
 }
 
 /// Plays `me` for a node that dials `listener`.
-async fn accept(listener: TcpListener, me: Hello) -> Stranger {
+async fn accept(listener: TcpListener, me: Hello) -> ScriptedPeer {
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-    let mut stranger = Stranger::on(listener.accept().await.unwrap().0);
-    assert!(matches!(stranger.hear().await, Frame::Hello(_)));
-    stranger.say(Frame::Welcome(me)).await;
-    assert_eq!(stranger.hear().await, Frame::Ready);
-    stranger
+    let mut scripted = ScriptedPeer::on(listener.accept().await.unwrap().0);
+    assert!(matches!(scripted.hear().await, Frame::Hello(_)));
+    scripted.say(Frame::Welcome(me)).await;
+    assert_eq!(scripted.hear().await, Frame::Ready);
+    scripted
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn a_refusal_that_only_the_dialler_sees_is_told_to_the_acceptor() {
         let peers = [("c", b.mesh.local_addr().to_string())];
         let a = start(place_a, config(hello("a", &voters), &peers)).await;
         b.until(|counters| counters.refused_by_peers.contains_key(&RefusalKind::OtherNode)).await;
-        assert!(b.mesh.stranger_refused().unwrap().text.contains("b answers where c should be"));
+        assert!(b.mesh.unidentified_refused().unwrap().text.contains("b answers where c should be"));
         assert!(!a.peer("c").refusal.unwrap().by_peer);
     });
 }
@@ -432,10 +432,10 @@ fn a_disk_that_was_refused_once_does_not_cut_off_the_node_that_is_back_with_its_
         let own = hello("b", &["a", "b"]);
         let other = Hello { disk: DiskId([7; 16]), ..own.clone() };
         let former = Hello { disk: DiskId([6; 16]), ..own.clone() };
-        drop(Stranger::enter(&a, own.clone()).await);
+        drop(ScriptedPeer::enter(&a, own.clone()).await);
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
         let refused = async |with: &Hello| {
-            let mut b = Stranger::dial(&a).await;
+            let mut b = ScriptedPeer::dial(&a).await;
             b.say(Frame::Hello(with.clone())).await;
             assert!(matches!(b.hear().await, Frame::Refused(_)));
         };
@@ -444,7 +444,7 @@ fn a_disk_that_was_refused_once_does_not_cut_off_the_node_that_is_back_with_its_
         assert_eq!(a.mesh.disk_to_readmit(node("b")), None);
         refused(&other).await;
         assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(other.disk));
-        let mut b = Stranger::enter(&a, own.clone()).await;
+        let mut b = ScriptedPeer::enter(&a, own.clone()).await;
         until(|| a.mesh.disk_to_readmit(node("b")).is_none()).await;
         // It reports itself that it has lost a disk which `a` has never seen.
         b.say(Frame::Lost).await;
@@ -480,7 +480,7 @@ fn strangers_are_dropped_and_counted_while_peers_talk() {
         short.write_all(&[0, 0, 0, 3, 0xff, 0xff, 0xff]).await.unwrap();
         assert_eq!(short.read(&mut [0; 1]).await.unwrap_or(0), 0);
         // A frame that is none of a handshake.
-        let mut rude = Stranger::dial(&a).await;
+        let mut rude = ScriptedPeer::dial(&a).await;
         rude.say(Frame::Ready).await;
         rude.closed().await;
         // A client that sends nothing, and a client that sends a frame byte by byte and never ends.
@@ -508,13 +508,13 @@ fn a_refusal_is_cut_before_it_is_kept() {
         let a = start(place_a, config(hello("a", &["a", "b"]), &[("b", at(&place_b))])).await;
         let long = Hello { cluster: "\u{1b}".repeat(60_000), ..hello("b", &["a", "b"]) };
         let listener = tokio::net::TcpListener::from_std(place_b).unwrap();
-        let mut answers = Stranger::on(listener.accept().await.unwrap().0);
+        let mut answers = ScriptedPeer::on(listener.accept().await.unwrap().0);
         assert!(matches!(answers.hear().await, Frame::Hello(_)));
         answers.say(Frame::Welcome(long.clone())).await;
         let Frame::Refused(refused) = answers.hear().await else { panic!("it is refused") };
         until(|| a.peer("b").trouble.is_some()).await;
         let kept = [a.peer("b").refusal.unwrap().text, a.peer("b").trouble.unwrap(), refused.text];
-        let mut dials = Stranger::dial(&a).await;
+        let mut dials = ScriptedPeer::dial(&a).await;
         dials.say(Frame::Hello(long)).await;
         let Frame::Refused(refused) = dials.hear().await else { panic!("it is refused") };
         for text in kept.into_iter().chain([a.peer("b").refusal.unwrap().text, refused.text]) {
@@ -570,7 +570,7 @@ fn being_refused_is_no_way_to_stay_for_longer() {
 fn a_hello_may_come_a_byte_at_a_time() {
     run(async {
         let (mut a, _b) = pair(|_| {}, |_| {}).await;
-        let mut slow = Stranger::dial(&a).await;
+        let mut slow = ScriptedPeer::dial(&a).await;
         let mut guardian = hello("b", &["a", "b"]).of_guardian();
         guardian.identity.incarnation.count = 77;
         for byte in codec::encode("main", &Frame::Hello(guardian)).unwrap() {
@@ -585,10 +585,10 @@ fn a_hello_may_come_a_byte_at_a_time() {
 fn no_more_strangers_are_taken_in_than_the_limit_says_and_the_silent_make_room() {
     run(async {
         let [place] = places();
-        let limits = Limits { strangers_max: 3, ..Limits::default() };
+        let limits = Limits { pending_max: 3, ..Limits::default() };
         let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
         // A client that has begun to speak outlives later ones that have not.
-        let mut slow = Stranger::dial(&a).await;
+        let mut slow = ScriptedPeer::dial(&a).await;
         let hello_of_b = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
         slow.0.stream.write_all(&hello_of_b[..1]).await.unwrap();
         let mut silent = Vec::new();
@@ -598,7 +598,7 @@ fn no_more_strangers_are_taken_in_than_the_limit_says_and_the_silent_make_room()
         for first in &mut silent[..8] {
             assert_eq!(first.read(&mut [0; 1]).await.unwrap_or(0), 0);
         }
-        assert_eq!(a.mesh.counters().strangers_over_limit, 8);
+        assert_eq!(a.mesh.counters().pending_over_limit, 8);
         slow.0.stream.write_all(&hello_of_b[1..]).await.unwrap();
         assert!(matches!(slow.hear().await, Frame::Welcome(_)));
         slow.say(Frame::Ready).await;
@@ -613,7 +613,7 @@ fn only_what_its_connection_vouches_for_counts() {
         let [place] = places();
         let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
         let me = hello("b", &["a", "b"]);
-        let mut b = Stranger::enter(&a, me.clone()).await;
+        let mut b = ScriptedPeer::enter(&a, me.clone()).await;
         let other_life = Incarnation { count: 9, nonce: 9 };
         b.say(Frame::Message(Word::Quorum(Message { incarnation: other_life, ..heartbeat(&me, 1) }))).await;
         let elsewhere = codec::encode("other", &Frame::Message(Word::Quorum(heartbeat(&me, 2)))).unwrap();
@@ -624,7 +624,7 @@ fn only_what_its_connection_vouches_for_counts() {
         b.0.stream.write_all(&[0, 0, 0, 1, 0xff]).await.unwrap();
         // A node cannot report a death, and a guardian cannot speak for the node.
         b.say(Frame::Died(me.identity)).await;
-        let mut guardian = Stranger::enter(&a, me.of_guardian()).await;
+        let mut guardian = ScriptedPeer::enter(&a, me.of_guardian()).await;
         guardian.say(Frame::Message(Word::Quorum(heartbeat(&me, 3)))).await;
         a.until(|counters| counters.frames_misattributed == 2).await;
         b.say(Frame::Message(Word::Quorum(heartbeat(&me, 4)))).await;
@@ -641,7 +641,7 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
         let [place] = places();
         let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
         let me = hello("b", &["a", "b"]);
-        let mut b = Stranger::enter(&a, me.clone()).await;
+        let mut b = ScriptedPeer::enter(&a, me.clone()).await;
         let reach = 1 << 32;
         let at = |term| Message { term: Term(term), ..heartbeat(&me, term) };
         let passing_on = |term| {
@@ -678,7 +678,7 @@ fn a_death_is_believed_from_the_guardian_of_that_very_life_only() {
         let [place] = places();
         let mut a = start(place, config(hello("a", &["a", "b", "c"]), &[])).await;
         let b = hello("b", &["a", "b", "c"]);
-        let mut guardian = Stranger::enter(&a, b.of_guardian()).await;
+        let mut guardian = ScriptedPeer::enter(&a, b.of_guardian()).await;
         let other_life = Identity::new(node("b"), Incarnation { count: 2, nonce: 2 });
         let other_node = Identity::new(node("c"), b.identity.incarnation);
         for wrong in [other_life, other_node] {
@@ -690,7 +690,7 @@ fn a_death_is_believed_from_the_guardian_of_that_very_life_only() {
         assert_eq!(guardian.hear().await, Frame::DiedHeard(b.identity));
         // Its connection is no connection of the node: closing it is no evidence.
         drop(guardian);
-        let b = Stranger::enter(&a, b).await;
+        let b = ScriptedPeer::enter(&a, b).await;
         assert!(matches!(a.next().await, Arrival::PeerDisk { .. }));
         a.connected("b").await;
         drop(b);
@@ -704,14 +704,14 @@ fn a_process_that_dials_again_replaces_its_own_connection_and_nobody_elses() {
         let [place] = places();
         let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
         let me = hello("b", &["a", "b"]);
-        let mut first = Stranger::enter(&a, me.clone()).await;
+        let mut first = ScriptedPeer::enter(&a, me.clone()).await;
         a.connected("b").await;
-        let mut second = Stranger::enter(&a, me.clone()).await;
+        let mut second = ScriptedPeer::enter(&a, me.clone()).await;
         first.closed().await;
         a.connected("b").await;
         let mut other = me.clone();
         other.identity.incarnation.count = 2;
-        let third = Stranger::enter(&a, other).await;
+        let third = ScriptedPeer::enter(&a, other).await;
         assert_eq!(a.connected("b").await.identity.incarnation.count, 2);
         second.say(Frame::Message(Word::Quorum(heartbeat(&me, 1)))).await;
         assert_eq!(a.message().await, (node("b"), heartbeat(&me, 1)));
@@ -774,7 +774,7 @@ fn a_slow_driver_holds_up_its_peers_and_loses_nothing() {
         let mesh = Mesh::start(me, sender).await.unwrap();
         let a = Node { mesh, inbox: mpsc::channel(1).1 };
         let b = hello("b", &["a", "b"]);
-        let mut said = Stranger::enter(&a, b.clone()).await;
+        let mut said = ScriptedPeer::enter(&a, b.clone()).await;
         for round in 0..500 {
             said.say(Frame::Message(Word::Quorum(heartbeat(&b, round)))).await;
         }
@@ -795,7 +795,7 @@ fn safety_and_cluster_are_part_of_the_agreement() {
         a.until(|counters| counters.refused.contains_key(&RefusalKind::Safety)).await;
         let (a, _b) = pair(|_| {}, |b| b.cluster = "other".into()).await;
         a.until(|counters| counters.refused.contains_key(&RefusalKind::Cluster)).await;
-        let mut twin = Stranger::dial(&a).await;
+        let mut twin = ScriptedPeer::dial(&a).await;
         let mut me = hello("a", &["a", "b"]);
         me.identity.incarnation.count = 2;
         twin.say(Frame::Hello(me)).await;
@@ -812,10 +812,10 @@ fn the_last_word_of_a_dead_process_does_not_make_it_the_latest() {
         let dead = hello("b", &["a", "b"]);
         let mut living = dead.clone();
         living.identity.incarnation.count += 1;
-        let mut late = Stranger::dial(&a).await;
+        let mut late = ScriptedPeer::dial(&a).await;
         late.say(Frame::Hello(dead.clone())).await;
         assert!(matches!(late.hear().await, Frame::Welcome(_)));
-        let mut latest = Stranger::enter(&a, living.clone()).await;
+        let mut latest = ScriptedPeer::enter(&a, living.clone()).await;
         assert_eq!(a.connected("b").await.identity, living.identity);
         late.say(Frame::Ready).await;
         late.closed().await;
@@ -823,7 +823,7 @@ fn the_last_word_of_a_dead_process_does_not_make_it_the_latest() {
         let next = Arrival::Message { from: node("b"), message: Word::Quorum(heartbeat(&living, 1)) };
         assert_eq!(a.next().await, next, "nothing was said of the other one");
         // A living process, whatever its number is, dials again.
-        let _again = Stranger::enter(&a, dead.clone()).await;
+        let _again = ScriptedPeer::enter(&a, dead.clone()).await;
         assert_eq!(a.connected("b").await.identity, dead.identity);
     });
 }

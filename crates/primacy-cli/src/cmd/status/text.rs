@@ -170,12 +170,12 @@ fn among_peers(who: &NodeStatus, peers: &Peers) -> Vec<String> {
     }
     lines.extend(counted("refused by this node", &peers.refused));
     lines.extend(counted("refused by others", &peers.refused_by_peers));
-    let stranger = |PeerRefused { text, ago_ms, .. }: &PeerRefused| {
-        format!("  a stranger, {} ago: {text}", milliseconds(*ago_ms))
+    let unidentified = |PeerRefused { text, ago_ms, .. }: &PeerRefused| {
+        format!("  an unidentified peer, {} ago: {text}", milliseconds(*ago_ms))
     };
-    lines.extend(peers.stranger_refused.as_ref().map(stranger));
-    if peers.strangers_dropped > 0 {
-        lines.push(format!("  connections that led to nothing: {}", peers.strangers_dropped));
+    lines.extend(peers.unidentified_refused.as_ref().map(unidentified));
+    if peers.unidentified_dropped > 0 {
+        lines.push(format!("  connections that led to nothing: {}", peers.unidentified_dropped));
     }
     lines
 }

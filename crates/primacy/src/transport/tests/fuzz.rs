@@ -83,9 +83,9 @@ impl PeerInput<'_> {
         let welcome = came.filter(|hello| self.agrees(hello));
         let is_peer = welcome.filter(|_| matches!(frames.get(1), Some(Some(Frame::Ready))));
         let (connected, said) = self.talk(runtime, async |shared, tcp| {
-            let stranger = shared.enter(&tcp);
+            let pending = shared.enter(&tcp);
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
-            shake_hands(shared, &tcp, address, &stranger).await.ok().map(|(_, caller)| caller.hello)
+            shake_hands(shared, &tcp, address, &pending).await.ok().map(|(_, caller)| caller.hello)
         });
         assert_eq!(connected.as_ref(), is_peer);
         // TLS is answered before anything is read as a frame.

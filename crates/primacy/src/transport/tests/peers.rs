@@ -18,9 +18,9 @@ impl Node {
     }
 
     /// Waits until a connection was refused that is no peer's, and returns the refusal.
-    async fn stranger(&self) -> PeerRefusal {
-        until(|| self.mesh.stranger_refused().is_some()).await;
-        self.mesh.stranger_refused().unwrap()
+    async fn refused(&self) -> PeerRefusal {
+        until(|| self.mesh.unidentified_refused().is_some()).await;
+        self.mesh.unidentified_refused().unwrap()
     }
 
     /// The next voters that a node sends, and that node.
@@ -68,7 +68,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         // By its configuration, the newcomer votes.
         let me = keeper("x", 0, &with_x);
         let mut x = start(place_x, config(me.clone(), &[("a", at_a.clone()), ("b", at_b.clone())])).await;
-        let refusal = a.stranger().await;
+        let refusal = a.refused().await;
         assert_eq!(refusal.kind, RefusalKind::NotAVoter);
         assert!(refusal.text.contains("{a, b} of the record (3, 1)"), "{}", refusal.text);
         assert!(refusal.text.contains("`primacy member add x=HOST:PORT`"), "{}", refusal.text);
@@ -112,8 +112,8 @@ fn one_that_is_removed_hears_what_was_said_before_and_nothing_after_and_is_refus
         let mut a = start(place_a, config(keeper("a", 0, &["a", "b"]), &[("b", at_b.clone())])).await;
         let mut b = accept(place_b, me.clone()).await;
         a.link_to("b").await;
-        let mut said = Stranger::enter(&a, me.clone()).await;
-        let mut guardian = Stranger::enter(&a, me.of_guardian()).await;
+        let mut said = ScriptedPeer::enter(&a, me.clone()).await;
+        let mut guardian = ScriptedPeer::enter(&a, me.of_guardian()).await;
         a.connected("b").await;
         // More than the kernel takes: what waits has to leave, too.
         let (mut sent, mut buffered) = (0, 0);
@@ -137,13 +137,13 @@ fn one_that_is_removed_hears_what_was_said_before_and_nothing_after_and_is_refus
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
         // It comes back, with its former knowledge.
         for hello in [me.clone(), me.of_guardian()] {
-            let mut again = Stranger::dial(&a).await;
+            let mut again = ScriptedPeer::dial(&a).await;
             again.say(Frame::Hello(hello)).await;
             let Frame::Refused(refused) = again.hear().await else { panic!("it is refused") };
             assert_eq!(refused.kind, RefusalKind::NotAVoter);
             assert!(refused.text.contains("member add b="), "{}", refused.text);
         }
-        assert_eq!(a.stranger().await.kind, RefusalKind::NotAVoter);
+        assert_eq!(a.refused().await.kind, RefusalKind::NotAVoter);
         assert_eq!((a.mesh.peers(), a.mesh.disk_to_readmit(node("b"))), (Vec::new(), None));
     });
 }
@@ -215,7 +215,7 @@ fn one_that_was_away_while_all_others_were_replaced_is_told_who_they_are() {
         c.goes_by(&voters);
         c.link_to("d").await;
         // The voters that `c` knew were older until then; now both have the same.
-        let mut guardian = Stranger::dial(&c).await;
+        let mut guardian = ScriptedPeer::dial(&c).await;
         guardian.say(Frame::Hello(keeper("d", 9, &["c", "d", "e"]).of_guardian())).await;
         let Frame::Welcome(theirs) = guardian.hear().await else { panic!("it is let in") };
         assert_eq!(

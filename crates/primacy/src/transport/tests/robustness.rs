@@ -191,7 +191,7 @@ fn one_that_says_a_byte_at_a_time_has_no_more_time_than_others() {
 fn a_thousand_connections_that_say_nothing_keep_no_peer_out() {
     both_ways(|authority| async {
         let mut target = Target::start(authority, Limits::default()).await;
-        let limit = target.a.mesh.shared.limits.strangers_max;
+        let limit = target.a.mesh.shared.limits.pending_max;
         let mut silent = Vec::new();
         // As many at a time as this process has descriptors for; the first ones are hung up on meanwhile.
         for _ in 0..1000 {
@@ -202,7 +202,7 @@ fn a_thousand_connections_that_say_nothing_keep_no_peer_out() {
         }
         let c = target.another_comes().await;
         let counters = target.a.mesh.counters();
-        assert!(counters.strangers_over_limit > 0, "{counters:?}");
+        assert!(counters.pending_over_limit > 0, "{counters:?}");
         assert_eq!(counters.handshakes_timed_out, 0, "nobody had to wait for that");
         assert_eq!(c.mesh.counters().connects_failed, 0, "it got through at once");
         target.undisturbed().await;
@@ -233,7 +233,7 @@ fn strangers_that_talk_on_after_they_were_refused_take_no_time_from_others() {
         let hello = codec::encode("main", &Frame::Hello(hello("c", &["a", "b", "c"]))).unwrap();
         // The protocol that the other one of the two expects.
         let opening = if target.authority.is_some() { hello } else { vec![0x16, 3, 1] };
-        let count = target.a.mesh.shared.limits.strangers_max;
+        let count = target.a.mesh.shared.limits.pending_max;
         let mut torrents = Vec::new();
         for _ in 0..count {
             let to = std::net::TcpStream::connect(target.a.mesh.local_addr()).unwrap();

@@ -75,13 +75,13 @@ impl Pair {
 }
 
 /// A client that speaks the frames by hand, under TLS.
-async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &str) -> Stranger {
+async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &str) -> ScriptedPeer {
     let tcp =
         prepare(TcpStream::connect(target.mesh.local_addr()).await.unwrap(), &Limits::default()).unwrap();
     let mine = credentials(&authority.issue(certificate_of, NOW), certificate_of);
     let session = Session::dial(tcp, &mine, target.mesh.shared.node).unwrap();
     session.shake_hands().await.unwrap();
-    Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))))
+    ScriptedPeer(Connection::new(Rc::new(Stream::Tls(Box::new(session)))))
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
             let tcp = prepare(listener.accept().await.unwrap().0, &Limits::default()).unwrap();
             let session = Session::answer(Rc::clone(&tcp), &mine).unwrap();
             session.shake_hands().await.unwrap();
-            let mut c = Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
+            let mut c = ScriptedPeer(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
             let Frame::Hello(theirs) = c.hear().await else { panic!("it says who it is") };
             c.say(Frame::Welcome(hello("c", &VOTERS))).await;
             assert_eq!(c.hear().await, Frame::Ready);
@@ -135,7 +135,7 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
         let tcp = prepare(listener.accept().await.unwrap().0, &Limits::default()).unwrap();
         let session = Session::answer(tcp, &credentials(&authority.issue("b", NOW), "b")).unwrap();
         session.shake_hands().await.unwrap();
-        let mut b = Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
+        let mut b = ScriptedPeer(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
         assert!(matches!(b.hear().await, Frame::Hello(_)));
         b.say(Frame::Welcome(hello("b", &VOTERS))).await;
         assert_eq!(b.hear().await, Frame::Ready);
@@ -171,7 +171,7 @@ async fn refused_certificate(
     let (found, heard) = (tls_of(found), tls_of(heard));
     // They have dialled `c`, and `c` has dialled them; both times the certificate of `c` was refused.
     pair.a.until(|counters| counters.refused.get(&found).is_some_and(|&count| count >= 2)).await;
-    until(|| pair.a.peer("c").refusal.is_some() && pair.a.mesh.stranger_refused().is_some()).await;
+    until(|| pair.a.peer("c").refusal.is_some() && pair.a.mesh.unidentified_refused().is_some()).await;
     let refusal = pair.a.peer("c").refusal.unwrap();
     assert!(
         refusal.text.starts_with("a refuses c: ") && refusal.text.contains(found_text),
@@ -180,8 +180,8 @@ async fn refused_certificate(
     );
     assert_eq!((refusal.by_peer, refusal.kind), (false, found));
     assert!(pair.a.peer("c").trouble.unwrap().contains(found_text));
-    let stranger = pair.a.mesh.stranger_refused().unwrap();
-    assert!(stranger.text.starts_with("a refuses a stranger at 127.0.0.1: "), "{}", stranger.text);
+    let refused = pair.a.mesh.unidentified_refused().unwrap();
+    assert!(refused.text.starts_with("a refuses an unidentified peer at 127.0.0.1: "), "{}", refused.text);
     c.until(|counters| counters.refused_by_peers.get(&heard).is_some_and(|&count| count >= 2)).await;
     until(|| c.peer("a").refusal.is_some_and(|refusal| refusal.by_peer && refusal.kind == heard)).await;
     let text = c.peer("a").refusal.unwrap().text;
@@ -245,11 +245,11 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         guardian.say(Frame::Hello(hello("b", &VOTERS).of_guardian())).await;
         assert!(matches!(guardian.hear().await, Frame::Refused(_)));
         // A client without a certificate claims to be `b`, too. A made-up claim is not shown with `b`.
-        let mut clear = Stranger::dial(&pair.a).await;
+        let mut clear = ScriptedPeer::dial(&pair.a).await;
         clear.say(Frame::Hello(hello("b", &VOTERS))).await;
         assert!(matches!(clear.hear().await, Frame::Refused(_)));
-        let stranger = pair.a.mesh.stranger_refused().unwrap();
-        assert!(stranger.text.contains("a refuses b: it speaks cleartext"), "{}", stranger.text);
+        let refused = pair.a.mesh.unidentified_refused().unwrap();
+        assert!(refused.text.contains("a refuses b: it speaks cleartext"), "{}", refused.text);
         assert_eq!(pair.a.peer("b").refusal, None);
         // Where `a` looks for `c`, `b` answers as itself.
         let place = pair.place_c.take().unwrap();
@@ -265,8 +265,11 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         let heard =
             |counters: &Counters| counters.refused_by_peers.contains_key(&tls_of(TlsProblem::OtherName));
         impostor.until(heard).await;
-        let text = impostor.mesh.stranger_refused().unwrap().text;
-        assert!(text.contains("a stranger at 127.0.0.1 refuses b") && text.contains("b.pem"), "{text}");
+        let text = impostor.mesh.unidentified_refused().unwrap().text;
+        assert!(
+            text.contains("an unidentified peer at 127.0.0.1 refuses b") && text.contains("b.pem"),
+            "{text}"
+        );
         pair.still_talk(1).await;
     });
 }
@@ -288,7 +291,7 @@ fn a_certificate_for_one_side_only_is_refused_on_the_other() {
                 .contains("issue it with extendedKeyUsage = serverAuth, clientAuth")
         );
         pair.a.until(|counters| counters.refused.contains_key(&purpose)).await;
-        let text = pair.a.mesh.stranger_refused().unwrap().text;
+        let text = pair.a.mesh.unidentified_refused().unwrap().text;
         assert!(text.contains("issue it with extendedKeyUsage = serverAuth, clientAuth"), "{text}");
         pair.still_talk(1).await;
     });
@@ -309,8 +312,11 @@ fn one_without_a_certificate_is_refused_and_told_so() {
         let heard = explain(error.tls().unwrap(), node("c"), "a", &mine);
         assert_eq!((heard.problem, heard.by_peer), (TlsProblem::NoCertificate, true), "{}", heard.text);
         assert_eq!(pair.a.mesh.counters().refused[&tls_of(TlsProblem::NoCertificate)], 1);
-        let text = pair.a.mesh.stranger_refused().unwrap().text;
-        assert!(text.contains("a stranger at 127.0.0.1: it presents no certificate; give it one"), "{text}");
+        let text = pair.a.mesh.unidentified_refused().unwrap().text;
+        assert!(
+            text.contains("an unidentified peer at 127.0.0.1: it presents no certificate; give it one"),
+            "{text}"
+        );
         pair.still_talk(1).await;
     });
 }
@@ -331,7 +337,7 @@ fn one_that_speaks_cleartext_and_one_that_speaks_tls_tell_each_other() {
         pair.a.until(|counters| counters.refused.contains_key(&tls_of(TlsProblem::Cleartext))).await;
         until(|| pair.a.peer("c").trouble.is_some_and(|text| text.contains("speaks cleartext"))).await;
         c.until(|counters| counters.refused.contains_key(&tls_of(TlsProblem::NotCleartext))).await;
-        let text = c.mesh.stranger_refused().unwrap().text;
+        let text = c.mesh.unidentified_refused().unwrap().text;
         assert!(
             text.contains("it speaks TLS where cleartext is expected; give c --tls-certificate"),
             "{text}"

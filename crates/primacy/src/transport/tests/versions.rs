@@ -56,7 +56,7 @@ fn what_only_a_newer_peer_knows_is_counted_and_what_both_know_is_heard() {
     run(async {
         let [place] = places();
         let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
-        let mut b = Stranger::enter(&a, Hello { versions: NEXT, ..hello("b", &["a", "b"]) }).await;
+        let mut b = ScriptedPeer::enter(&a, Hello { versions: NEXT, ..hello("b", &["a", "b"]) }).await;
         a.connected("b").await;
         b.0.stream.write_all(&LATER_WORD).await.unwrap();
         let message = heartbeat(&hello("b", &[]), 1);
@@ -110,9 +110,9 @@ fn a_node_without_a_common_version_is_refused_by_both_sides_and_the_others_go_on
 
 /// The text with which a node refuses a client with this hello.
 async fn shaken(target: &Node, me: Hello) -> String {
-    let mut stranger = Stranger::dial(target).await;
-    stranger.say(Frame::Hello(me)).await;
-    let Frame::Refused(refused) = stranger.hear().await else { panic!("it is let in") };
+    let mut scripted = ScriptedPeer::dial(target).await;
+    scripted.say(Frame::Hello(me)).await;
+    let Frame::Refused(refused) = scripted.hear().await else { panic!("it is let in") };
     refused.text
 }
 
@@ -121,15 +121,15 @@ fn a_hello_of_which_only_the_version_can_be_read_is_refused_for_that() {
     run(async {
         let [place] = places();
         let a = start(place, config(hello("a", &["a", "b"]), &[("b", "127.0.0.1:1".to_owned())])).await;
-        let mut stranger = Stranger::dial(&a).await;
-        stranger.0.stream.write_all(HELLO_OF_VERSION_9).await.unwrap();
-        let Frame::Refused(refused) = stranger.hear().await else { panic!("it is let in") };
+        let mut scripted = ScriptedPeer::dial(&a).await;
+        scripted.0.stream.write_all(HELLO_OF_VERSION_9).await.unwrap();
+        let Frame::Refused(refused) = scripted.hear().await else { panic!("it is let in") };
         assert_eq!(refused.kind, RefusalKind::ProtocolVersion);
         assert!(refused.text.contains("b speaks versions 8 to 9 of the protocol"), "{}", refused.text);
         assert!(refused.text.contains("upgrade a"), "{}", refused.text);
         assert_eq!(a.peer("b").refusal.unwrap().text, refused.text);
         assert_eq!(a.mesh.counters().refused[&RefusalKind::ProtocolVersion], 1);
-        stranger.closed().await;
+        scripted.closed().await;
     });
 }
 
@@ -164,11 +164,11 @@ fn a_node_that_is_sent_a_record_of_a_later_version_ends_and_says_so_and_has_take
 
         // This node has the hello of `a`, under another name.
         let listener = tokio::net::TcpListener::from_std(place_b).unwrap();
-        let mut dialled = Stranger::on(listener.accept().await.unwrap().0);
+        let mut dialled = ScriptedPeer::on(listener.accept().await.unwrap().0);
         let Frame::Hello(of_a) = dialled.hear().await else { panic!("it introduces itself") };
         let b = hello("b", &[]);
         let me = Hello { identity: b.identity, disk: b.disk, ..of_a };
-        let mut leader = Stranger::on(TcpStream::connect(&at_a).await.unwrap());
+        let mut leader = ScriptedPeer::on(TcpStream::connect(&at_a).await.unwrap());
         leader.say(Frame::Hello(me.clone())).await;
         assert!(matches!(leader.hear().await, Frame::Welcome(_)));
         leader.say(Frame::Ready).await;

@@ -21,7 +21,7 @@ const KNOWN_BY_THE_SAME_MAX: usize = 4;
 
 /// The connections in their handshake, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct PendingConnections {
     places: RefCell<Places>,
 }
 
@@ -52,15 +52,15 @@ enum ProofProgress {
 
 /// A connection's place; dropping it makes room.
 #[derive(Debug)]
-pub(super) struct Stranger {
-    strangers: Rc<Strangers>,
+pub(super) struct PendingConnection {
+    pending: Rc<PendingConnections>,
     number: u64,
     leave: Rc<Notify>,
 }
 
-impl Strangers {
+impl PendingConnections {
     /// Takes one in, and whether another had to go for it.
-    pub(super) fn enter(self: &Rc<Self>, tcp: &Rc<TcpStream>, limit: usize) -> (Stranger, bool) {
+    pub(super) fn enter(self: &Rc<Self>, tcp: &Rc<TcpStream>, limit: usize) -> (PendingConnection, bool) {
         let mut places = self.places.borrow_mut();
         let full = places.taken.len() >= limit.max(1);
         if full {
@@ -77,7 +77,7 @@ impl Strangers {
             tcp,
             leave: left,
         });
-        (Stranger { strangers: Rc::clone(self), number, leave }, full)
+        (PendingConnection { pending: Rc::clone(self), number, leave }, full)
     }
 }
 
@@ -108,9 +108,9 @@ impl PendingSlot {
     }
 }
 
-impl Stranger {
+impl PendingConnection {
     pub(super) fn has_spoken(&self) {
-        let mut places = self.strangers.places.borrow_mut();
+        let mut places = self.pending.places.borrow_mut();
         if let Some(place) = places.of(self.number) {
             place.stage = place.stage.max(ProofProgress::Spoken);
         }
@@ -118,7 +118,7 @@ impl Stranger {
 
     /// Notes the certificate, or in cleartext the name, by which it is known; the first one counts.
     pub(super) fn is_known(&self, by: &[u8]) {
-        let mut places = self.strangers.places.borrow_mut();
+        let mut places = self.pending.places.borrow_mut();
         let Some(place) = places.of(self.number).filter(|place| place.stage < ProofProgress::Known) else {
             return;
         };
@@ -139,9 +139,9 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for PendingConnection {
     fn drop(&mut self) {
-        self.strangers.places.borrow_mut().taken.retain(|place| place.number != self.number);
+        self.pending.places.borrow_mut().taken.retain(|place| place.number != self.number);
     }
 }
 
@@ -155,16 +155,16 @@ mod tests {
     fn those_who_show_the_same_certificate_keep_nobody_out_who_shows_another() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            let strangers = Rc::new(Strangers::default());
+            let all = Rc::new(PendingConnections::default());
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut far = Vec::new();
             let mut enter = async |by: &str| {
                 far.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
                 let tcp = Rc::new(listener.accept().await.unwrap().0);
-                let stranger = strangers.enter(&tcp, LIMIT).0;
-                stranger.has_spoken();
-                stranger.is_known(by.as_bytes());
-                (tcp, stranger)
+                let pending = all.enter(&tcp, LIMIT).0;
+                pending.has_spoken();
+                pending.is_known(by.as_bytes());
+                (tcp, pending)
             };
             let mut taken = vec![enter("peer").await];
             for _ in 0..LIMIT - 1 {
@@ -175,12 +175,12 @@ mod tests {
             for newcomer in ["another peer", "yet another"] {
                 taken.push(enter(newcomer).await);
             }
-            let stay: Vec<u64> = strangers.places.borrow().taken.iter().map(|place| place.number).collect();
+            let stay: Vec<u64> = all.places.borrow().taken.iter().map(|place| place.number).collect();
             assert_eq!(stay, [0, 3, 4, 5, 6, 7, 8, 9]);
-            for (number, (_, stranger)) in taken.iter().enumerate() {
+            for (number, (_, pending)) in taken.iter().enumerate() {
                 let leaves = tokio::select! {
                     biased;
-                    () = stranger.must_leave() => true,
+                    () = pending.must_leave() => true,
                     () = std::future::ready(()) => false,
                 };
                 assert_eq!(leaves, [1, 2].contains(&number), "{number}");
