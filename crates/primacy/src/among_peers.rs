@@ -37,9 +37,9 @@ use crate::driver::{AdminView, EffectHandler, Frontend, Halt, Quiescent, drive};
 use crate::error::AdminError;
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, Role, Voters};
-use crate::measures::{HeartbeatTimes, Measures};
 use crate::over_store::StoreEffects;
 use crate::peers::Peers;
+use crate::stats::{HeartbeatTimes, Stats};
 use crate::status::{ElectionView, PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
 use crate::versions::SPOKEN;
@@ -54,7 +54,7 @@ pub(crate) struct PeersEffects {
     state: StateFile,
     mesh: Mesh,
     inbox: mpsc::Receiver<Arrival>,
-    measures: Arc<Measures>,
+    stats: Arc<Stats>,
     heartbeats: HeartbeatTimes,
     mismatch: MismatchWatch,
     presence: Presence,
@@ -237,12 +237,12 @@ impl Entry {
         P: Protocol + Quiescent + Announces,
         PeersAndStore: AdminView<P>,
     {
-        let measures = Arc::clone(&frontend.measures);
-        match self.start(config, Arc::clone(&measures), begin).await {
+        let stats = Arc::clone(&frontend.stats);
+        match self.start(config, Arc::clone(&stats), begin).await {
             Ok((mut machine, peers)) => {
                 let mut effects = PeersAndStore {
                     peers,
-                    store: StoreEffects::measured(register, measures, config.timers.lease.into()),
+                    store: StoreEffects::measured(register, stats, config.timers.lease.into()),
                 };
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut effects, &mut frontend).await;
@@ -260,7 +260,7 @@ impl Entry {
         mut frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        match self.start(config, Arc::clone(&frontend.measures), P::begin).await {
+        match self.start(config, Arc::clone(&frontend.stats), P::begin).await {
             Ok((mut machine, mut effects)) => {
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut effects, &mut frontend).await;
@@ -277,7 +277,7 @@ impl Entry {
     async fn start<P>(
         self,
         config: &Config,
-        measures: Arc<Measures>,
+        stats: Arc<Stats>,
         begin: impl FnOnce(Setup<'_>, Instant) -> P,
     ) -> Result<(P, PeersEffects), ConnectError> {
         let seed = u64::from_be_bytes(disk::entropy()?);
@@ -304,16 +304,16 @@ impl Entry {
             limits,
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        // Set once: these measures are of this process alone.
-        let _ = measures.connections.set(mesh.shared_counters());
+        // Set once: these stats are of this process alone.
+        let _ = stats.connections.set(mesh.shared_counters());
         if let Some(certificate) = mesh.shared_certificate() {
-            let _ = measures.certificate.set(certificate);
+            let _ = stats.certificate.set(certificate);
         }
         let (state, heartbeats) = (self.state, HeartbeatTimes::default());
         let (reason, patience) = (mesh.config_mismatch(), timers.answer_timeout.into());
         let mismatch = MismatchWatch { reason, since: None, patience, settled: false };
         let presence = Presence::new();
-        Ok((machine, PeersEffects { me, state, mesh, inbox, measures, heartbeats, mismatch, presence }))
+        Ok((machine, PeersEffects { me, state, mesh, inbox, stats, heartbeats, mismatch, presence }))
     }
 }
 
@@ -341,7 +341,7 @@ impl PeersEffects {
             && to == self.me.identity.incarnation
             && let Some(took) = self.heartbeats.replied(from, number, clock::now())
         {
-            self.measures.heartbeat_round_trips.observe(took);
+            self.stats.heartbeat_round_trips.observe(took);
         }
     }
 
@@ -356,7 +356,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
         let hard = P::hard(durable);
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt::Failed { why: error.to_string() })?;
-        self.measures.state_writes.observe(clock::now().since(began));
+        self.stats.state_writes.observe(clock::now().since(began));
         if hard.past == DiskState::Lost && self.mesh.term().is_some() {
             say_disk_lost(&self.me);
         }

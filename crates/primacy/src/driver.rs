@@ -26,9 +26,9 @@ use crate::error::CampaignError;
 use crate::handshake::DiskId;
 use crate::leadership::request::{CampaignReply, Request};
 use crate::leadership::{Cell, EndCauses, Leadership};
-use crate::measures::Measures;
 use crate::observer::{self, Change, Publisher};
 use crate::progress::Promises;
+use crate::stats::Stats;
 use crate::status::View;
 
 /// The number of inputs taken in a row before the machine's deadline and requests have their turn again.
@@ -136,7 +136,7 @@ pub(crate) struct Frontend {
     /// The sender for leaderships that are handed out; weak, so that the driver ends with its last user.
     pub(crate) sender: mpsc::WeakUnboundedSender<Request>,
     pub(crate) publisher: Publisher,
-    pub(crate) measures: Arc<Measures>,
+    pub(crate) stats: Arc<Stats>,
     /// Set if this node cannot go on.
     pub(crate) halted: Arc<OnceLock<CampaignError>>,
     /// The progress that the work of this leadership has promised.
@@ -170,7 +170,7 @@ pub(crate) async fn drive<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
 ) -> Result<(), Halt> {
     let outcome = drive_to_end(machine, effects, frontend).await;
     frontend.halted();
-    frontend.measures.leader(None);
+    frontend.stats.leader(None);
     frontend.publisher.publish(Change::Leader(None));
     observer::tell(&frontend.publisher.members, None);
     if let Err(halt) = &outcome {
@@ -442,12 +442,12 @@ impl Frontend {
                 // Nothing of one before is under way, or there would be no new one.
                 self.released();
                 let leader = Leader { identity: self.identity, term };
-                let causes: Weak<dyn EndCauses> = Arc::downgrade(&self.measures) as _;
+                let causes: Weak<dyn EndCauses> = Arc::downgrade(&self.stats) as _;
                 let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion, causes));
                 cell.grant(self.granted());
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();
-                self.measures.elected(Arc::clone(&cell));
+                self.stats.elected(Arc::clone(&cell));
                 let handed_out = self.hand_out(cell);
                 return (!handed_out).then_some(Command::Withdraw);
             }
@@ -470,7 +470,7 @@ impl Frontend {
                 self.drain_until = None;
                 if let Some(cell) = self.cell.take() {
                     let lead = cell.lead();
-                    self.measures.ended(&cell, reason);
+                    self.stats.ended(&cell, reason);
                     cell.explain_end(self.stopped.as_ref());
                     cell.begin_end(reason);
                     tracing::info!(term = %lead.term, ?reason, why = cell.why(reason), "deposed");
@@ -486,12 +486,12 @@ impl Frontend {
             }
             Event::LeaderChanged(leader) => {
                 self.warn_of_namesake(leader);
-                self.measures.leader(leader);
+                self.stats.leader(leader);
                 self.publisher.publish(Change::Leader(leader));
             }
             Event::Violation(violation) => {
                 tracing::error!(%violation, "this must never be; an operator should look");
-                self.measures.violation(violation);
+                self.stats.violation(violation);
                 self.publisher.publish(Change::Violation(violation));
             }
         }
@@ -616,7 +616,7 @@ impl Frontend {
     fn halted(&mut self) {
         self.released();
         if let Some(cell) = self.cell.take() {
-            self.measures.ended(&cell, Reason::Halted);
+            self.stats.ended(&cell, Reason::Halted);
             cell.end(Reason::Halted);
         }
     }
@@ -655,7 +655,7 @@ fn until(instant: Instant) -> String {
 impl Drop for Frontend {
     fn drop(&mut self) {
         self.halted();
-        self.measures.leader(None);
+        self.stats.leader(None);
         for closed in self.closing.take().unwrap_or_default() {
             // The caller may not wait any more.
             let _ = closed.send(());

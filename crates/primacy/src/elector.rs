@@ -30,7 +30,6 @@ use crate::error::{CampaignError, ConnectError, PublishError};
 use crate::handshake::{Confirmation, ElectionKind};
 use crate::leadership::Leadership;
 use crate::leadership::request::{Request, publish};
-use crate::measures::Measures;
 #[cfg(feature = "metrics")]
 use crate::metadata::Gauges;
 use crate::metadata::{Durability, Map};
@@ -39,6 +38,7 @@ use crate::observer::{Observer, Publisher};
 use crate::over_sessions::{self, SessionsEffects};
 use crate::over_store::{self, StoreEffects};
 use crate::progress::Promises;
+use crate::stats::Stats;
 
 /// One node's part in one election.
 ///
@@ -84,7 +84,7 @@ struct About {
     /// A permit for the one part that this node takes in the partitions.
     place: Arc<Semaphore>,
     #[cfg(feature = "metrics")]
-    measures: Arc<Measures>,
+    stats: Arc<Stats>,
     /// Set if this node could not go on.
     halted: Arc<OnceLock<CampaignError>>,
 }
@@ -279,8 +279,8 @@ impl Elector {
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn measures(&self) -> Arc<Measures> {
-        Arc::clone(&self.about.measures)
+    pub(crate) fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.about.stats)
     }
 
     #[cfg(feature = "metrics")]
@@ -502,12 +502,12 @@ impl Builder {
         let death_notice = url.map(|url| DeathNoticeSpec::Store(spec(url)));
         let name = url.map(url_without_login);
         start(config, identity, cordon, death_notice, None, move |config, mut frontend, ready| async move {
-            frontend.measures.store.describe(name.as_deref(), &config.timers);
+            frontend.stats.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_sessions::machine(&config, identity);
             let timeout_min = config.timers.session_min().into();
             let mut effects = SessionsEffects::new(
                 store,
-                Arc::clone(&frontend.measures),
+                Arc::clone(&frontend.stats),
                 config.timers.lease.into(),
                 timeout_min,
             );
@@ -533,10 +533,10 @@ impl Builder {
         let death_notice = url.map(|url| DeathNoticeSpec::Store(spec(url)));
         let name = url.map(url_without_login);
         start(config, identity, cordon, death_notice, None, move |config, mut frontend, ready| async move {
-            frontend.measures.store.describe(name.as_deref(), &config.timers);
+            frontend.stats.store.describe(name.as_deref(), &config.timers);
             let mut machine = over_store::machine(&config, identity, seed);
             let mut effects =
-                StoreEffects::measured(register, Arc::clone(&frontend.measures), config.timers.lease.into());
+                StoreEffects::measured(register, Arc::clone(&frontend.stats), config.timers.lease.into());
             let _ = ready.send(Ok(()));
             // A lease that ends is reported by the driver.
             let _ = drive(&mut machine, &mut effects, &mut frontend).await;
@@ -677,7 +677,7 @@ where
 {
     let (requests, received) = mpsc::unbounded_channel();
     let publisher = Publisher::new();
-    let measures = Arc::new(Measures::new());
+    let stats = Arc::new(Stats::new());
     let halted = Arc::default();
     let frontend = Frontend {
         election: config.election.clone(),
@@ -692,7 +692,7 @@ where
         requests: received,
         sender: requests.downgrade(),
         publisher: publisher.clone(),
-        measures: Arc::clone(&measures),
+        stats: Arc::clone(&stats),
         halted: Arc::clone(&halted),
         promises: Promises::default(),
         candidate: None,
@@ -714,7 +714,7 @@ where
         has_lease: config.safety == Safety::Lease,
         place: Arc::new(Semaphore::new(1)),
         #[cfg(feature = "metrics")]
-        measures,
+        stats,
         halted,
     });
     let (ready, started) = oneshot::channel();

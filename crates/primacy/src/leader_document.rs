@@ -69,7 +69,7 @@ use self::commit::{Committer, Queue};
 use self::content::{Broker, Head, decode, draw_nonce, encode};
 use crate::clock;
 use crate::config::{DRIFT_MAX, LEASE, Timers, Venue};
-use crate::measures::Measures;
+use crate::stats::Stats;
 use crate::store_health::{Operation, StoreRequest, StoreTrouble};
 
 /// The identity of a broker, and its timers.
@@ -250,18 +250,18 @@ struct Ground<S> {
     clock: Clock,
     /// The time until which this broker leads by its last durable write, in nanoseconds of its clock.
     led_until: AtomicU64,
-    measures: Arc<Measures>,
+    stats: Arc<Stats>,
 }
 
 impl<S> Ground<S> {
     /// Reads the document. Every request to it passes here or through [`compare_and_set`](Self::compare_and_set).
     async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, ReadError> {
-        StoreRequest::begin(&self.measures.store, Operation::Read).run(self.store.read()).await
+        StoreRequest::begin(&self.stats.store, Operation::Read).run(self.store.read()).await
     }
 
     async fn compare_and_set(&self, expect: Option<&Version>, bytes: &[u8]) -> Result<Version, SetError> {
         let writing = self.store.compare_and_set(expect, bytes);
-        StoreRequest::begin(&self.measures.store, Operation::Renewal).run(writing).await
+        StoreRequest::begin(&self.stats.store, Operation::Renewal).run(writing).await
     }
 
     /// A write that was asked for at this time is durable.
@@ -290,13 +290,13 @@ impl<S> LeaderDocument<S> {
     /// Returns what fails now in the requests to the store, with its own words.
     #[must_use]
     pub fn store_troubles(&self) -> Vec<StoreTrouble> {
-        self.ground.measures.store.troubles()
+        self.ground.stats.store.troubles()
     }
 
     /// The figures of the requests to the store.
     #[cfg(feature = "metrics")]
-    pub(crate) fn measures(&self) -> Arc<Measures> {
-        Arc::clone(&self.ground.measures)
+    pub(crate) fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.ground.stats)
     }
 }
 
@@ -337,8 +337,8 @@ where
         options.check()?;
         let id = draw_nonce().map_err(|why| LeaderDocumentError::Unavailable { why })?;
         let me = Broker { id, address: options.address.clone() };
-        let measures = Arc::<Measures>::default();
-        measures.store.describe(Some("the document"), &Timers::new(Venue::Store, Some(options.timeout)));
+        let stats = Arc::<Stats>::default();
+        stats.store.describe(Some("the document"), &Timers::new(Venue::Store, Some(options.timeout)));
         Ok(Self {
             ground: Arc::new(Ground {
                 store,
@@ -347,7 +347,7 @@ where
                 stamping,
                 clock,
                 led_until: AtomicU64::new(0),
-                measures,
+                stats,
             }),
             term: tokio::sync::Mutex::default(),
             queue: Mutex::default(),

@@ -597,7 +597,7 @@ mod tests {
             Mandate::Fenced(FencingToken(5)),
             clock::now().after(lasts),
             None,
-            Weak::<crate::measures::Measures>::new(),
+            Weak::<crate::stats::Stats>::new(),
         ));
         // The requests have no receiver, as where the driver is gone.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)

@@ -34,7 +34,6 @@ pub mod log_file;
 #[path = "no_log_file.rs"]
 mod log_file;
 pub mod log_limit;
-mod measures;
 #[cfg(feature = "peers")]
 pub mod metadata;
 #[cfg(not(feature = "peers"))]
@@ -51,6 +50,7 @@ mod peers;
 mod progress;
 mod request_pace;
 mod resign_request;
+mod stats;
 pub mod status;
 mod store_health;
 #[cfg(feature = "peers")]

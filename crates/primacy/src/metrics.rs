@@ -34,8 +34,8 @@ use crate::connections::Counters;
 use crate::elector::Elector;
 use crate::histogram::{BUCKETS, Histogram};
 use crate::leader_document::LeaderDocument;
-use crate::measures::{Course, Measures, REASONS, Reading};
 use crate::metadata::Gauges;
+use crate::stats::{LeadershipHistory, REASONS, Reading, Stats};
 use crate::store_health::Operation;
 
 /// The content type of [`text`].
@@ -48,7 +48,7 @@ pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = 
         election: elector.election().to_owned(),
         node: elector.identity().node.to_string(),
         witness: elector.is_witness(),
-        measures: elector.measures(),
+        stats: elector.stats(),
         map: elector.gauges(),
     });
     registry.register_collector(Box::new(Figures { nodes: nodes.collect() }));
@@ -66,7 +66,7 @@ pub fn register_documents<'a, S: 'a>(
     registry: &mut Registry,
     documents: impl IntoIterator<Item = (&'a str, &'a LeaderDocument<S>)>,
 ) {
-    let named = documents.into_iter().map(|(name, document)| (name.to_owned(), document.measures()));
+    let named = documents.into_iter().map(|(name, document)| (name.to_owned(), document.stats()));
     registry.register_collector(Box::new(Documents(named.collect())));
 }
 
@@ -93,18 +93,18 @@ impl Collector for Fences {
 }
 
 #[derive(Debug)]
-struct Documents(Vec<(String, Arc<Measures>)>);
+struct Documents(Vec<(String, Arc<Stats>)>);
 
 impl Collector for Documents {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests for a document that failed, or were not answered in time";
         let mut family =
             encoder.encode_descriptor("primacy_document_errors", help, None, MetricType::Counter)?;
-        for (name, measures) in &self.0 {
+        for (name, stats) in &self.0 {
             for operation in Operation::ALL {
                 let labels = [("document", name.as_str()), ("operation", operation.label())];
                 let exemplar: NoExemplar<'_> = None;
-                let failed = measures.store.failed(operation);
+                let failed = stats.store.failed(operation);
                 family.encode_family(&labels)?.encode_counter(&failed, exemplar)?;
             }
         }
@@ -122,7 +122,7 @@ struct Node {
     election: String,
     node: String,
     witness: bool,
-    measures: Arc<Measures>,
+    stats: Arc<Stats>,
     /// The map's figures, where the nodes keep metadata.
     map: Option<Gauges>,
 }
@@ -131,7 +131,7 @@ struct Node {
 struct Moment<'a> {
     node: &'a Node,
     now: Instant,
-    course: Course,
+    history: LeadershipHistory,
     counters: Option<Counters>,
     map: Option<Reading>,
 }
@@ -185,11 +185,11 @@ fn seconds(duration: Duration) -> f64 {
 
 impl Moment<'_> {
     fn role(&self) -> &'static str {
-        if self.course.lead.is_some() {
+        if self.history.lead.is_some() {
             "leader"
         } else if self.node.witness {
             "witness"
-        } else if self.course.leader.is_some() {
+        } else if self.history.leader.is_some() {
             "follower"
         } else {
             "candidate"
@@ -197,13 +197,13 @@ impl Moment<'_> {
     }
 
     fn valid_for(&self) -> Duration {
-        let until = self.course.lead.as_ref().map(|lead| lead.valid_until());
+        let until = self.history.lead.as_ref().map(|lead| lead.valid_until());
         // An advisory leader has no end that it could come close to.
         until.filter(|&until| until < Instant::NEVER).map_or(Duration::ZERO, |until| until.since(self.now))
     }
 
     fn token(&self) -> u64 {
-        match self.course.lead.as_ref().map(|lead| lead.lead().mandate) {
+        match self.history.lead.as_ref().map(|lead| lead.lead().mandate) {
             Some(Mandate::Fenced(token)) => token.0,
             Some(Mandate::Advisory) | None => 0,
         }
@@ -217,16 +217,16 @@ impl Collector for Figures {
         let now = clock::now();
         let moment = |node| {
             let node: &Node = node;
-            let course = node.measures.course();
-            let counters = node.measures.connections.get();
+            let history = node.stats.history();
+            let counters = node.stats.connections.get();
             let counters =
                 counters.map(|counters| counters.lock().unwrap_or_else(PoisonError::into_inner).clone());
             let map = node.map.as_ref().and_then(Gauges::read);
-            Moment { node, now, course, counters, map }
+            Moment { node, now, history, counters, map }
         };
         let moments: Vec<Moment<'_>> = self.nodes.iter().map(moment).collect();
         of_the_lead(&moments, &mut encoder)?;
-        of_the_course(&moments, &mut encoder)?;
+        of_the_history(&moments, &mut encoder)?;
         of_times(&moments, &mut encoder)?;
         of_connections(&moments, &mut encoder)?;
         of_maps(&moments, &mut encoder)?;
@@ -268,7 +268,7 @@ fn of_the_lead(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> f
     })?;
     let help = "Highest term whose leader this node knew";
     family(encoder, moments, gauge("primacy_term"), help, |family, moment| {
-        family.gauge(moment, None, moment.course.term.0)
+        family.gauge(moment, None, moment.history.term.0)
     })?;
     let help = "Fencing token of this node's leadership, 0 while it has none";
     family(encoder, moments, gauge("primacy_token"), help, |family, moment| {
@@ -279,18 +279,18 @@ fn of_the_lead(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> f
     family(encoder, moments, valid, help, |family, moment| family.seconds(moment, moment.valid_for()))
 }
 
-fn of_the_course(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn of_the_history(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Times that this node learned of a leader that it did not know to lead";
     family(encoder, moments, counter("primacy_leader_changes"), help, |family, moment| {
-        family.counter(moment, None, moment.course.leader_changes)
+        family.counter(moment, None, moment.history.leader_changes)
     })?;
     let help = "Times that this node was elected";
     family(encoder, moments, counter("primacy_elections_won"), help, |family, moment| {
-        family.counter(moment, None, moment.course.elections)
+        family.counter(moment, None, moment.history.elections)
     })?;
     let help = "Leaderships of this node that have ended, by reason";
     family(encoder, moments, counter("primacy_leaderships_ended"), help, |family, moment| {
-        let ended = |reason| moment.course.ends.get(reason).copied().unwrap_or(0);
+        let ended = |reason| moment.history.ends.get(reason).copied().unwrap_or(0);
         REASONS
             .iter()
             .try_for_each(|reason| family.counter(moment, Some(("reason", *reason)), ended(*reason)))
@@ -298,11 +298,11 @@ fn of_the_course(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) ->
     let help = "Time for which this node knew no leader";
     let leaderless = in_seconds("primacy_leaderless", MetricType::Counter);
     family(encoder, moments, leaderless, help, |family, moment| {
-        family.seconds_total(moment, moment.course.leaderless(moment.now))
+        family.seconds_total(moment, moment.history.leaderless(moment.now))
     })?;
     let help = "Things seen that must never be";
     family(encoder, moments, counter("primacy_violations"), help, |family, moment| {
-        family.counter(moment, None, moment.course.violations)
+        family.counter(moment, None, moment.history.violations)
     })
 }
 
@@ -310,29 +310,29 @@ fn of_times(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt:
     let histogram = |name| in_seconds(name, MetricType::Histogram);
     let help = "From sending a heartbeat to each reply, among peers";
     family(encoder, moments, histogram("primacy_heartbeat_round_trip"), help, |family, moment| {
-        family.histogram(moment, &moment.node.measures.heartbeat_round_trips)
+        family.histogram(moment, &moment.node.stats.heartbeat_round_trips)
     })?;
     let help = "Writing and flushing what must not be forgotten, among peers";
     family(encoder, moments, histogram("primacy_state_write"), help, |family, moment| {
-        family.histogram(moment, &moment.node.measures.state_writes)
+        family.histogram(moment, &moment.node.stats.state_writes)
     })?;
     let help = "Requests to the store that it answered or failed";
     family(encoder, moments, histogram("primacy_store_request"), help, |family, moment| {
-        family.histogram(moment, &moment.node.measures.store.requests)
+        family.histogram(moment, &moment.node.stats.store.requests)
     })?;
     let help = "Requests to the store that failed, or were not answered in time";
     family(encoder, moments, counter("primacy_store_errors"), help, |family, moment| {
-        let measures = &moment.node.measures;
+        let stats = &moment.node.stats;
         Operation::ALL.into_iter().try_for_each(|operation| {
-            let failed = measures.store.failed(operation);
+            let failed = stats.store.failed(operation);
             family.counter(moment, Some(("operation", operation.label())), failed)
         })
     })?;
     let help = "Requests to the store that it answered later than in half the time for an answer";
     family(encoder, moments, counter("primacy_store_slow"), help, |family, moment| {
-        let measures = &moment.node.measures;
+        let stats = &moment.node.stats;
         Operation::ALL.into_iter().try_for_each(|operation| {
-            let slow = measures.store.slow(operation);
+            let slow = stats.store.slow(operation);
             family.counter(moment, Some(("operation", operation.label())), slow)
         })
     })
@@ -402,7 +402,7 @@ fn of_logs(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::
 }
 
 fn of_certificates(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let status = |moment: &Moment<'_>| moment.node.measures.certificate.get().map(|tls| tls.status());
+    let status = |moment: &Moment<'_>| moment.node.stats.certificate.get().map(|tls| tls.status());
     let help = "Until when the certificate in use is valid, in seconds since 1970";
     let gauge = in_seconds("primacy_certificate_valid_until", MetricType::Gauge);
     family(encoder, moments, gauge, help, |family, moment| {

@@ -8,7 +8,7 @@ pub(crate) use primacy_core::hard_state::Durability;
 use tokio::sync::watch;
 
 #[cfg(feature = "metrics")]
-use crate::measures::Reading;
+use crate::stats::Reading;
 
 /// A map without this feature: it has no value.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ use crate::driver::announce::Announces;
 use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
 use crate::error::AdminError;
 use crate::handshake::DiskId;
-use crate::measures::Measures;
 use crate::request_pace::RequestPace;
+use crate::stats::Stats;
 use crate::status::View;
 use crate::store_health::{Operation, StoreRequest};
 
@@ -38,17 +38,17 @@ pub(crate) struct SessionsEffects {
     looked: Rc<Notify>,
     leftover: Leftover,
     request_pace: RequestPace,
-    measures: Arc<Measures>,
+    stats: Arc<Stats>,
     /// A session that is shorter is of no use.
     timeout_min: Duration,
 }
 
 impl SessionsEffects {
-    /// Makes the effect handler; to be called inside a `LocalSet`. Measurements go to `measures`, and a session that is shorter than
+    /// Makes the effect handler; to be called inside a `LocalSet`. Measurements go to `stats`, and a session that is shorter than
     /// `timeout_min` is warned of. Requests to the queue are paced by the lease; a keep-alive waits for nothing.
     pub(crate) fn new(
         store: Arc<dyn Sessions>,
-        measures: Arc<Measures>,
+        stats: Arc<Stats>,
         lease: Duration,
         timeout_min: Duration,
     ) -> Self {
@@ -66,7 +66,7 @@ impl SessionsEffects {
             looked,
             leftover: Leftover::default(),
             request_pace: RequestPace::of_lease(lease),
-            measures,
+            stats,
             timeout_min,
         }
     }
@@ -80,7 +80,7 @@ impl SessionsEffects {
         while requests.try_join_next().is_some() {}
         let (store, answers, looked) =
             (Arc::clone(&self.store), self.answers.clone(), Rc::clone(&self.looked));
-        let (measures, timeout_min) = (Arc::clone(&self.measures), self.timeout_min);
+        let (stats, timeout_min) = (Arc::clone(&self.stats), self.timeout_min);
         if let Message::Leave { session, .. } | Message::End { session, .. } = &message {
             self.leftover.replace(Some(session.clone()));
         }
@@ -90,7 +90,7 @@ impl SessionsEffects {
             if let Some(may_be_sent) = may_be_sent {
                 may_be_sent.await;
             }
-            let Some(answer) = answer(store.as_ref(), message, &leftover, &measures).await else { return };
+            let Some(answer) = answer(store.as_ref(), message, &leftover, &stats).await else { return };
             complain_of_a_short_session(&answer, timeout_min);
             if is_look(&answer) {
                 looked.notify_one();
@@ -134,10 +134,10 @@ async fn answer(
     store: &dyn Sessions,
     message: Message,
     leftover: &Leftover,
-    measures: &Arc<Measures>,
+    stats: &Arc<Stats>,
 ) -> Option<Message> {
-    let looking = || StoreRequest::begin(&measures.store, Operation::Read);
-    let renewing = || StoreRequest::begin(&measures.store, Operation::Renewal);
+    let looking = || StoreRequest::begin(&stats.store, Operation::Read);
+    let renewing = || StoreRequest::begin(&stats.store, Operation::Renewal);
     Some(match message {
         Message::Begin { request, timeout } => {
             let begun = renewing().run(begin(store, timeout, leftover)).await;
@@ -306,7 +306,7 @@ mod tests {
         let memory = Arc::new(MemorySessions::open(name, "e"));
         let (faulty, switch) = FaultySessions::new(Arc::clone(&memory) as Arc<dyn Sessions>);
         (
-            SessionsEffects::new(Arc::new(faulty), Arc::new(Measures::new()), TIMEOUT, Duration::ZERO),
+            SessionsEffects::new(Arc::new(faulty), Arc::new(Stats::new()), TIMEOUT, Duration::ZERO),
             memory,
             switch,
         )

@@ -15,8 +15,8 @@ use crate::config::{Config, LEASE};
 use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
 use crate::error::AdminError;
 use crate::handshake::DiskId;
-use crate::measures::Measures;
 use crate::request_pace::RequestPace;
+use crate::stats::Stats;
 use crate::status::View;
 use crate::store_health::{Operation, StoreRequest};
 
@@ -31,7 +31,7 @@ pub(crate) struct StoreEffects {
     _changes: JoinSet<()>,
     pace: Rc<Pace>,
     request_pace: RequestPace,
-    measures: Arc<Measures>,
+    stats: Arc<Stats>,
 }
 
 /// The state that decides whether a change is news.
@@ -65,15 +65,15 @@ impl StoreEffects {
         Self::measured(register, Arc::default(), LEASE.into())
     }
 
-    /// Makes the effect handler as [`new`](Self::new) does, with measurements going to `measures`. Requests are paced by the lease.
-    pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>, lease: Duration) -> Self {
+    /// Makes the effect handler as [`new`](Self::new) does, with measurements going to `stats`. Requests are paced by the lease.
+    pub(crate) fn measured(register: Arc<dyn Register>, stats: Arc<Stats>, lease: Duration) -> Self {
         // Unbounded, but never long: the machine has one request under way, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (pace, mut changes) = (Rc::<Pace>::default(), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&pace)));
         let request_pace = RequestPace::of_lease(lease);
         let requests = JoinSet::new();
-        Self { register, answers, inbox, requests, _changes: changes, pace, request_pace, measures }
+        Self { register, answers, inbox, requests, _changes: changes, pace, request_pace, stats }
     }
 
     /// Sends a request to the store.
@@ -82,11 +82,11 @@ impl StoreEffects {
         self.requests.abort_all();
         while self.requests.try_join_next().is_some() {}
         let (register, answers) = (Arc::clone(&self.register), self.answers.clone());
-        let (measures, under_way) = (Arc::clone(&self.measures), UnderWay::new(&self.pace));
+        let (stats, under_way) = (Arc::clone(&self.stats), UnderWay::new(&self.pace));
         let may_be_sent = self.request_pace.next();
         self.requests.spawn_local(async move {
             may_be_sent.await;
-            if let Some(answer) = answer(register.as_ref(), message, &measures).await {
+            if let Some(answer) = answer(register.as_ref(), message, &stats).await {
                 if is_look(&answer) {
                     under_way.0.looked.notify_one();
                 }
@@ -97,10 +97,10 @@ impl StoreEffects {
     }
 }
 
-async fn answer(register: &dyn Register, message: Message, measures: &Arc<Measures>) -> Option<Message> {
+async fn answer(register: &dyn Register, message: Message, stats: &Arc<Stats>) -> Option<Message> {
     match message {
         Message::Read { request } => {
-            let read = StoreRequest::begin(&measures.store, Operation::Read).run(register.read()).await;
+            let read = StoreRequest::begin(&stats.store, Operation::Read).run(register.read()).await;
             let record = |(record, version)| Found::Record { record, version };
             // The store's health reports errors.
             let found = read.ok().map(|found| found.map_or_else(absent, record));
@@ -108,7 +108,7 @@ async fn answer(register: &dyn Register, message: Message, measures: &Arc<Measur
         }
         Message::CompareAndSet { request, expect, record } => {
             let writing = register.compare_and_set(expect.as_ref(), &record);
-            let result = StoreRequest::begin(&measures.store, Operation::Renewal).run(writing).await;
+            let result = StoreRequest::begin(&stats.store, Operation::Renewal).run(writing).await;
             Some(Message::CompareAndSetReply { request, result: result.map_err(SetError::from) })
         }
         Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => None,

@@ -152,7 +152,7 @@ impl Entry {
             let past = machine::Past { hard: setup.hard, voters, log: stored, log_lost };
             Metadata::new(config, past, now)
         };
-        let started = self.start(config, Arc::clone(&frontend.measures), begin).await;
+        let started = self.start(config, Arc::clone(&frontend.stats), begin).await;
         match started {
             Ok((Ok(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
@@ -480,7 +480,7 @@ impl EffectHandler<Metadata> for MetadataEffects {
                 };
                 written.map_err(|error| Halt::Failed { why: error.to_string() })?;
                 self.note_log()?;
-                self.peers.measures.state_writes.observe(clock::now().since(began));
+                self.peers.stats.state_writes.observe(clock::now().since(began));
                 Ok(())
             }
         }

@@ -115,7 +115,7 @@ impl Frontend {
             not_campaigning: self.why_not_campaigning(&view).filter(|_| !campaigning),
             healthy: self.healthy,
             cordoned: self.cordon.is_set(),
-            store_troubles: self.measures.store.troubles(),
+            store_troubles: self.stats.store.troubles(),
             view,
         }
     }

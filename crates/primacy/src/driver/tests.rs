@@ -94,7 +94,7 @@ impl AdminView<Machine> for FullDisk {
 }
 
 /// The frontend of a node, and the sender of its requests.
-fn frontend(measures: &Arc<Measures>) -> (Frontend, mpsc::UnboundedSender<Request>) {
+fn frontend(stats: &Arc<Stats>) -> (Frontend, mpsc::UnboundedSender<Request>) {
     let (requests, received) = mpsc::unbounded_channel();
     let node = NodeId::new("a").expect("a name");
     let frontend = Frontend {
@@ -110,7 +110,7 @@ fn frontend(measures: &Arc<Measures>) -> (Frontend, mpsc::UnboundedSender<Reques
         requests: received,
         sender: requests.downgrade(),
         publisher: Publisher::new(),
-        measures: Arc::clone(measures),
+        stats: Arc::clone(stats),
         promises: Promises::default(),
         candidate: None,
         cell: None,
@@ -125,15 +125,15 @@ fn frontend(measures: &Arc<Measures>) -> (Frontend, mpsc::UnboundedSender<Reques
 
 #[tokio::test]
 async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() {
-    let measures = Arc::new(Measures::new());
-    let (mut frontend, requests) = frontend(&measures);
+    let stats = Arc::new(Stats::new());
+    let (mut frontend, requests) = frontend(&stats);
     let (fail, told) = oneshot::channel();
     let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
     let (answer, elected) = oneshot::channel();
     requests.send(Request::Campaign(answer)).expect("the frontend is there");
     let application = async {
         let leadership = elected.await.expect("an answer").expect("a leadership");
-        assert_eq!(measures.course().lead.map(|lead| lead.term()), Some(Term(1)));
+        assert_eq!(stats.history().lead.map(|lead| lead.term()), Some(Term(1)));
         fail.send(()).expect("the effects is there");
         // The connections may be closed after this; the test does not wait for that.
         leadership.lost().await
@@ -143,15 +143,15 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
         (ended.map_err(|halt| halt.why().to_owned()), reason),
         (Err("the disk is full".to_owned()), Reason::Halted)
     );
-    let course = measures.course();
-    assert!(course.lead.is_none() && course.leader.is_none());
-    assert_eq!(course.ends.into_iter().collect::<Vec<_>>(), [("halted", 1)]);
+    let history = stats.history();
+    assert!(history.lead.is_none() && history.leader.is_none());
+    assert_eq!(history.ends.into_iter().collect::<Vec<_>>(), [("halted", 1)]);
 }
 
 /// Found by chaos (arm `metadata-1`, seed 29): a node that was paused was elected while its application stood anew, which was refused.
 #[tokio::test]
 async fn an_application_that_stands_anew_while_its_node_is_elected_is_not_refused() {
-    let (mut frontend, requests) = frontend(&Arc::new(Measures::new()));
+    let (mut frontend, requests) = frontend(&Arc::new(Stats::new()));
     let (_fail, told) = oneshot::channel();
     let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
     let (answer, unwanted) = oneshot::channel();
@@ -171,7 +171,7 @@ async fn an_application_that_stands_anew_while_its_node_is_elected_is_not_refuse
 async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
     let failed = |ended: Result<(), Halt>| ended.expect_err("the disk is full").why().to_owned();
 
-    let (mut frontend, _orders) = frontend(&Arc::new(Measures::new()));
+    let (mut frontend, _orders) = frontend(&Arc::new(Stats::new()));
     let (fail, told) = oneshot::channel();
     fail.send(()).expect("the effects is there");
     let (mut machine, mut effects) = (Machine::default(), FullDisk { told, sent: 0 });
@@ -187,7 +187,7 @@ async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
 
 #[tokio::test]
 async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
-    let (mut frontend, requests) = frontend(&Arc::new(Measures::new()));
+    let (mut frontend, requests) = frontend(&Arc::new(Stats::new()));
     frontend.timers.drain = std::time::Duration::from_millis(20);
     frontend.timers.kill_margin = std::time::Duration::from_millis(10);
     let (_fail, told) = oneshot::channel();
@@ -215,7 +215,7 @@ async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
 
 #[tokio::test]
 async fn a_machine_that_is_always_due_keeps_no_lead_from_draining_and_no_node_from_ending() {
-    let (mut frontend, requests) = frontend(&Arc::new(Measures::new()));
+    let (mut frontend, requests) = frontend(&Arc::new(Stats::new()));
     let (_fail, told) = oneshot::channel();
     let mut machine = Machine { busy: true, ..Machine::default() };
     let mut effects = FullDisk { told, sent: 0 };

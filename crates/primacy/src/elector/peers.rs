@@ -89,7 +89,7 @@ impl Builder {
         }
         let (name, register) = store.map(|(url, register)| (url_without_login(url), register)).unzip();
         start(config, identity, cordon, Some(death_notice), map, move |config, frontend, ready| async move {
-            frontend.measures.store.describe(name.as_deref(), &config.timers);
+            frontend.stats.store.describe(name.as_deref(), &config.timers);
             match keeping {
                 Some(keeping) => entry.live_keeping(&config, keeping, frontend, ready).await,
                 None => entry.live(&config, register, frontend, ready).await,

@@ -6,7 +6,7 @@ use primacy_kv::state::State;
 use tokio::sync::watch;
 
 use super::{Board, Map};
-use crate::measures::{LogReading, Reading};
+use crate::stats::{LogReading, Reading};
 
 /// The part of a map that figures are read from. Unlike a handle it keeps nothing open, and nothing
 /// in memory.

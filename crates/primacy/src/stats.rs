@@ -14,8 +14,8 @@ use crate::store_health::StoreHealth;
 
 /// The measurements of one node in one election.
 #[derive(Debug, Default)]
-pub(crate) struct Measures {
-    course: Mutex<Course>,
+pub(crate) struct Stats {
+    history: Mutex<LeadershipHistory>,
     pub(crate) heartbeat_round_trips: Histogram,
     pub(crate) state_writes: Histogram,
     /// Over a store: the health of its requests.
@@ -28,7 +28,7 @@ pub(crate) struct Measures {
 
 /// The present leader, and the history before it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct LeadershipHistory {
     pub(crate) leader: Option<Leader>,
     /// The time since which no leader is known.
     pub(crate) leaderless_since: Option<Instant>,
@@ -48,64 +48,64 @@ pub(crate) struct Course {
     pub(crate) violation: Option<Violation>,
 }
 
-impl Measures {
+impl Stats {
     pub(crate) fn new() -> Self {
-        let measures = Self::default();
-        measures.lock().leaderless_since = Some(clock::now());
-        measures
+        let stats = Self::default();
+        stats.lock().leaderless_since = Some(clock::now());
+        stats
     }
 
-    fn lock(&self) -> MutexGuard<'_, Course> {
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LeadershipHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn elected(&self, lead: Arc<Cell>) {
-        let mut course = self.lock();
-        course.elections += 1;
-        course.term = course.term.max(lead.term());
-        course.lead = Some(lead);
+        let mut history = self.lock();
+        history.elections += 1;
+        history.term = history.term.max(lead.term());
+        history.lead = Some(lead);
     }
 
     /// The leadership has ended; the first reason is what counts.
     pub(crate) fn ended(&self, cell: &Cell, reason: Reason) {
         let reason = cell.lead().ending.unwrap_or(reason);
-        let mut course = self.lock();
-        course.lead = None;
-        *course.ends.entry(name(reason)).or_default() += 1;
+        let mut history = self.lock();
+        history.lead = None;
+        *history.ends.entry(name(reason)).or_default() += 1;
     }
 
     pub(crate) fn leader(&self, leader: Option<Leader>) {
-        let mut course = self.lock();
-        if leader == course.leader {
+        let mut history = self.lock();
+        if leader == history.leader {
             return;
         }
-        course.leader = leader;
+        history.leader = leader;
         let now = clock::now();
         match leader {
             Some(leader) => {
-                course.leader_changes += 1;
-                course.term = course.term.max(leader.term);
-                if let Some(since) = course.leaderless_since.take() {
-                    course.leaderless = course.leaderless.plus(now.since(since));
+                history.leader_changes += 1;
+                history.term = history.term.max(leader.term);
+                if let Some(since) = history.leaderless_since.take() {
+                    history.leaderless = history.leaderless.plus(now.since(since));
                 }
             }
-            None => course.leaderless_since = course.leaderless_since.or(Some(now)),
+            None => history.leaderless_since = history.leaderless_since.or(Some(now)),
         }
     }
 
     pub(crate) fn violation(&self, violation: Violation) {
-        let mut course = self.lock();
-        course.violations += 1;
-        course.violation = Some(violation);
+        let mut history = self.lock();
+        history.violations += 1;
+        history.violation = Some(violation);
     }
 
     #[cfg(any(test, feature = "metrics"))]
-    pub(crate) fn course(&self) -> Course {
+    pub(crate) fn history(&self) -> LeadershipHistory {
         self.lock().clone()
     }
 }
 
-impl EndCauses for Measures {
+impl EndCauses for Stats {
     fn last_violation(&self) -> Option<Violation> {
         self.lock().violation
     }
@@ -116,7 +116,7 @@ impl EndCauses for Measures {
 }
 
 #[cfg(any(test, feature = "metrics"))]
-impl Course {
+impl LeadershipHistory {
     /// The time without a known leader until now.
     pub(crate) fn leaderless(&self, now: Instant) -> Duration {
         let current = self.leaderless_since.map_or(Duration::ZERO, |since| now.since(since));
@@ -239,22 +239,22 @@ mod tests {
     #[test]
     fn the_time_without_a_leader_counts_while_there_is_none() {
         let (second, at) = (Duration::from_secs(1), Instant::from_nanos(10_000_000_000));
-        let mut course = Course { leaderless_since: Some(at), ..Course::default() };
-        assert_eq!(course.leaderless(at.after(second)), second);
-        course.leaderless = second;
-        course.leaderless_since = None;
-        assert_eq!(course.leaderless(at.after(second)), second);
+        let mut history = LeadershipHistory { leaderless_since: Some(at), ..LeadershipHistory::default() };
+        assert_eq!(history.leaderless(at.after(second)), second);
+        history.leaderless = second;
+        history.leaderless_since = None;
+        assert_eq!(history.leaderless(at.after(second)), second);
     }
 
     #[test]
     fn the_next_leadership_of_the_same_leader_is_a_change_and_a_repetition_is_none() {
-        let measures = Measures::new();
+        let stats = Stats::new();
         let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
         let leader = |term| Some(Leader { identity, term: Term(term) });
         for known in [leader(1), leader(1), None, leader(1), leader(2)] {
-            measures.leader(known);
+            stats.leader(known);
         }
-        let course = measures.course();
-        assert_eq!((course.leader_changes, course.term, course.leaderless_since), (3, Term(2), None));
+        let history = stats.history();
+        assert_eq!((history.leader_changes, history.term, history.leaderless_since), (3, Term(2), None));
     }
 }
