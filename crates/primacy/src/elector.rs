@@ -30,14 +30,14 @@ use crate::error::{CampaignError, ConnectError, PublishError};
 use crate::handshake::{Confirmation, ElectionKind};
 use crate::leadership::Leadership;
 use crate::leadership::request::{Request, publish};
+use crate::lease_node::{self, StoreEffects};
 #[cfg(feature = "metrics")]
 use crate::metadata::Gauges;
 use crate::metadata::{Durability, Map};
 use crate::observer::{Announcements, Members, Membership};
 use crate::observer::{Observer, Publisher};
-use crate::over_sessions::{self, SessionsEffects};
-use crate::over_store::{self, StoreEffects};
 use crate::progress::Promises;
+use crate::session_node::{self, SessionsEffects};
 use crate::stats::Stats;
 
 /// One node's part in one election.
@@ -503,7 +503,7 @@ impl Builder {
         let name = url.map(url_without_login);
         start(config, identity, cordon, death_notice, None, move |config, mut frontend, ready| async move {
             frontend.stats.store.describe(name.as_deref(), &config.timers);
-            let mut machine = over_sessions::machine(&config, identity);
+            let mut machine = session_node::machine(&config, identity);
             let timeout_min = config.timers.session_min().into();
             let mut effects = SessionsEffects::new(
                 store,
@@ -534,7 +534,7 @@ impl Builder {
         let name = url.map(url_without_login);
         start(config, identity, cordon, death_notice, None, move |config, mut frontend, ready| async move {
             frontend.stats.store.describe(name.as_deref(), &config.timers);
-            let mut machine = over_store::machine(&config, identity, seed);
+            let mut machine = lease_node::machine(&config, identity, seed);
             let mut effects =
                 StoreEffects::measured(register, Arc::clone(&frontend.stats), config.timers.lease.into());
             let _ = ready.send(Ok(()));

@@ -8,8 +8,6 @@
     )
 )]
 
-#[cfg(feature = "peers")]
-mod among_peers;
 pub mod clock;
 #[cfg(feature = "peers")]
 pub(crate) mod codec;
@@ -28,6 +26,7 @@ mod histogram;
 pub mod init;
 pub mod leader_document;
 mod leadership;
+mod lease_node;
 #[cfg(feature = "peers")]
 pub mod log_file;
 #[cfg(not(feature = "peers"))]
@@ -42,14 +41,15 @@ mod metadata;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observer;
-mod over_sessions;
-mod over_store;
 #[cfg(feature = "peers")]
 pub mod partitions;
+#[cfg(feature = "peers")]
+mod peer_node;
 mod peers;
 mod progress;
 mod request_pace;
 mod resign_request;
+mod session_node;
 mod stats;
 pub mod status;
 mod store_health;

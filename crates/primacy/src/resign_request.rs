@@ -17,8 +17,8 @@ use crate::clock;
 use crate::config::{LEASE, REOPEN_PAUSE, Timers, Venue};
 use crate::disk::{DiskError, entropy};
 use crate::driver::drive_alone;
-use crate::over_sessions::SessionsEffects;
-use crate::over_store::StoreEffects;
+use crate::lease_node::StoreEffects;
+use crate::session_node::SessionsEffects;
 use crate::status::NEW_RECORD;
 
 /// The reason why a request was not written, or may not be.

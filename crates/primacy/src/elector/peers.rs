@@ -6,7 +6,6 @@ use primacy_stores::{StoreId, url_without_login};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Builder, Confirm, Elector, start};
-use crate::among_peers;
 use crate::config::SplitBrain;
 use crate::config::{self, Venue};
 use crate::cordon::Cordon;
@@ -15,6 +14,7 @@ use crate::disk;
 use crate::error::ConnectError;
 use crate::handshake::Confirmation;
 use crate::metadata::{self, Map};
+use crate::peer_node;
 use crate::peers::Peers;
 
 impl Elector {
@@ -58,11 +58,11 @@ impl Builder {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
         self.reached_as_a_peer(&peers);
         let config = self.config(Venue::Peers)?;
-        let mut entry = among_peers::enter(&config, &peers, &state_dir)?;
+        let mut entry = peer_node::enter(&config, &peers, &state_dir)?;
         let (map, keeping) = match config.metadata {
             Some(durability) => {
                 let (end, map) = metadata::maps();
-                let keeping = among_peers::Keeping::open;
+                let keeping = peer_node::Keeping::open;
                 (Some(map), Some(keeping(&config, &state_dir, &peers, durability, &mut entry, end)?))
             }
             None => (None, None),
@@ -124,7 +124,7 @@ impl Builder {
         let mut builder = self.clone();
         builder.reached_as_a_peer(peers);
         let config = builder.config(Venue::Peers).map_err(|error| vec![error.into()])?;
-        let problems = among_peers::problems(&config, peers);
+        let problems = peer_node::problems(&config, peers);
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 }

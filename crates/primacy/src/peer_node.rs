@@ -1,6 +1,6 @@
 //! An election among peers: its machine on a disk and a mesh of connections.
 //!
-//! Each election's interface to the driver is in `among_peers/elections.rs`.
+//! Each election's interface to the driver is in `peer_node/elections.rs`.
 
 mod elections;
 mod metadata;
@@ -37,7 +37,7 @@ use crate::driver::{AdminView, EffectHandler, Frontend, Halt, Quiescent, drive};
 use crate::error::AdminError;
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, Role, Voters};
-use crate::over_store::StoreEffects;
+use crate::lease_node::StoreEffects;
 use crate::peers::Peers;
 use crate::stats::{HeartbeatTimes, Stats};
 use crate::status::{ElectionView, PeersView, View};

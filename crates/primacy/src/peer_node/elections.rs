@@ -23,7 +23,7 @@ use crate::driver::announce::Announces;
 use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
 use crate::error::AdminError;
 use crate::handshake::DiskId;
-use crate::over_store;
+use crate::lease_node;
 use crate::status::{ConfirmationView, ElectionView, View};
 
 /// An election among peers, as a node takes part in it.
@@ -487,7 +487,7 @@ pub(super) fn confirmed_by_store<N: AmongPeers<Durable = ()>>(
     setup: Setup<'_>,
     now: Instant,
 ) -> Confirmed<N, Lease> {
-    let lease = over_store::machine(setup.config, setup.me, setup.seed);
+    let lease = lease_node::machine(setup.config, setup.me, setup.seed);
     confirmed(setup, lease, now)
 }
 
