@@ -5,6 +5,7 @@
 extern crate alloc;
 
 pub mod detector;
+pub mod display;
 pub mod election;
 pub mod fence;
 pub mod finite;
@@ -16,7 +17,6 @@ pub mod neighbours;
 pub mod protocol;
 pub mod rng;
 pub mod term;
-pub mod text;
 pub mod time;
 
 pub use fence::{Fence, FenceError, FencingToken};

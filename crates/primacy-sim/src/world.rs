@@ -15,7 +15,7 @@ use primacy_core::election::session;
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, FencingToken, Identity, Incarnation, Input, Instant,
-    NodeId, Output, Protocol, text,
+    NodeId, Output, Protocol, display,
 };
 use primacy_kv::command::SessionId;
 use primacy_kv::machine::Answer;
@@ -756,7 +756,9 @@ impl<A: Algorithm> World<A> {
         if self.trace.wants(level) && !self.names_itself(slot, event) {
             let clock = self.node(slot).clock.clone();
             let turn = Turn::of(event, |instant| clock.when(instant));
-            self.trace_turn(slot, level, turn, || text::event(event, |instant| until(clock.when(instant))));
+            self.trace_turn(slot, level, turn, || {
+                display::event(event, |instant| until(clock.when(instant)))
+            });
         }
         let busy = self.node(slot).busy;
         let drained_by = if busy { Moment::NEVER } else { self.now.after(self.conditions.drain) };

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use primacy_core::membership;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output,
-    Protocol, Reason, Term, text,
+    Protocol, Reason, Term, display,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -525,7 +525,7 @@ impl Frontend {
 
     /// Logs the line that the simulator prints for the same event, at `primacy::trace=info`, or at `=debug` with the renewals.
     fn trace(&self, event: &Event) {
-        let line = || format!("{} {}", self.identity.node, text::event(event, until));
+        let line = || format!("{} {}", self.identity.node, display::event(event, until));
         match event {
             Event::Renewed { .. } => {
                 if tracing::enabled!(target: "primacy::trace", tracing::Level::DEBUG) {

@@ -8,12 +8,12 @@
 
 mod bounds;
 pub mod confirmed;
+mod display;
 mod judge;
 mod machine;
 mod node;
 mod quorum;
 pub mod ranked;
-mod text;
 mod transitions;
 mod wire;
 
@@ -364,7 +364,7 @@ impl<M: Machine> Peers<M> {
     fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
         let item =
             if let Act::Hear(item) = planned.act { Some(self.transitions.items.value(item)) } else { None };
-        let mut lines = vec![text::act::<M>(planned.seat, planned.act, item.map(AsRef::as_ref))];
+        let mut lines = vec![display::act::<M>(planned.seat, planned.act, item.map(AsRef::as_ref))];
         let node = self.transitions.nodes.value(state.nodes[usize::from(planned.seat)]);
         lines.extend(self.transitions.act(node, planned.act, crash_after).1.told);
         lines.extend(crash_after.map(|_| "crashes, and starts again".to_owned()));

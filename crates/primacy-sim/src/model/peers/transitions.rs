@@ -158,7 +158,7 @@ impl<M: Machine> Transitions<M> {
                 let outputs = outputs(&mut node, input);
                 let crashes = crash_after.is_some();
                 for output in outputs.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
-                    doings.told.push(super::text::effect::<M>(&output));
+                    doings.told.push(super::display::effect::<M>(&output));
                     node.perform(output, &mut doings);
                 }
                 if crashes {

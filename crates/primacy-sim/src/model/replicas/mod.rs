@@ -21,9 +21,9 @@
 
 mod applied_log;
 mod bounds;
+mod display;
 mod node;
 mod order;
-mod text;
 mod transitions;
 
 use std::hash::Hasher as _;

@@ -224,7 +224,7 @@ impl Node {
                 Effect::Send { to, body } if cut.is_none() => {
                     let body = as_of_the_newest_round(body);
                     let (from, term) = (self.me(), self.replica.bound());
-                    doings.told.push(format!("to {to}: {}", super::text::body(&body)));
+                    doings.told.push(format!("to {to}: {}", super::display::body(&body)));
                     doings.sent.push(Item { from, to: seat(to), term, body });
                 }
                 Effect::Voters(_) | Effect::Send { .. } => {}

@@ -233,7 +233,7 @@ impl Transitions {
     pub(super) fn told_of(&self, node: u32, act: Act, cut: Option<Cut>) -> Vec<String> {
         let before = self.nodes.value(node);
         let heard = self.heard(act);
-        let mut lines = vec![super::text::act(before.seat, act, heard.as_deref())];
+        let mut lines = vec![super::display::act(before.seat, act, heard.as_deref())];
         let doings = catch_unwind(AssertUnwindSafe(|| {
             let (mut node, effects) = asked(before, act, heard.as_deref(), &self.bounds);
             node.perform(effects, cut, &self.bounds)

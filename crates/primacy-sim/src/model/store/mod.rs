@@ -5,13 +5,13 @@
 //! given, and the number of faults that are left.
 
 mod bounds;
+mod display;
 mod judge;
 mod link;
 mod node;
 mod queue;
 mod record;
 mod store_kind;
-mod text;
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -393,7 +393,7 @@ impl<K: StoreKind> Model for Contenders<K> {
                     Mood::DoneUnknown => ", and does it, and says that nobody knows",
                     Mood::NotDoneUnknown => ", and does not do it, and says that nobody knows",
                 };
-                return vec![text::served::<K>(number, &link.requests[place].1, how)];
+                return vec![display::served::<K>(number, &link.requests[place].1, how)];
             }
             Move::Hear(place) => {
                 let (asker, reply) = link.replies[place].clone();
@@ -401,7 +401,7 @@ impl<K: StoreKind> Model for Contenders<K> {
             }
             Move::Node(act, _) => act,
         };
-        let mut lines = vec![text::act::<K>(number, &act)];
+        let mut lines = vec![display::act::<K>(number, &act)];
         lines.extend(self.outcome(state.nodes[seat], act).doings.told.iter().cloned());
         lines
     }

@@ -150,7 +150,7 @@ impl<K: StoreKind> Node<K> {
             Asker::Life(_) | Asker::GuardianOf(_) => Vec::new(), // Gone.
         };
         for output in outputs {
-            doings.told.push(super::text::effect::<K>(&output));
+            doings.told.push(super::display::effect::<K>(&output));
             match output {
                 Output::Persist(()) => {}
                 Output::Send { message, .. } => self.ask(asker, message, doings),

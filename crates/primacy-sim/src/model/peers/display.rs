@@ -1,7 +1,7 @@
 //! The steps of a story as text for people.
 
 use primacy_core::election::quorum::HardState;
-use primacy_core::{Endpoint, Output, text};
+use primacy_core::{Endpoint, Output, display};
 
 use super::machine::Machine;
 use super::node::{Act, name};
@@ -19,7 +19,7 @@ pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> Stri
         Output::Send { to: Endpoint::Store, .. } => "to the store".to_owned(),
         Output::Send { to: Endpoint::Client, .. } => "to a client".to_owned(),
         Output::Event(event) => {
-            text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
+            display::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
         }
     }
 }

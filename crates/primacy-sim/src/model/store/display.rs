@@ -1,6 +1,6 @@
 //! The steps of a story as text for people.
 
-use primacy_core::{Output, text};
+use primacy_core::{Output, display};
 
 use super::node::{Act, name};
 use super::store_kind::StoreKind;
@@ -11,9 +11,9 @@ pub(super) fn effect<K: StoreKind>(output: &Output<K::Message, ()>) -> String {
     match output {
         Output::Persist(()) => "writes".to_owned(),
         Output::Send { message, .. } => format!("to the store: {}", K::text(message)),
-        Output::Event(event) => {
-            text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos().div_ceil(K::TICK)))
-        }
+        Output::Event(event) => display::event(event, |until| {
+            format!("for {} ticks", until.since(NOW).as_nanos().div_ceil(K::TICK))
+        }),
     }
 }
 
