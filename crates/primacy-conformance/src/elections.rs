@@ -6,11 +6,11 @@
 mod candidate;
 pub mod harness;
 pub mod in_process;
+pub mod law_run;
 pub mod laws;
 mod listener;
 pub mod processes;
 pub mod simulated;
-pub mod stage;
 pub mod venue;
 
 use std::io::Write;

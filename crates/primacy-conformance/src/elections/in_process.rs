@@ -17,7 +17,7 @@ use super::venue::{Entry, Place, Venue};
 pub struct InProcess {
     name: &'static str,
     venue: Venue,
-    stage: Option<Set>,
+    setting: Option<Set>,
     nodes: [Option<Node>; NODES],
     listener: Listener,
 }
@@ -42,7 +42,7 @@ impl InProcess {
     /// Nodes that hold their elections there.
     #[must_use]
     pub fn new(name: &'static str, venue: Venue) -> Self {
-        Self { name, venue, stage: None, nodes: [const { None }; NODES], listener: Listener::new() }
+        Self { name, venue, setting: None, nodes: [const { None }; NODES], listener: Listener::new() }
     }
 
     async fn order_now(&mut self, number: usize, order: Order) {
@@ -71,7 +71,7 @@ impl InProcess {
     }
 
     async fn start(&mut self, number: usize) {
-        let Set { election, pace, place } = self.stage.clone().expect("it was begun");
+        let Set { election, pace, place } = self.setting.clone().expect("it was begun");
         let entry = Entry { election, node: number, lease: self.venue.lease(pace), place };
         let (elector, switch) = entry.enter().await;
         let (wishes, orders) = mpsc::unbounded_channel();
@@ -104,7 +104,7 @@ impl ElectionHarness for InProcess {
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
         Box::pin(async move {
             let place = self.venue.place(election, pace).await;
-            self.stage = Some(Set { election: election.to_owned(), pace, place });
+            self.setting = Some(Set { election: election.to_owned(), pace, place });
             self.listener.begin();
         })
     }
@@ -129,7 +129,7 @@ impl ElectionHarness for InProcess {
     }
 
     fn bounds(&self) -> Bounds {
-        self.venue.bounds(self.stage.as_ref().map_or(Pace::Quick, |stage| stage.pace))
+        self.venue.bounds(self.setting.as_ref().map_or(Pace::Quick, |stage| stage.pace))
     }
 
     fn stalled_since(&self, start: u64) -> Duration {

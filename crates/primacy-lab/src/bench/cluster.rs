@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 
 use super::namespaces::{self, Namespaces, command_in};
+use super::process_group::{Line, Lines, ProcessGroup, start, without_settings};
 use super::sockets::Connections;
-use super::stage::{Line, Lines, Stage, start, without_settings};
 use super::subject::{self, Home, Meeting, Settings};
 use super::{failed, primacy};
 use crate::exit::{Exit, Failure};
@@ -56,7 +56,7 @@ pub(super) enum Part {
 /// The nodes, and their state by their own output.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
-    stage: &'a Stage,
+    group: &'a ProcessGroup,
     network: Network<'a>,
     settings: Settings,
     timers: Timers,
@@ -109,18 +109,18 @@ pub(super) struct NodeEvent {
 impl<'a> Cluster<'a> {
     /// Starts so many nodes that elect among themselves, with their state below `dir`.
     pub(super) fn start(
-        stage: &'a Stage,
+        group: &'a ProcessGroup,
         network: Network<'a>,
         settings: Settings,
         count: usize,
         dir: &Path,
     ) -> Result<Self, Failure> {
-        Self::start_on(stage, network, settings, count, dir, None)
+        Self::start_on(group, network, settings, count, dir, None)
     }
 
     /// The same over the store at this URL, if there is one.
     pub(super) fn start_on(
-        stage: &'a Stage,
+        group: &'a ProcessGroup,
         network: Network<'a>,
         settings: Settings,
         count: usize,
@@ -143,7 +143,7 @@ impl<'a> Cluster<'a> {
         }
         let peers: Vec<String> = nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
         let mut cluster = Self {
-            stage,
+            group,
             network,
             settings,
             timers: Timers::new(if store.is_some() { Venue::Store } else { Venue::Peers }, settings.lease),
@@ -252,7 +252,7 @@ impl<'a> Cluster<'a> {
         mut wanted: impl FnMut(usize, &Value) -> bool,
     ) -> Result<NodeEvent, Failure> {
         let until = Instant::now() + PATIENCE;
-        while let Some(line) = self.lines.next(self.stage, until)? {
+        while let Some(line) = self.lines.next(self.group, until)? {
             let Some((node, event)) = self.learn(line) else { continue };
             let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
             let token = event["token"].as_u64().unwrap_or(0);
@@ -334,7 +334,7 @@ impl<'a> Cluster<'a> {
     /// Reads output for some time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
-        while let Some(line) = self.lines.next(self.stage, until)? {
+        while let Some(line) = self.lines.next(self.group, until)? {
             self.learn(line);
         }
         Ok(())

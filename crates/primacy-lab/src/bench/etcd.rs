@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::cluster::boot_ns;
 use super::failed;
 use super::namespaces::command_in;
-use super::stage::{Line, Lines, Stage, start};
+use super::process_group::{Line, Lines, ProcessGroup, start};
 use crate::exit::Failure;
 
 /// The heartbeat interval and the election timeout of etcd.
@@ -34,7 +34,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// A cluster of etcd.
 #[derive(Debug)]
 pub(super) struct Rival<'a> {
-    stage: &'a Stage,
+    group: &'a ProcessGroup,
     name: String,
     timers: EtcdTimers,
     namespace: Option<String>,
@@ -62,13 +62,13 @@ const DISCARDED_MAX: usize = 10;
 
 impl<'a> Rival<'a> {
     /// Starts three members with these timers, on this machine's loopback.
-    pub(super) fn start(stage: &'a Stage, dir: &Path, timers: EtcdTimers) -> Result<Self, Failure> {
-        Self::start_in(stage, dir, timers, None)
+    pub(super) fn start(group: &'a ProcessGroup, dir: &Path, timers: EtcdTimers) -> Result<Self, Failure> {
+        Self::start_in(group, dir, timers, None)
     }
 
     /// The same on the loopback of a namespace.
     pub(super) fn start_in(
-        stage: &'a Stage,
+        group: &'a ProcessGroup,
         dir: &Path,
         timers: EtcdTimers,
         namespace: Option<String>,
@@ -77,7 +77,7 @@ impl<'a> Rival<'a> {
         let dir = dir.join(format!("etcd-{heartbeat_ms}-{election_ms}"));
         fs::create_dir_all(&dir)?;
         let mut rival = Self {
-            stage,
+            group,
             name: format!("etcd {heartbeat_ms}/{election_ms} ms"),
             timers,
             namespace,
@@ -167,7 +167,7 @@ impl<'a> Rival<'a> {
     /// Waits for another leader than this one; returns when its line was read, a tenth of a millisecond after it was written.
     fn wait_for_leader(&mut self, killed: Option<usize>) -> Result<u64, Failure> {
         let until = Instant::now() + PATIENCE;
-        while let Some(line) = self.lines.next(self.stage, until)? {
+        while let Some(line) = self.lines.next(self.group, until)? {
             if self.learn(&line) && Some(line.process) != killed {
                 return Ok(line.read_ns);
             }
@@ -177,7 +177,7 @@ impl<'a> Rival<'a> {
 
     fn wait_until_it_follows(&mut self, member: usize) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
-        while let Some(line) = self.lines.next(self.stage, until)? {
+        while let Some(line) = self.lines.next(self.group, until)? {
             self.learn(&line);
             let own = line.process == member && line.life == self.lives[member];
             if own && line.text.contains(" elected leader ") {
@@ -190,7 +190,7 @@ impl<'a> Rival<'a> {
     /// Reads output for some time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
-        while let Some(line) = self.lines.next(self.stage, until)? {
+        while let Some(line) = self.lines.next(self.group, until)? {
             self.learn(&line);
         }
         Ok(())

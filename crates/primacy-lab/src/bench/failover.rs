@@ -16,8 +16,8 @@ use super::floor::{Floor, FloorMs, Steps};
 use super::namespaces::Namespaces;
 use super::over_store;
 use super::place::Place;
+use super::process_group::{ProcessGroup, without_settings};
 use super::spread::{Spread, milliseconds};
-use super::stage::{Stage, without_settings};
 use super::subject::{Settings, Subject, safety_name};
 use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
@@ -210,10 +210,10 @@ fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
     // Removed after the processes in them have ended, so made before.
     let namespaces =
         if args.class == Class::Host { Some(Namespaces::bridged(&names(args.nodes))?) } else { None };
-    let stage = Stage::new()?;
+    let group = ProcessGroup::new()?;
     let network = namespaces.as_ref().map_or(Network::Loopback, Network::Bridged);
-    let mut cluster = Cluster::start(&stage, network, args.settings(), args.nodes, place.dir())?;
-    let mut rivals = args.rivals(&stage, place)?;
+    let mut cluster = Cluster::start(&group, network, args.settings(), args.nodes, place.dir())?;
+    let mut rivals = args.rivals(&group, place)?;
     let mut floor = Floor::new(place.dir())?;
     let mut measured = Measured::default();
     for trial in 1..=args.trials {
@@ -228,12 +228,12 @@ fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
     let bound_ms = args.is_untold().then(|| silence_bound(&cluster));
     let beside = rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().clone())).collect();
     let floor_ms = floor.medians(args.steps());
-    // Every child is ended before the stage ends what is left: afterwards its process number may be another's.
+    // Every child is ended before the group ends what is left: afterwards its process number may be another's.
     drop(floor);
     // The trials with a dead host shall have the machine to themselves.
     drop(rivals);
     drop(cluster);
-    drop(stage);
+    drop(group);
     drop(namespaces);
     let dead_host = args.dead_host(place)?;
     floor_ms
@@ -464,10 +464,10 @@ impl Failover {
         }
     }
 
-    fn rivals<'a>(&self, stage: &'a Stage, place: &Place) -> Result<Vec<Rival<'a>>, Failure> {
+    fn rivals<'a>(&self, group: &'a ProcessGroup, place: &Place) -> Result<Vec<Rival<'a>>, Failure> {
         match self.beside {
             Some(Beside::Etcd) => {
-                etcd::TIMERS.iter().map(|timers| Rival::start(stage, place.dir(), *timers)).collect()
+                etcd::TIMERS.iter().map(|timers| Rival::start(group, place.dir(), *timers)).collect()
             }
             None => Ok(Vec::new()),
         }
@@ -498,9 +498,9 @@ impl Failover {
                 return Ok(None);
             }
         };
-        let stage = Stage::new()?;
+        let group = ProcessGroup::new()?;
         let network = Network::Bridged(&namespaces);
-        let mut cluster = Cluster::start(&stage, network, args.settings(), args.nodes, &dir)?;
+        let mut cluster = Cluster::start(&group, network, args.settings(), args.nodes, &dir)?;
         let mut measured = Measured::default();
         for trial in 1..=args.trials {
             let took = measured.trial(&args, &mut cluster, Some(&namespaces))?;

@@ -14,7 +14,7 @@ use super::etcd::{self, EtcdTimers, Rival};
 use super::load::Load;
 use super::namespaces::Namespaces;
 use super::place::Place;
-use super::stage::Stage;
+use super::process_group::ProcessGroup;
 use super::subject::{Settings, Subject};
 use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
@@ -155,7 +155,7 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
         }
     };
     let (namespaces, rivals_namespaces) = (alone("idle"), args.beside_etcd.and_then(|_| alone("etcd")));
-    let stage = Stage::new()?;
+    let group = ProcessGroup::new()?;
     let settings = Settings {
         subject: args.subject,
         safety: Safety::Lease,
@@ -164,11 +164,11 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
     };
     let network =
         namespaces.as_ref().map_or(Network::Loopback, |namespaces| Network::Inside(namespaces, "idle"));
-    let mut cluster = Cluster::start(&stage, network, settings, args.nodes, place.dir())?;
+    let mut cluster = Cluster::start(&group, network, settings, args.nodes, place.dir())?;
     let mut rival = match args.beside_etcd {
         Some(timers) => {
             let inside = rivals_namespaces.as_ref().map(|namespaces| namespaces.name("etcd"));
-            Some(Rival::start_in(&stage, place.dir(), timers, inside)?)
+            Some(Rival::start_in(&group, place.dir(), timers, inside)?)
         }
         None => None,
     };

@@ -15,9 +15,9 @@ mod partition_guardian;
 mod partition_node;
 mod partitions;
 mod place;
+mod process_group;
 mod sockets;
 mod spread;
-mod stage;
 mod subject;
 
 use std::path::PathBuf;

@@ -15,8 +15,8 @@ use super::cluster::{Cluster, Network};
 use super::failed;
 use super::failover::{Class, Failover, Measured, not_counted, over, progress};
 use super::place::Place;
+use super::process_group::ProcessGroup;
 use super::spread::{Spread, median, milliseconds};
-use super::stage::Stage;
 use super::subject::ELECTION;
 use crate::exit::{Exit, Failure};
 
@@ -83,9 +83,9 @@ struct Goal {
 pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit, Failure> {
     let url = store_url(url)?;
     let mut timed = Timed::open(&url)?;
-    let stage = Stage::new()?;
+    let group = ProcessGroup::new()?;
     let mut cluster =
-        Cluster::start_on(&stage, Network::Loopback, args.settings(), args.nodes, place.dir(), Some(&url))?;
+        Cluster::start_on(&group, Network::Loopback, args.settings(), args.nodes, place.dir(), Some(&url))?;
     let mut measured = Measured::default();
     let mut deposed = 0;
     for trial in 1..=args.trials {
@@ -102,7 +102,7 @@ pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit,
     }
     let timers = cluster.timers().clone();
     drop(cluster);
-    drop(stage);
+    drop(group);
     let outcome = outcome(args, &measured, &timed.times, &timers, deposed)
         .ok_or_else(|| failed("nothing was measured"))?;
     if args.json {

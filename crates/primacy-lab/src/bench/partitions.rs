@@ -16,7 +16,7 @@ use super::child::{GUARDED_PARTITION_NODE, PARTITION_NODE};
 use super::failed;
 use super::partition_node::Order;
 use super::place::Place;
-use super::stage::{Lines, Stage, spawn};
+use super::process_group::{Lines, ProcessGroup, spawn};
 use crate::exit::{self, Exit, Failure};
 
 /// The longest time to wait for anything that must happen before the bench gives up.
@@ -99,7 +99,7 @@ struct Death {
 }
 
 struct Cluster<'a> {
-    stage: &'a Stage,
+    group: &'a ProcessGroup,
     dir: &'a Path,
     peers: String,
     role: &'static str,
@@ -122,9 +122,9 @@ struct Node {
 /// Runs the verb.
 pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
     let place = Place::new(args.state_dir.as_deref())?;
-    let stage = Stage::new()?;
+    let group = ProcessGroup::new()?;
     let role = if args.with_guardian { GUARDED_PARTITION_NODE } else { PARTITION_NODE };
-    let mut cluster = Cluster::start(&stage, place.dir(), usize::from(args.nodes), role)?;
+    let mut cluster = Cluster::start(&group, place.dir(), usize::from(args.nodes), role)?;
     let rss_before_mib = cluster.memory();
     let bytes_per_second_before = cluster.traffic(args.seconds)?;
     let count = usize::try_from(args.partitions).map_err(|_| failed("so many cannot be counted"))?;
@@ -198,7 +198,12 @@ fn milliseconds(from: u64, to: u64) -> f64 {
 }
 
 impl<'a> Cluster<'a> {
-    fn start(stage: &'a Stage, dir: &'a Path, count: usize, role: &'static str) -> Result<Self, Failure> {
+    fn start(
+        group: &'a ProcessGroup,
+        dir: &'a Path,
+        count: usize,
+        role: &'static str,
+    ) -> Result<Self, Failure> {
         let listeners: Vec<std::net::TcpListener> = NAMES[..count]
             .iter()
             .map(|_| std::net::TcpListener::bind("127.0.0.1:0"))
@@ -209,7 +214,7 @@ impl<'a> Cluster<'a> {
         }
         drop(listeners);
         let (lines, nodes, leader) = (Lines::default(), Vec::new(), None);
-        let mut cluster = Self { stage, dir, peers: peers.join(","), role, lines, nodes, leader };
+        let mut cluster = Self { group, dir, peers: peers.join(","), role, lines, nodes, leader };
         for (index, name) in NAMES[..count].iter().enumerate() {
             let child = cluster.spawn(index, name, 0)?;
             cluster.nodes.push(Node { name, child, life: 0, joined: false, has: 0, told_at: 0 });
@@ -237,7 +242,7 @@ impl<'a> Cluster<'a> {
     fn wait_for(&mut self, what: &str, holds: impl Fn(&[Node]) -> bool) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
         while !holds(&self.nodes) {
-            let Some(line) = self.lines.next(self.stage, until)? else {
+            let Some(line) = self.lines.next(self.group, until)? else {
                 return Err(failed(format!("within {PATIENCE:?} it did not happen that {what}")));
             };
             self.take(line.process, line.life, &line.text);
@@ -321,7 +326,7 @@ impl<'a> Cluster<'a> {
 
     fn pass(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
-        while let Some(line) = self.lines.next(self.stage, until)? {
+        while let Some(line) = self.lines.next(self.group, until)? {
             self.take(line.process, line.life, &line.text);
         }
         Ok(())

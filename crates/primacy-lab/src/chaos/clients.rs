@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 use crate::chaos::notes::{Note, Sent};
 use crate::chaos::processes::{LOOK_INTERVAL, MARK, signal};
-use crate::chaos::run::Stage;
+use crate::chaos::run::ArmRun;
 use primacy_testbed::network::Network;
 use primacy_testbed::trouble::Trouble;
 
@@ -25,7 +25,7 @@ pub(crate) struct Beside {
     child: Child,
 }
 
-impl Stage {
+impl ArmRun {
     /// Starts a client beside each node, where the nodes serve any.
     ///
     /// # Errors

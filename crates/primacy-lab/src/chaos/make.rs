@@ -12,7 +12,7 @@ use crate::chaos::arm::ELECTION;
 use crate::chaos::fault::{Kind, Part};
 use crate::chaos::notes::{Note, Sent};
 use crate::chaos::processes::{LOOK_INTERVAL, MARK, marked, signal};
-use crate::chaos::run::Stage;
+use crate::chaos::run::ArmRun;
 use crate::chaos::schedule::{Fault, Target};
 use crate::chaos::server::Store;
 use primacy_testbed::network::Cut;
@@ -88,7 +88,7 @@ fn whom(kind: Kind, name: String, other: &str) -> String {
     }
 }
 
-impl Stage {
+impl ArmRun {
     /// Makes a fault, and notes whether it took effect, as far as that is known at once.
     ///
     /// # Errors

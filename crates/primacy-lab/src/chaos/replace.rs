@@ -14,7 +14,7 @@ use crate::chaos::make::{DISOBEYED, END_MAX};
 use crate::chaos::node::{Node, Start};
 use crate::chaos::notes::{Note, Sent};
 use crate::chaos::processes::{MARK, end_marked};
-use crate::chaos::run::{Stage, mark};
+use crate::chaos::run::{ArmRun, mark};
 use primacy_testbed::trouble::Trouble;
 
 /// The time that the command itself waits, before it is given at another node.
@@ -57,7 +57,7 @@ impl Replacing {
     }
 }
 
-impl Stage {
+impl ArmRun {
     /// Starts a node that is to take this one's place, unless one is being replaced already. The node with the faked clock
     /// stays: its clock is that of its name.
     ///

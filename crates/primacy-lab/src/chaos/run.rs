@@ -75,7 +75,7 @@ pub(crate) struct Progress {
 
 /// The nodes of an arm, and everything around them.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct ArmRun {
     pub(crate) plan: Plan,
     pub(crate) notes: Notebook,
     pub(crate) nodes: Vec<Node>,
@@ -109,13 +109,13 @@ pub(crate) struct Stage {
 /// [`Trouble`] where the run itself could not go on.
 pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
     let (mark, dir) = (mark(&plan.arm), plan.dir.clone());
-    let outcome = Stage::new(plan).and_then(|mut stage| {
-        let played = stage.play();
-        let ended = stage.end();
+    let outcome = ArmRun::new(plan).and_then(|mut arm_run| {
+        let played = arm_run.play();
+        let ended = arm_run.end();
         played.and(ended)
     });
     unkillable::clean_up(&dir);
-    // Also of a stage that could not be set up.
+    // Also of a run that could not be set up.
     match end_marked(&mark) {
         0 => outcome,
         left => outcome.and(Err(Trouble::NotWhole(format!("{left} process(es) could not be ended")))),
@@ -127,7 +127,7 @@ pub(crate) fn mark(arm: &Arm) -> String {
     format!("{}/{}/", std::process::id(), arm.name)
 }
 
-impl Stage {
+impl ArmRun {
     fn new(mut plan: Plan) -> Result<Self, Trouble> {
         let (arm, dir) = (plan.arm, plan.dir.clone());
         let mut rng = Rng::new(seed_of(plan.seed, arm.name).wrapping_add(1));

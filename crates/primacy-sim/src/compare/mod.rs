@@ -13,9 +13,9 @@ mod choice;
 mod contender;
 mod scenario;
 mod sheet;
-mod stage;
 mod summary;
 mod table;
+mod trial;
 mod watch;
 
 use core::ops::RangeInclusive;
@@ -121,21 +121,21 @@ pub fn run(contender: Contender, scenario: Scenario, setup: &Setup, seed: u64) -
     type By<N, C> = confirmed::Confirmed<N, C>;
     let settings = contender.settings(setup);
     match contender {
-        Contender::Quorum => stage::run::<quorum::Quorum>(scenario, setup, &settings, seed),
-        Contender::Ranked => stage::run::<ranked::Ranked>(scenario, setup, &settings, seed),
-        Contender::Bully => stage::run::<bully::Bully>(scenario, setup, &settings, seed),
-        Contender::Ring => stage::run::<ring::Ring>(scenario, setup, &settings, seed),
+        Contender::Quorum => trial::run::<quorum::Quorum>(scenario, setup, &settings, seed),
+        Contender::Ranked => trial::run::<ranked::Ranked>(scenario, setup, &settings, seed),
+        Contender::Bully => trial::run::<bully::Bully>(scenario, setup, &settings, seed),
+        Contender::Ring => trial::run::<ring::Ring>(scenario, setup, &settings, seed),
         Contender::RingBidirectional => {
-            stage::run::<ring::RingBidirectional>(scenario, setup, &settings, seed)
+            trial::run::<ring::RingBidirectional>(scenario, setup, &settings, seed)
         }
-        Contender::Seniority(_) => stage::run::<seniority::Seniority>(scenario, setup, &settings, seed),
-        Contender::Lease => stage::run::<lease::Lease>(scenario, setup, &settings, seed),
-        Contender::Session => stage::run::<session::Session>(scenario, setup, &settings, seed),
+        Contender::Seniority(_) => trial::run::<seniority::Seniority>(scenario, setup, &settings, seed),
+        Contender::Lease => trial::run::<lease::Lease>(scenario, setup, &settings, seed),
+        Contender::Session => trial::run::<session::Session>(scenario, setup, &settings, seed),
         Contender::Confirmed => {
-            stage::run::<By<bully::Bully, quorum::Quorum>>(scenario, setup, &settings, seed)
+            trial::run::<By<bully::Bully, quorum::Quorum>>(scenario, setup, &settings, seed)
         }
         Contender::ConfirmedLease => {
-            stage::run::<By<bully::Bully, lease::Lease>>(scenario, setup, &settings, seed)
+            trial::run::<By<bully::Bully, lease::Lease>>(scenario, setup, &settings, seed)
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use primacy_core::{Command, Duration, Input};
 
-use super::stage::Stage;
+use super::trial::Trial;
 use crate::algorithm::Algorithm;
 use crate::disk::MetByCrash;
 use crate::process_slot::ProcessSlot;
@@ -118,7 +118,7 @@ const fn minority(nodes: usize) -> usize {
     nodes.saturating_sub(1) / 2
 }
 
-impl<A: Algorithm> Stage<A> {
+impl<A: Algorithm> Trial<A> {
     /// Plays the scenario from now on, with this node as the leader.
     pub(super) fn play(&mut self, scenario: Scenario, leader: ProcessSlot) {
         match scenario {

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::ledger::{Ledger, is_free};
 use super::{Narrator, ledger_failed, milliseconds};
-use crate::cmd::stage::{Part, Stage, places};
+use crate::cmd::process_group::{ProcessGroup, ProcessRole, reserve_addresses};
 use crate::exit::{Exit, Failure};
 use crate::process_tree::stands;
 
@@ -33,7 +33,7 @@ pub(super) struct Measured {
 
 /// The chapter while it runs.
 struct Story {
-    stage: Stage,
+    group: ProcessGroup,
     narrator: Narrator,
     peers: String,
     ledger: PathBuf,
@@ -76,12 +76,14 @@ impl Measured {
 
 impl Story {
     fn new(narrator: Narrator) -> Result<Self, Failure> {
-        let stage = Stage::new()?;
-        let ledger = stage.dir().join("ledger.db");
+        let group = ProcessGroup::new()?;
+        let ledger = group.dir().join("ledger.db");
         Ledger::create(&ledger, ELECTION).map_err(ledger_failed)?;
-        let peers: Vec<String> =
-            places(&NODES)?.iter().map(|place| format!("{}={}", place.node, place.address)).collect();
-        Ok(Self { stage, narrator, peers: peers.join(","), ledger, measured: Measured::default() })
+        let peers: Vec<String> = reserve_addresses(&NODES)?
+            .iter()
+            .map(|place| format!("{}={}", place.node, place.address))
+            .collect();
+        Ok(Self { group, narrator, peers: peers.join(","), ledger, measured: Measured::default() })
     }
 
     fn tell(&mut self) -> Result<(), Failure> {
@@ -103,10 +105,10 @@ impl Story {
             leader = self.resign(&leader)?;
         }
         for node in NODES {
-            self.stage.signal(node, Part::Main, Signal::TERM)?;
+            self.group.signal(node, ProcessRole::Main, Signal::TERM)?;
         }
         for node in NODES {
-            self.stage.wait_for_end(node)?;
+            self.group.wait_for_end(node)?;
         }
         let ledger = Ledger::open(&self.ledger, ELECTION).map_err(|error| ledger_failed(error.into()))?;
         self.count(&ledger)?;
@@ -118,10 +120,10 @@ impl Story {
         let Writer { node, token, .. } = leader;
         self.say(&format!("kill -9 {node}, which leads with token {token}"));
         let at = clock::now().as_nanos();
-        self.stage.signal(node, Part::Main, Signal::KILL)?;
+        self.group.signal(node, ProcessRole::Main, Signal::KILL)?;
         let next = self.first_line(|writer| writer.token > *token)?;
         self.took_over(&next, at, "");
-        self.stage.wait_for_end(node)?;
+        self.group.wait_for_end(node)?;
         self.start(node)?;
         self.settle(&[node])?;
         Ok(next)
@@ -134,23 +136,23 @@ impl Story {
             "freeze {node} whole: its supervisor, its guardian and its job, as a machine would freeze"
         ));
         let at = clock::now().as_nanos();
-        for part in [Part::Main, Part::Guardian, Part::Job] {
-            self.stage.signal(node, part, Signal::STOP)?;
+        for role in [ProcessRole::Main, ProcessRole::Guardian, ProcessRole::Job] {
+            self.group.signal(node, role, Signal::STOP)?;
         }
-        self.freeze_outside_transactions(node, Part::Job, vec![self.ledger.clone()])?;
+        self.freeze_outside_transactions(node, ProcessRole::Job, vec![self.ledger.clone()])?;
         let next = self.first_line(|writer| writer.token > *token)?;
         self.took_over(&next, at, ", once the promises to the frozen one had run out");
         self.say(&format!("{node} wakes, and its job writes before its guardian can end it"));
-        self.stage.signal(node, Part::Job, Signal::CONT)?;
+        self.group.signal(node, ProcessRole::Job, Signal::CONT)?;
         self.stale_write(node)?;
-        for part in [Part::Guardian, Part::Main] {
-            self.stage.signal(node, part, Signal::CONT)?;
+        for role in [ProcessRole::Guardian, ProcessRole::Main] {
+            self.group.signal(node, role, Signal::CONT)?;
         }
         let awake = node.clone();
-        self.stage.wait_for("the end of the old leadership", |name, line| {
+        self.group.wait_for("the end of the old leadership", |name, line| {
             (name == awake && line["event"] == "campaigning").then_some(())
         })?;
-        self.stage.pause(Duration::from_millis(300))?;
+        self.group.pause(Duration::from_millis(300))?;
         Ok(next)
     }
 
@@ -159,13 +161,13 @@ impl Story {
     fn freeze_outside_transactions(
         &mut self,
         name: &str,
-        part: Part,
+        role: ProcessRole,
         databases: Vec<PathBuf>,
     ) -> Result<(), Failure> {
-        let process = self.stage.pid(name, part)?;
+        let process = self.group.pid(name, role)?;
         loop {
             // The signal takes its time where the process runs on another processor: it may still begin a transaction.
-            self.stage.look_for("the pause of a process", |_| Ok(stands(process).then_some(())))?;
+            self.group.look_for("the pause of a process", |_| Ok(stands(process).then_some(())))?;
             let mut free = true;
             for database in &databases {
                 free &= is_free(database).map_err(|error| ledger_failed(error.into()))?;
@@ -173,15 +175,15 @@ impl Story {
             if free {
                 return Ok(());
             }
-            self.stage.signal(name, part, Signal::CONT)?;
-            self.stage.pause(Duration::from_millis(1))?;
-            self.stage.signal(name, part, Signal::STOP)?;
+            self.group.signal(name, role, Signal::CONT)?;
+            self.group.pause(Duration::from_millis(1))?;
+            self.group.signal(name, role, Signal::STOP)?;
         }
     }
 
     /// Waits for the write of a leader that has been replaced, which must be refused.
     fn stale_write(&mut self, node: &str) -> Result<(), Failure> {
-        let (token, highest) = self.stage.wait_for("the refusal of a stale write", |name, line| {
+        let (token, highest) = self.group.wait_for("the refusal of a stale write", |name, line| {
             let refused = name == node && line["job"] == "refused";
             refused.then(|| (line["token"].as_u64(), line["highest"].as_u64()))
         })?;
@@ -201,10 +203,10 @@ impl Story {
         let Writer { node, token, .. } = leader;
         self.say(&format!("{node} is asked to resign: it ends its job, gives up the lead, and ends"));
         let at = clock::now().as_nanos();
-        self.stage.signal(node, Part::Main, Signal::TERM)?;
+        self.group.signal(node, ProcessRole::Main, Signal::TERM)?;
         let next = self.first_line(|writer| writer.token > *token)?;
         self.took_over(&next, at, "");
-        self.stage.wait_for_end(node)?;
+        self.group.wait_for_end(node)?;
         self.start(node)?;
         self.settle(&[node])?;
         Ok(next)
@@ -213,32 +215,32 @@ impl Story {
     /// The library inside an application: no guardian, no check, and a frozen leader all the same.
     fn embedded(&mut self) -> Result<(), Failure> {
         self.say("an application that embeds the library: two copies, a lease in SQLite, and no guardian");
-        let store = self.stage.dir().join("election.db");
-        let ledger_path = self.stage.dir().join("embedded.db");
+        let store = self.group.dir().join("election.db");
+        let ledger_path = self.group.dir().join("embedded.db");
         let ledger = Ledger::create(&ledger_path, "embedded").map_err(ledger_failed)?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let args = ["demo-embedded", "--election", "embedded", "--lease", EMBEDDED_LEASE, "--store"];
         let mut args: Vec<String> = args.map(str::to_owned).to_vec();
         args.extend([format!("sqlite:{}", text(&store)), "--ledger".to_owned(), text(&ledger_path)]);
-        self.stage.start("one", &args)?;
+        self.group.start("one", &args)?;
         let first = self.first_line(|_| true)?;
-        self.stage.start("two", &args)?;
-        self.stage.pause(Duration::from_millis(500))?;
+        self.group.start("two", &args)?;
+        self.group.pause(Duration::from_millis(500))?;
         self.say(&format!("freeze the first copy, which leads with token {}", first.token));
         let at = clock::now().as_nanos();
-        self.stage.signal("one", Part::Main, Signal::STOP)?;
-        self.freeze_outside_transactions("one", Part::Main, vec![ledger_path, store])?;
+        self.group.signal("one", ProcessRole::Main, Signal::STOP)?;
+        self.freeze_outside_transactions("one", ProcessRole::Main, vec![ledger_path, store])?;
         let second = self.first_line(|writer| writer.token > first.token)?;
         self.took_over(&second, at, ", once the lease had run out");
         self.say("the first copy wakes, and writes without asking whether it still leads");
-        self.stage.signal("one", Part::Main, Signal::CONT)?;
+        self.group.signal("one", ProcessRole::Main, Signal::CONT)?;
         self.stale_write("one")?;
         self.count(&ledger)
     }
 
     /// Starts a node under its supervisor.
     fn start(&mut self, node: &str) -> Result<(), Failure> {
-        let state = self.stage.dir().join(node).to_string_lossy().into_owned();
+        let state = self.group.dir().join(node).to_string_lossy().into_owned();
         let ledger = self.ledger.to_string_lossy().into_owned();
         let args = [
             "run",
@@ -257,19 +259,19 @@ impl Story {
             "--ledger",
             &ledger,
         ];
-        self.stage.start(node, &args.map(str::to_owned))
+        self.group.start(node, &args.map(str::to_owned))
     }
 
     /// Waits until these nodes know the leader, and may vote: a node that has just started has forgotten its
     /// promises, and keeps silent for as long as they could have lasted.
     fn settle(&mut self, nodes: &[&str]) -> Result<(), Failure> {
-        self.stage.wait_for_followers(nodes)?;
-        self.stage.pause(primacy::config::PROMISE + Duration::from_millis(300))
+        self.group.wait_for_followers(nodes)?;
+        self.group.pause(primacy::config::PROMISE + Duration::from_millis(300))
     }
 
     /// Waits for the first line that a new leader's job writes.
     fn first_line(&mut self, wanted: impl Fn(&Writer) -> bool) -> Result<Writer, Failure> {
-        self.stage.wait_for("a new leader's first write", |name, line| {
+        self.group.wait_for("a new leader's first write", |name, line| {
             let (token, boot_ns) = (line["token"].as_u64()?, line["boot_ns"].as_u64()?);
             let writer = Writer { node: name.to_owned(), token, boot_ns };
             (line["job"] == "wrote" && wanted(&writer)).then_some(writer)

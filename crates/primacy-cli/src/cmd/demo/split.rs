@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::ledger::Ledger;
 use super::relay::Relays;
 use super::{Narrator, ledger_failed};
-use crate::cmd::stage::{Place, Stage, places};
+use crate::cmd::process_group::{ProcessGroup, ReservedAddress, reserve_addresses};
 use crate::cmd::target;
 use crate::control::{self, Leader, NodeStatus};
 use crate::exit::{Exit, Failure};
@@ -44,7 +44,7 @@ pub(super) struct AtOnce {
 
 /// The cluster of one half.
 struct Cluster {
-    stage: Stage,
+    group: ProcessGroup,
     relays: Relays,
     narrator: Narrator,
     ledger: PathBuf,
@@ -111,8 +111,8 @@ fn advisory(narrator: Narrator) -> Result<AtOnce, Failure> {
     })?;
     cluster.say("  both jobs write in turns, and nothing refuses either, for they have no token");
     cluster.heal();
-    let merged = cluster.look_for("one leader of all", |stage| {
-        Ok(leader_of(stage, &ALL).filter(|leader| stage.working() == [leader.node.as_str()]))
+    let merged = cluster.look_for("one leader of all", |group| {
+        Ok(leader_of(group, &ALL).filter(|leader| group.working() == [leader.node.as_str()]))
     })?;
     cluster.say(&format!(
         "  the smaller part has given up its lead and joined the larger one: {} leads all five",
@@ -132,10 +132,10 @@ fn confirmed(narrator: Narrator) -> Result<AtOnce, Failure> {
         first.number()
     ));
     cluster.cut();
-    let nominee = cluster.look_for("a nominee of the small part that stands in vain", |stage| {
-        let all_nominate = |nominee: &&&str| SMALL.iter().all(|node| nominates(stage, node, nominee));
-        let leaderless = |node: &str| who(stage, node).is_some_and(|who| who.leader.is_none());
-        let stands = |node: &str| who(stage, node).is_some_and(|who| STANDING.contains(&who.role.as_str()));
+    let nominee = cluster.look_for("a nominee of the small part that stands in vain", |group| {
+        let all_nominate = |nominee: &&&str| SMALL.iter().all(|node| nominates(group, node, nominee));
+        let leaderless = |node: &str| who(group, node).is_some_and(|who| who.leader.is_none());
+        let stands = |node: &str| who(group, node).is_some_and(|who| STANDING.contains(&who.role.as_str()));
         let nominee = SMALL.iter().find(all_nominate).filter(|_| SMALL.iter().all(|node| leaderless(node)));
         Ok(nominee.copied().filter(|nominee| stands(nominee)))
     })?;
@@ -158,19 +158,19 @@ fn confirmed(narrator: Narrator) -> Result<AtOnce, Failure> {
 impl Cluster {
     /// Starts the five, with these options, and jobs that write to a ledger, which has no fence if it is unguarded.
     fn start(narrator: Narrator, options: &[&str], unguarded: bool) -> Result<Self, Failure> {
-        let stage = Stage::new()?;
-        let ledger = stage.dir().join("ledger.db");
+        let group = ProcessGroup::new()?;
+        let ledger = group.dir().join("ledger.db");
         let create = if unguarded { Ledger::create_unguarded } else { Ledger::create };
         create(&ledger, ELECTION).map_err(ledger_failed)?;
-        let mut cluster = Self { stage, relays: Relays::start()?, narrator, ledger, at_once: 0 };
-        let places = places(&ALL)?;
+        let mut cluster = Self { group, relays: Relays::start()?, narrator, ledger, at_once: 0 };
+        let reserved = reserve_addresses(&ALL)?;
         let mut peers = Vec::new();
         for node in ALL {
-            peers.push((node, cluster.peers(node, &places)?));
+            peers.push((node, cluster.peers(node, &reserved)?));
         }
-        drop(places);
+        drop(reserved);
         for (node, peers) in peers {
-            let state = cluster.stage.dir().join(node).to_string_lossy().into_owned();
+            let state = cluster.group.dir().join(node).to_string_lossy().into_owned();
             let ledger = cluster.ledger.to_string_lossy();
             let mut args =
                 vec!["run", "--json", "--election", ELECTION, "--algorithm", "seniority", "--node", node];
@@ -179,15 +179,15 @@ impl Cluster {
             args.extend(["--", "/proc/self/exe", "demo-job", "--ledger", &ledger]);
             args.extend(unguarded.then_some("--unguarded"));
             let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
-            cluster.stage.start(node, &args)?;
+            cluster.group.start(node, &args)?;
         }
         Ok(cluster)
     }
 
     /// The list of peers that a node is given: those of the other part are behind relays.
-    fn peers(&self, of: &str, places: &[Place]) -> Result<String, Failure> {
+    fn peers(&self, of: &str, reserved: &[ReservedAddress]) -> Result<String, Failure> {
         let mut peers = Vec::new();
-        for Place { node, address, .. } in places {
+        for ReservedAddress { node, address, .. } in reserved {
             let together = SMALL.contains(node) == SMALL.contains(&of);
             let address = if together { address.clone() } else { self.relays.link(address)? };
             peers.push(format!("{node}={address}"));
@@ -206,26 +206,26 @@ impl Cluster {
     }
 
     fn wait_for_leader(&mut self, what: &str, part: &[&str]) -> Result<Leader, Failure> {
-        self.look_for(what, |stage| Ok(leader_of(stage, part)))
+        self.look_for(what, |group| Ok(leader_of(group, part)))
     }
 
     fn wait_for_nominated_leader(&mut self, what: &str) -> Result<Leader, Failure> {
-        self.look_for(what, |stage| {
-            let leader = leader_of(stage, &ALL);
-            Ok(leader.filter(|leader| ALL.iter().all(|node| nominates(stage, node, &leader.node))))
+        self.look_for(what, |group| {
+            let leader = leader_of(group, &ALL);
+            Ok(leader.filter(|leader| ALL.iter().all(|node| nominates(group, node, &leader.node))))
         })
     }
 
-    /// As the stage looks for it; and counts meanwhile how many jobs are alive.
+    /// As the process group looks for it; and counts meanwhile how many jobs are alive.
     fn look_for<T>(
         &mut self,
         what: &str,
-        mut look: impl FnMut(&Stage) -> Result<Option<T>, Failure>,
+        mut look: impl FnMut(&ProcessGroup) -> Result<Option<T>, Failure>,
     ) -> Result<T, Failure> {
         let at_once = &mut self.at_once;
-        self.stage.look_for(what, |stage| {
-            *at_once = stage.working().len().max(*at_once);
-            look(stage)
+        self.group.look_for(what, |group| {
+            *at_once = group.working().len().max(*at_once);
+            look(group)
         })
     }
 
@@ -248,22 +248,22 @@ impl Cluster {
 }
 
 /// Returns the status that a node reports; `None` if it has not come so far, or has no time.
-fn who(stage: &Stage, node: &str) -> Option<NodeStatus> {
-    target::who(&control::find(&stage.dir().join(node), ELECTION, node)).ok()
+fn who(group: &ProcessGroup, node: &str) -> Option<NodeStatus> {
+    target::who(&control::find(&group.dir().join(node), ELECTION, node)).ok()
 }
 
 /// Returns whether `node` takes `nominee` to be the node that should lead.
-fn nominates(stage: &Stage, node: &str, nominee: &str) -> bool {
-    let named = who(stage, node).and_then(|who| who.peers?.nominee);
+fn nominates(group: &ProcessGroup, node: &str, nominee: &str) -> bool {
+    let named = who(group, node).and_then(|who| who.peers?.nominee);
     named.as_deref() == Some(nominee)
 }
 
 /// Returns the leader of these nodes, as each of them reports it, if its job is at work and, where they know
 /// their members, it leads no others.
-fn leader_of(stage: &Stage, part: &[&str]) -> Option<Leader> {
+fn leader_of(group: &ProcessGroup, part: &[&str]) -> Option<Leader> {
     let mut leader: Option<Leader> = None;
     for node in part {
-        let who = who(stage, node)?;
+        let who = who(group, node)?;
         if leader.get_or_insert(who.leader.clone()?) != &who.leader? {
             return None;
         }
@@ -275,6 +275,6 @@ fn leader_of(stage: &Stage, part: &[&str]) -> Option<Leader> {
         }
     }
     leader.filter(|leader| {
-        part.contains(&leader.node.as_str()) && stage.working().contains(&leader.node.as_str())
+        part.contains(&leader.node.as_str()) && group.working().contains(&leader.node.as_str())
     })
 }

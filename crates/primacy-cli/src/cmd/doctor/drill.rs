@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::resource::Resource;
-use crate::cmd::stage::Stage;
+use crate::cmd::process_group::ProcessGroup;
 use crate::exit::{Exit, Failure};
 use crate::process_tree::{stands, started_at};
 
@@ -49,18 +49,18 @@ pub(super) fn drill(
     command: &[OsString],
     resources: &[Resource],
 ) -> Result<Vec<Check>, Failure> {
-    let mut stage = Stage::with("doctor", 3 * lease + PATIENCE)?;
+    let mut group = ProcessGroup::with("doctor", 3 * lease + PATIENCE)?;
     let [leader, other] = NODES;
-    start(&mut stage, leader, (url, election, lease), command)?;
-    stage.wait_for("the start of the command", |name, line| started(name, line, leader))?;
-    start(&mut stage, other, (url, election, lease), command)?;
-    stage.wait_for_followers(&[other])?;
-    stage.hear_for(WARM_UP)?;
-    let paused = pause(&mut stage, leader)?;
-    stage.wait_for("the other's start", |name, line| started(name, line, other))?;
+    start(&mut group, leader, (url, election, lease), command)?;
+    group.wait_for("the start of the command", |name, line| started(name, line, leader))?;
+    start(&mut group, other, (url, election, lease), command)?;
+    group.wait_for_followers(&[other])?;
+    group.hear_for(WARM_UP)?;
+    let paused = pause(&mut group, leader)?;
+    group.wait_for("the other's start", |name, line| started(name, line, other))?;
     // A resource cannot tell that a token is stale before it has seen the next one.
-    stage.hear_for(WARM_UP)?;
-    let late = wake(&mut stage, leader, &paused)?;
+    group.hear_for(WARM_UP)?;
+    let late = wake(&mut group, leader, &paused)?;
     let mut checks = vec![judge(&late)];
     for resource in resources {
         checks.push(resource.try_out(Some(election))?);
@@ -69,17 +69,17 @@ pub(super) fn drill(
 }
 
 fn start(
-    stage: &mut Stage,
+    group: &mut ProcessGroup,
     node: &str,
     (url, election, lease): (&str, &str, Duration),
     job: &[OsString],
 ) -> Result<(), Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", "--json", "--election", election, "--node", node, "--lease"]);
-    command.arg(format!("{}ms", lease.as_millis())).arg("--state-dir").arg(stage.dir());
+    command.arg(format!("{}ms", lease.as_millis())).arg("--state-dir").arg(group.dir());
     // In the environment, where no other user can read the password that it may have.
     command.env("PRIMACY_DOCTOR_STORE", url).args(["--store", "env:PRIMACY_DOCTOR_STORE", "--"]).args(job);
-    stage.start_command(node, command)
+    group.start_command(node, command)
 }
 
 fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
@@ -87,12 +87,12 @@ fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
 }
 
 /// Pauses all processes of a node, those included that they start meanwhile: until its signal has reached one, it may start others.
-fn pause(stage: &mut Stage, node: &str) -> Result<Vec<Pid>, Failure> {
+fn pause(group: &mut ProcessGroup, node: &str) -> Result<Vec<Pid>, Failure> {
     let mut paused: Vec<Pid> = Vec::new();
-    stage.look_for("the pause of the whole command", |stage| {
+    group.look_for("the pause of the whole command", |group| {
         // A process that was stopped before the look starts no other after it.
         let all_stand = paused.iter().all(|&process| stands(process));
-        let mut running = stage.processes(node);
+        let mut running = group.processes(node);
         running.retain(|process| !paused.contains(process));
         let is_done = all_stand && running.is_empty();
         for process in running {
@@ -106,14 +106,14 @@ fn pause(stage: &mut Stage, node: &str) -> Result<Vec<Pid>, Failure> {
 }
 
 /// Wakes the command, and after a while the processes that watch over it.
-fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure> {
-    let job = stage.job(leader);
-    let is_watching = |pid: &&Pid| stage.is_watching(leader, **pid);
+fn wake(group: &mut ProcessGroup, leader: &str, paused: &[Pid]) -> Result<Late, Failure> {
+    let job = group.job(leader);
+    let is_watching = |pid: &&Pid| group.is_watching(leader, **pid);
     let (watching, working): (Vec<&Pid>, Vec<&Pid>) = paused.iter().partition(is_watching);
     for &&process in &working {
         tell(process, Signal::CONT)?;
     }
-    let heard = stage.hear_for(LATE)?;
+    let heard = group.hear_for(LATE)?;
     let lines = heard.into_iter().filter(|(name, _)| name == leader).map(|(_, line)| line).collect();
     // It has not been reaped yet: its parent is the guardian, which is still paused.
     let itself = job.and_then(ended);
@@ -122,7 +122,7 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
         tell(process, Signal::CONT)?;
     }
     let is_gone = || job.is_none_or(|job| started_at(job).is_none() || ended(job).is_some());
-    let gone = stage.look_for("the end of the paused command", |_| Ok(is_gone().then_some(())));
+    let gone = group.look_for("the end of the paused command", |_| Ok(is_gone().then_some(())));
     Ok(Late { lines, itself, lived: gone.is_ok().then(|| woken.elapsed()) })
 }
 

@@ -64,7 +64,7 @@ type News = (u64, Instant);
 /// Measures in so many rounds, the systems in turns. The watchers are spread over all nodes, and one client writes, at the first node.
 pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
-    let trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
+    let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
     let mut measured: Vec<[Measured; 2]> = WATCHERS.iter().map(|_| Default::default()).collect();
     for round in 1..=run.rounds {
         for (&watchers, measured) in WATCHERS.iter().zip(&mut measured) {
@@ -72,7 +72,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
                 let busy = Busy::start();
                 measured.round(trio, watchers, run.sized(WRITES)).await?;
                 measured.busy.push(busy.fraction());
-                run.stage.check_interrupted()?;
+                run.group.check_interrupted()?;
             }
             run.progress(round, &format!("{watchers} watchers"));
         }

@@ -86,7 +86,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
     // The first timers are etcd's own, which are its defaults.
     let rivals = TIMERS.iter().enumerate().map(|(number, &timers)| (number > 0).then_some(timers));
     let systems: Vec<System> = [System::Primacy].into_iter().chain(rivals.map(System::Etcd)).collect();
-    let mut trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
+    let mut trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
     let mut measured: Vec<Measured> = trios.iter().map(|_| Measured::default()).collect();
     for round in 1..=run.rounds {
         for (trio, measured) in run.in_turns(round, trios.iter_mut().zip(&mut measured)) {
@@ -94,7 +94,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
             measured.trial(run, trio).await?;
             measured.busy.push(busy.fraction());
             tokio::time::sleep(run.sized_time(SETTLE)).await;
-            run.stage.check_interrupted()?;
+            run.group.check_interrupted()?;
             let took = measured.gaps.last().copied().unwrap_or_default();
             run.progress(round, &format!("{}: {:.1} ms", trio.name(), milliseconds(took)));
         }

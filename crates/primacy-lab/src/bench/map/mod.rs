@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::idle::rounded;
 use super::place::Place;
-use super::stage::Stage;
+use super::process_group::ProcessGroup;
 use crate::exit::{self, Exit, Failure};
 
 /// Measure the map that nodes replicate, beside etcd.
@@ -89,7 +89,7 @@ struct Outcome {
 
 /// The settings that all measurements share.
 struct Run<'a> {
-    stage: &'a Stage,
+    group: &'a ProcessGroup,
     place: &'a Place,
     rounds: usize,
     size_percent: u32,
@@ -105,10 +105,10 @@ pub(crate) fn map(args: &Map) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "--rounds and --history: at least one"));
     }
     let place = Place::new(args.state_dir.as_deref())?;
-    let stage = Stage::new()?;
+    let group = ProcessGroup::new()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (rounds, size_percent, history_mib) = (args.rounds, args.size, args.history);
-    let run = Run { stage: &stage, place: &place, rounds, size_percent, history_mib };
+    let run = Run { group: &group, place: &place, rounds, size_percent, history_mib };
     let outcome = runtime.block_on(run.measure(args))?;
     print(&outcome, args.json);
     Ok(Exit::Success)

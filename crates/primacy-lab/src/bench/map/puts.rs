@@ -139,7 +139,7 @@ fn cases(run: &Run<'_>) -> Vec<Case> {
 /// Measures all cases in so many rounds, the systems in turns.
 pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<Row>, Memory), Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
-    let trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
+    let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
     let (cases, keys) = (cases(run), run.sized(KEYS));
     let mut measured: Vec<[Measured; 2]> = cases.iter().map(|_| Default::default()).collect();
     for trio in &trios {
@@ -151,7 +151,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<Row>, Memory), Failure
                 let busy = Busy::start();
                 let sample = case.run(trio, round).await?;
                 measured.add(sample, busy.fraction());
-                run.stage.check_interrupted()?;
+                run.group.check_interrupted()?;
             }
             run.progress(round, &format!("{:?} by {} clients", case.kind, case.clients));
         }

@@ -61,7 +61,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
     let mut measured: [Measured; 2] = Default::default();
     for round in 1..=run.rounds {
         for (&system, measured) in run.in_turns(round, systems.iter().zip(&mut measured)) {
-            let mut trios = Trio::start_all(run.stage, run.place.dir(), &[system]).await?;
+            let mut trios = Trio::start_all(run.group, run.place.dir(), &[system]).await?;
             let trio = trios.first_mut().ok_or_else(|| failed("nothing was started"))?;
             measured.round(run, round, trio).await?;
         }
@@ -138,7 +138,7 @@ async fn until_it_knows(
         {
             return Ok(began.elapsed());
         }
-        run.stage.check_interrupted()?;
+        run.group.check_interrupted()?;
         if began.elapsed() > PATIENCE {
             return Err(failed(format!("{}: a node has not caught up within {PATIENCE:?}", trio.name())));
         }

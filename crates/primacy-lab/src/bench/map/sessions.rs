@@ -76,7 +76,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
 async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure> {
     let sessions = usize::try_from(run.sized(SESSIONS)).unwrap_or(usize::MAX);
     let systems = [System::Primacy, System::Etcd(None)];
-    let trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
+    let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
     let mut kept = Vec::new();
     for trio in &trios {
         kept.push(Kept::begin(trio, sessions, time_to_live_s).await?);
@@ -93,7 +93,7 @@ async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure>
         while Instant::now() < until {
             tokio::time::sleep(LOOK).await;
             meter.look();
-            run.stage.check_interrupted()?;
+            run.group.check_interrupted()?;
         }
         busy_each.push(busy.fraction());
         let (read, _) = meter.read();

@@ -12,7 +12,7 @@ use rustix::process::Pid;
 use super::caller::{Caller, ask_within};
 use crate::bench::etcd::{self, EtcdTimers, MEMBERS};
 use crate::bench::idle::memory;
-use crate::bench::stage::{Stage, spawn, without_settings};
+use crate::bench::process_group::{ProcessGroup, spawn, without_settings};
 use crate::bench::subject::ELECTION;
 use crate::bench::{failed, primacy};
 use crate::exit::Failure;
@@ -55,7 +55,7 @@ impl System {
 /// Three nodes on loopback, with their data below one directory. Dropping it kills them, and removes the data.
 #[derive(Debug)]
 pub(super) struct Trio<'a> {
-    stage: &'a Stage,
+    group: &'a ProcessGroup,
     system: System,
     dir: PathBuf,
     /// For clients, and for the other nodes.
@@ -66,7 +66,7 @@ pub(super) struct Trio<'a> {
 impl<'a> Trio<'a> {
     /// Starts three of each, all at the same time, and waits until they serve.
     pub(super) async fn start_all(
-        stage: &'a Stage,
+        group: &'a ProcessGroup,
         dir: &Path,
         systems: &[System],
     ) -> Result<Vec<Self>, Failure> {
@@ -78,7 +78,7 @@ impl<'a> Trio<'a> {
             fs::create_dir_all(&dir)?;
             let ports = ports.split_off(ports.len() - MEMBERS);
             let children = (0..MEMBERS).map(|_| None).collect();
-            let mut trio = Self { stage, system, dir, ports, children };
+            let mut trio = Self { group, system, dir, ports, children };
             (0..MEMBERS).try_for_each(|node| trio.start(node))?;
             trios.push(trio);
         }
@@ -173,7 +173,7 @@ impl<'a> Trio<'a> {
     pub(super) async fn serves(&self) -> Result<usize, Failure> {
         let until = Instant::now() + PATIENCE;
         loop {
-            self.stage.check_interrupted()?;
+            self.group.check_interrupted()?;
             let why = match self.leader().await {
                 Ok(leader) => match self.all_write().await {
                     Ok(()) => return Ok(leader),

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Watches over all that the bench has started. There is one in a bench.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct ProcessGroup {
     /// The signal that interrupts the bench, or zero.
     interrupted: Arc<AtomicUsize>,
 }
@@ -57,7 +57,7 @@ struct Source {
     ended: bool,
 }
 
-impl Stage {
+impl ProcessGroup {
     pub(super) fn new() -> Result<Self, Failure> {
         // The guardian of a node that is killed becomes our child, and with it all that it has started.
         set_child_subreaper(Some(getpid()))?;
@@ -82,20 +82,20 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // All of them are below this process, since it is a subreaper, and nothing else is.
         end_descendants();
     }
 }
 
-/// Starts a process with both its outputs piped. [`Stage`] ends it; if the bench is killed by SIGKILL, nothing does.
+/// Starts a process with both its outputs piped. [`ProcessGroup`] ends it; if the bench is killed by SIGKILL, nothing does.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     spawn(command)
 }
 
-/// Starts a process, which [`Stage`] ends.
+/// Starts a process, which [`ProcessGroup`] ends.
 pub(super) fn spawn(mut command: Command) -> Result<Child, Failure> {
     without_settings(&mut command);
     let program = command.get_program().to_string_lossy().into_owned();
@@ -130,9 +130,9 @@ impl Lines {
     ///
     /// # Errors
     /// If the bench is interrupted.
-    pub(super) fn next(&mut self, stage: &Stage, until: Instant) -> Result<Option<Line>, Failure> {
+    pub(super) fn next(&mut self, group: &ProcessGroup, until: Instant) -> Result<Option<Line>, Failure> {
         loop {
-            stage.check_interrupted()?;
+            group.check_interrupted()?;
             if let Some(line) = self.lines.pop_front() {
                 return Ok(Some(line));
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::harness::{ElectionHarness, NAMES, NODES, Order, Pace, Seen, What};
 
 /// A run of a law.
-pub struct Stage<'a> {
+pub struct LawRun<'a> {
     harness: &'a mut dyn ElectionHarness,
     /// All events so far.
     pub seen: Vec<Seen>,
@@ -34,13 +34,13 @@ struct Belief {
     has_ended: bool,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> LawRun<'a> {
     /// Begins an election that is new, and starts all its nodes.
     pub async fn new(harness: &'a mut dyn ElectionHarness, election: &str, pace: Pace) -> Self {
         harness.begin(election, pace).await;
-        let mut stage = Self { harness, seen: Vec::new() };
-        stage.all(Order::Start).await;
-        stage
+        let mut run = Self { harness, seen: Vec::new() };
+        run.all(Order::Start).await;
+        run
     }
 
     /// The arm.
@@ -191,8 +191,8 @@ fn win(seen: &Seen) -> Option<Win> {
     }
 }
 
-impl std::fmt::Debug for Stage<'_> {
+impl std::fmt::Debug for LawRun<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Stage({}, {} seen)", self.harness.name(), self.seen.len())
+        write!(f, "LawRun({}, {} seen)", self.harness.name(), self.seen.len())
     }
 }

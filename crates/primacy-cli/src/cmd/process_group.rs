@@ -39,10 +39,10 @@ fn make_dir(name: &str) -> Result<PathBuf, Failure> {
 
 /// All processes.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct ProcessGroup {
     dir: PathBuf,
     patience: Duration,
-    actors: BTreeMap<String, Actor>,
+    processes: BTreeMap<String, NodeProcess>,
     sender: Sender<(String, String)>,
     lines: Receiver<(String, String)>,
     last_lines: VecDeque<String>,
@@ -52,7 +52,7 @@ pub(crate) struct Stage {
 
 /// One process, with its guardian and its job.
 #[derive(Debug)]
-struct Actor {
+struct NodeProcess {
     child: Child,
     guardian: Option<i32>,
     job: Option<i32>,
@@ -60,9 +60,9 @@ struct Actor {
     follows: bool,
 }
 
-/// Which of an actor's processes.
+/// The role of one of a node's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ProcessRole {
     /// The process itself; of `primacy run`, the supervisor.
     Main,
     /// Its guardian.
@@ -71,7 +71,7 @@ pub(crate) enum Part {
     Job,
 }
 
-impl Stage {
+impl ProcessGroup {
     /// Makes a directory for the demo, and gets ready to end what is begun.
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::with("demo", PATIENCE)
@@ -92,7 +92,7 @@ impl Stage {
         Ok(Self {
             dir,
             patience,
-            actors: BTreeMap::new(),
+            processes: BTreeMap::new(),
             sender,
             lines,
             last_lines: VecDeque::new(),
@@ -119,7 +119,8 @@ impl Stage {
         let mut child = command.spawn()?;
         self.listen(name, child.stdout.take())?;
         self.listen(name, child.stderr.take())?;
-        self.actors.insert(name.to_owned(), Actor { child, guardian: None, job: None, follows: false });
+        self.processes
+            .insert(name.to_owned(), NodeProcess { child, guardian: None, job: None, follows: false });
         Ok(())
     }
 
@@ -136,7 +137,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until a line of some actor is the one that is looked for.
+    /// Waits until a line of some process is the one that is looked for.
     ///
     /// # Errors
     /// If it does not come in time, or the demo is interrupted.
@@ -162,7 +163,7 @@ impl Stage {
         }
     }
 
-    /// Looks again and again until there is what is looked for, and reads the lines of the actors meanwhile.
+    /// Looks again and again until there is what is looked for, and reads the lines of the processes meanwhile.
     ///
     /// # Errors
     /// If it does not come in time, or the demo is interrupted.
@@ -187,15 +188,17 @@ impl Stage {
         }
     }
 
-    /// Returns the actors whose jobs are alive.
+    /// Returns the processes whose jobs are alive.
     pub(crate) fn working(&self) -> Vec<&str> {
-        let alive = |actor: &Actor| actor.job.and_then(Pid::from_raw).and_then(started_at).is_some();
-        self.actors.iter().filter(|(_, actor)| alive(actor)).map(|(name, _)| name.as_str()).collect()
+        let alive =
+            |process: &NodeProcess| process.job.and_then(Pid::from_raw).and_then(started_at).is_some();
+        self.processes.iter().filter(|(_, process)| alive(process)).map(|(name, _)| name.as_str()).collect()
     }
 
     /// Waits until all of these know the leader.
     pub(crate) fn wait_for_followers(&mut self, names: &[&str]) -> Result<(), Failure> {
-        let follows = |stage: &Self, name: &str| stage.actors.get(name).is_some_and(|actor| actor.follows);
+        let follows =
+            |group: &Self, name: &str| group.processes.get(name).is_some_and(|process| process.follows);
         while !names.iter().all(|name| follows(self, name)) {
             self.wait_for("the nodes' learning of their leader", |_, line| {
                 (line["event"] == "leader").then_some(())
@@ -211,7 +214,7 @@ impl Stage {
         Failure::new(Exit::Failed, message)
     }
 
-    /// Takes a line of an actor, and returns it if it is an event.
+    /// Takes a line of a node, and returns it if it is an event.
     fn hear(&mut self, name: &str, line: &str) -> Option<Value> {
         self.remember(name, line);
         let line = serde_json::from_str(line).ok()?;
@@ -226,43 +229,43 @@ impl Stage {
         }
     }
 
-    /// Learns which processes work for an actor.
+    /// Learns which processes work for a node.
     fn learn(&mut self, name: &str, line: &Value) {
-        let Some(actor) = self.actors.get_mut(name) else { return };
+        let Some(process) = self.processes.get_mut(name) else { return };
         let pid = line["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         match line["event"].as_str() {
-            Some("guardian") => actor.guardian = pid,
-            Some("started") => actor.job = pid,
-            Some("exited" | "released") => actor.job = None,
-            Some("leader") => actor.follows = line["leader"].is_string(),
+            Some("guardian") => process.guardian = pid,
+            Some("started") => process.job = pid,
+            Some("exited" | "released") => process.job = None,
+            Some("leader") => process.follows = line["leader"].is_string(),
             Some(_) | None => {}
         }
     }
 
-    /// Sends a signal to a part of an actor.
-    pub(crate) fn signal(&self, name: &str, part: Part, signal: Signal) -> Result<(), Failure> {
-        Ok(kill_process(self.pid(name, part)?, signal)?)
+    /// Sends a signal to a process of a node.
+    pub(crate) fn signal(&self, name: &str, role: ProcessRole, signal: Signal) -> Result<(), Failure> {
+        Ok(kill_process(self.pid(name, role)?, signal)?)
     }
 
-    /// The process of a part.
+    /// The process of a node with this role.
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) fn pid(&self, name: &str, part: Part) -> Result<Pid, Failure> {
-        let unknown = || Failure::new(Exit::Failed, format!("there is no {part:?} of {name} to signal"));
-        let actor = self.actors.get(name).ok_or_else(unknown)?;
-        let pid = match part {
-            Part::Main => Some(Pid::from_child(&actor.child)),
-            Part::Guardian => actor.guardian.and_then(Pid::from_raw),
-            Part::Job => actor.job.and_then(Pid::from_raw),
+    pub(crate) fn pid(&self, name: &str, role: ProcessRole) -> Result<Pid, Failure> {
+        let unknown = || Failure::new(Exit::Failed, format!("there is no {role:?} of {name} to signal"));
+        let process = self.processes.get(name).ok_or_else(unknown)?;
+        let pid = match role {
+            ProcessRole::Main => Some(Pid::from_child(&process.child)),
+            ProcessRole::Guardian => process.guardian.and_then(Pid::from_raw),
+            ProcessRole::Job => process.job.and_then(Pid::from_raw),
         };
         pid.ok_or_else(unknown)
     }
 
-    /// Waits for the end of an actor that was asked to end.
+    /// Waits for the end of a node that was asked to end.
     pub(crate) fn wait_for_end(&mut self, name: &str) -> Result<(), Failure> {
-        if let Some(mut actor) = self.actors.remove(name) {
-            actor.child.wait()?;
+        if let Some(mut process) = self.processes.remove(name) {
+            process.child.wait()?;
         }
         Ok(())
     }
@@ -277,7 +280,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Returns all lines of actors within this time that are no events, each with the name of its actor.
+    /// Returns all lines of processes within this time that are no events, each with the name of its process.
     pub(crate) fn hear_for(&mut self, time: Duration) -> Result<Vec<(String, String)>, Failure> {
         let until = Instant::now() + time;
         let mut heard = Vec::new();
@@ -292,11 +295,11 @@ impl Stage {
         Ok(heard)
     }
 
-    /// All processes of an actor that are there: the supervisor, its guardian, and what they have started.
+    /// All processes of a node that are there: the supervisor, its guardian, and what they have started.
     pub(crate) fn processes(&self, name: &str) -> Vec<Pid> {
-        let Some(actor) = self.actors.get(name) else { return Vec::new() };
-        let mut roots = vec![Pid::from_child(&actor.child)];
-        roots.extend(actor.guardian.and_then(Pid::from_raw));
+        let Some(process) = self.processes.get(name) else { return Vec::new() };
+        let mut roots = vec![Pid::from_child(&process.child)];
+        roots.extend(process.guardian.and_then(Pid::from_raw));
         let mut all: Vec<Pid> = roots.iter().flat_map(|&root| descendants_of(root)).collect();
         all.extend(roots);
         all.sort_by_key(|pid| pid.as_raw_nonzero());
@@ -304,16 +307,16 @@ impl Stage {
         all
     }
 
-    /// Whether this is an actor's own process or its guardian, and none of its job.
+    /// Whether this is a node's own process or its guardian, and none of its job.
     pub(crate) fn is_watching(&self, name: &str, pid: Pid) -> bool {
-        self.actors.get(name).is_some_and(|actor| {
-            Pid::from_child(&actor.child) == pid || actor.guardian.and_then(Pid::from_raw) == Some(pid)
+        self.processes.get(name).is_some_and(|process| {
+            Pid::from_child(&process.child) == pid || process.guardian.and_then(Pid::from_raw) == Some(pid)
         })
     }
 
-    /// The first process of an actor's job, if it is there.
+    /// The first process of a node's job, if it is there.
     pub(crate) fn job(&self, name: &str) -> Option<Pid> {
-        self.actors.get(name)?.job.and_then(Pid::from_raw).filter(|&job| started_at(job).is_some())
+        self.processes.get(name)?.job.and_then(Pid::from_raw).filter(|&job| started_at(job).is_some())
     }
 
     fn check_interrupted(&self) -> Result<(), Failure> {
@@ -327,7 +330,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // All of them are below this process, since it is a subreaper, and nothing else is.
         end_descendants(None, None, |_, _| {});
@@ -339,7 +342,7 @@ impl Drop for Stage {
 /// An address of loopback that a node will listen on. It is taken until this is dropped: else the next process that
 /// asks for a port, a relay perhaps, could be given the same.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ReservedAddress {
     /// The node.
     pub(crate) node: &'static str,
     /// The address.
@@ -347,11 +350,11 @@ pub(crate) struct Place {
     _listener: TcpListener,
 }
 
-/// A place for each of these nodes.
-pub(crate) fn places(nodes: &[&'static str]) -> Result<Vec<Place>, Failure> {
+/// Reserves an address for each of these nodes.
+pub(crate) fn reserve_addresses(nodes: &[&'static str]) -> Result<Vec<ReservedAddress>, Failure> {
     let place = |&node| {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        Ok(Place { node, address: listener.local_addr()?.to_string(), _listener: listener })
+        Ok(ReservedAddress { node, address: listener.local_addr()?.to_string(), _listener: listener })
     };
     nodes.iter().map(place).collect()
 }

@@ -1,4 +1,4 @@
-//! The stage of one run: a world, the nodes cut off in it, and the measurements.
+//! A trial of a scenario: a world, the nodes cut off in it, and the measurements.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ const ALONE: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A run.
-pub(super) struct Stage<A: Algorithm> {
+pub(super) struct Trial<A: Algorithm> {
     pub(super) world: World<A>,
     pub(super) rng: Rng,
     /// The nodes that are cut off from most of the others.
@@ -46,15 +46,15 @@ pub(super) fn run<A: Algorithm>(
     settings: &[(String, String)],
     seed: u64,
 ) -> Option<Outcome> {
-    let mut stage = Stage::<A>::new(setup, settings, seed);
-    let leader = stage.settle()?;
-    stage.began = (stage.world.now(), stage.world.sent);
-    stage.watch = Watch::begin(&stage.world);
-    stage.play(scenario, leader);
-    Some(stage.outcome())
+    let mut trial = Trial::<A>::new(setup, settings, seed);
+    let leader = trial.settle()?;
+    trial.began = (trial.world.now(), trial.world.sent);
+    trial.watch = Watch::begin(&trial.world);
+    trial.play(scenario, leader);
+    Some(trial.outcome())
 }
 
-impl<A: Algorithm> Stage<A> {
+impl<A: Algorithm> Trial<A> {
     fn new(setup: &Setup, settings: &[(String, String)], seed: u64) -> Self {
         let conditions = Conditions { delay: setup.delay, ..Conditions::default() };
         let mut world = World::new(&names(setup.nodes), conditions, Trace::keeping(&[]), seed);
