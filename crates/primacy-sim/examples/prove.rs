@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Instant;
 
 use primacy_sim::model::coverage::Coverage;
-use primacy_sim::model::spaces::{Bounds, Row, SPACES};
+use primacy_sim::model::spaces::{Bounds, SPACES, Space};
 
 fn main() -> ExitCode {
     let mut names = Vec::new();
@@ -41,14 +41,15 @@ fn main() -> ExitCode {
             unknown => return fail(&format!("there is no space {unknown}")),
         }
     }
-    let chosen =
-        |row: &&Row| (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small);
+    let chosen = |row: &&Space| {
+        (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small)
+    };
     if !json {
         println!("Times are in ticks. What is not said of a space below is");
         Bounds::CALM.iter().for_each(|(place, calm)| println!("    {place}: {calm}"));
         println!();
     }
-    let rows: Vec<&Row> = SPACES.iter().filter(chosen).collect();
+    let rows: Vec<&Space> = SPACES.iter().filter(chosen).collect();
     let failures = prove_all(&rows, states_max, json);
     if failures == 0 {
         ExitCode::SUCCESS
@@ -64,7 +65,7 @@ fn fail(why: &str) -> ExitCode {
 
 /// Searches these spaces, as many at a time as there are cores, and prints them in their order. Returns the
 /// number of spaces whose result is not as it should be.
-fn prove_all(rows: &[&Row], states_max: u64, json: bool) -> usize {
+fn prove_all(rows: &[&Space], states_max: u64, json: bool) -> usize {
     let (next, threads) =
         (AtomicUsize::new(0), thread::available_parallelism().map_or(1, |cores| cores.get()));
     let (tell, told) = mpsc::channel();
@@ -103,7 +104,7 @@ struct Proved {
 }
 
 /// Searches one space.
-fn prove(row: &Row, states_max: u64, json: bool) -> Proved {
+fn prove(row: &Space, states_max: u64, json: bool) -> Proved {
     let began = Instant::now();
     let found = row.search(states_max);
     let seconds = began.elapsed().as_secs_f64();
@@ -133,7 +134,7 @@ fn prove(row: &Row, states_max: u64, json: bool) -> Proved {
 }
 
 /// Reports which invariant breaks first, if one does.
-fn ask(row: &Row, states_max: u64) -> ExitCode {
+fn ask(row: &Space, states_max: u64) -> ExitCode {
     let found = row.search(states_max);
     match found.broken {
         Some(broken) => {

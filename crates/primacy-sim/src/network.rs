@@ -30,7 +30,7 @@ pub struct Chance {
 
 /// A fault of the next packets that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PacketFault {
     /// They are lost.
     Drop,
     /// They come twice.
@@ -49,7 +49,7 @@ pub struct Rule {
     /// The kind of message, or any.
     pub kind: Option<String>,
     /// The fault.
-    pub fault: Fault,
+    pub fault: PacketFault,
     /// The number of packets; `None` for all until the network is healed.
     pub times: Option<u32>,
 }
@@ -223,16 +223,16 @@ impl Network {
         let delay = self.delay(from, to);
         if let Some(fault) = self.aimed(from, to, kind) {
             let fate = match fault {
-                Fault::Drop => Fate::lost(Remark::Lost),
-                Fault::Double => Fate::twice(delay, delay),
-                Fault::Delay(later) => Fate::late(delay, later),
+                PacketFault::Drop => Fate::lost(Remark::Lost),
+                PacketFault::Double => Fate::twice(delay, delay),
+                PacketFault::Delay(later) => Fate::late(delay, later),
             };
             return Fate { aimed: true, ..fate };
         }
         self.drawn(delay, rng)
     }
 
-    fn aimed(&mut self, from: Host, to: Host, kind: &str) -> Option<Fault> {
+    fn aimed(&mut self, from: Host, to: Host, kind: &str) -> Option<PacketFault> {
         let aimed_at = |rule: &Rule| {
             rule.from.is_none_or(|host| host == from)
                 && rule.to.is_none_or(|host| host == to)
@@ -311,7 +311,7 @@ pub struct Hello {
 
 /// The reason why two nodes do not talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum HandshakeRefusal {
     /// Their configurations name other voters.
     Voters,
     /// Their elections promise different things.
@@ -324,15 +324,15 @@ pub enum Refused {
 ///
 /// # Errors
 /// [`Refused`], with what differs.
-pub fn shake_hands(own: &Hello, other: &Hello, known: Option<u64>) -> Result<(), Refused> {
+pub fn shake_hands(own: &Hello, other: &Hello, known: Option<u64>) -> Result<(), HandshakeRefusal> {
     if own.voters != other.voters {
-        return Err(Refused::Voters);
+        return Err(HandshakeRefusal::Voters);
     }
     if own.terms_of_use != other.terms_of_use {
-        return Err(Refused::TermsOfUse);
+        return Err(HandshakeRefusal::TermsOfUse);
     }
     if known.is_some_and(|disk| disk != other.disk) {
-        return Err(Refused::Disk);
+        return Err(HandshakeRefusal::Disk);
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use crate::store::{Mishap, Mood};
 /// The queue of a store that keeps sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionStore {
-    sessions: BTreeMap<SessionId, Life>,
-    queue: Vec<Standing>,
+    sessions: BTreeMap<SessionId, LiveSession>,
+    queue: Vec<QueuedEntry>,
     /// Counts sessions and entries.
     count: u64,
     /// The delay of the store in ending an expired session.
@@ -23,13 +23,13 @@ pub struct SessionStore {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Life {
+struct LiveSession {
     timeout: Duration,
     ends_at: Moment,
 }
 
 #[derive(Clone, Debug)]
-struct Standing {
+struct QueuedEntry {
     session: SessionId,
     entry: Entry,
     asked_to_resign: bool,
@@ -41,7 +41,7 @@ pub struct SessionServed {
     /// The reply, unless it was lost.
     pub reply: Option<Message>,
     /// The processes to be notified.
-    pub news: News,
+    pub notice: ChangeNotice,
     /// The released leadership.
     pub released: Option<FencingToken>,
     /// The name under which it is counted, if it matters.
@@ -52,14 +52,14 @@ pub struct SessionServed {
 
 /// The processes that are notified of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct ChangeNotice {
     /// The processes whose own entry was changed, or the one before theirs.
     pub to: Vec<Identity>,
     /// True if all processes without an entry are notified too.
     pub to_onlookers: bool,
 }
 
-impl News {
+impl ChangeNotice {
     /// True if no process is notified.
     #[must_use]
     pub const fn is_none(&self) -> bool {
@@ -83,7 +83,7 @@ impl SessionStore {
     /// The queue as text for people.
     #[must_use]
     pub fn text(&self) -> String {
-        let text = |it: &Standing| {
+        let text = |it: &QueuedEntry| {
             let asked = if it.asked_to_resign { ", asked to resign" } else { "" };
             format!(
                 "{} with token {} in {}{asked}",
@@ -97,61 +97,61 @@ impl SessionStore {
     }
 
     /// Takes the first entry out, as an operator does.
-    pub fn remove_first(&mut self) -> News {
-        if self.queue.is_empty() { News::default() } else { self.remove(|place, _| place == 0) }
+    pub fn remove_first(&mut self) -> ChangeNotice {
+        if self.queue.is_empty() { ChangeNotice::default() } else { self.remove(|place, _| place == 0) }
     }
 
     /// Ends the session of this process at once, which no store may do.
-    pub fn end_session_of(&mut self, who: Identity) -> News {
+    pub fn end_session_of(&mut self, who: Identity) -> ChangeNotice {
         let session =
             self.queue.iter().find(|it| it.entry.holder.identity == who).map(|it| it.session.clone());
         session.map(|session| self.end(&session)).unwrap_or_default()
     }
 
     /// Asks the first to resign.
-    pub fn ask_to_resign(&mut self) -> News {
-        let Some(first) = self.queue.first_mut() else { return News::default() };
+    pub fn ask_to_resign(&mut self) -> ChangeNotice {
+        let Some(first) = self.queue.first_mut() else { return ChangeNotice::default() };
         first.asked_to_resign = true;
-        News { to: vec![first.entry.holder.identity], to_onlookers: false }
+        ChangeNotice { to: vec![first.entry.holder.identity], to_onlookers: false }
     }
 
     /// Ends expired sessions.
-    pub fn run_out(&mut self, now: Moment) -> News {
+    pub fn run_out(&mut self, now: Moment) -> ChangeNotice {
         let over = self.sessions.iter().filter(|(_, life)| life.ends_at.after(self.lateness) <= now);
         let over: Vec<SessionId> = over.map(|(session, _)| session.clone()).collect();
-        let mut news = News::default();
+        let mut notice = ChangeNotice::default();
         for session in over {
             let more = self.end(&session);
-            news.to.extend(more.to);
-            news.to_onlookers |= more.to_onlookers;
+            notice.to.extend(more.to);
+            notice.to_onlookers |= more.to_onlookers;
         }
-        news
+        notice
     }
 
-    fn end(&mut self, session: &SessionId) -> News {
+    fn end(&mut self, session: &SessionId) -> ChangeNotice {
         self.sessions.remove(session);
         self.remove(|_, it| it.session == *session)
     }
 
     /// Removes these entries; their owners are notified, and also the process behind each removed one, and
     /// all observers if it was the first.
-    fn remove(&mut self, is_out: impl Fn(usize, &Standing) -> bool) -> News {
-        let mut news = News::default();
+    fn remove(&mut self, is_out: impl Fn(usize, &QueuedEntry) -> bool) -> ChangeNotice {
+        let mut notice = ChangeNotice::default();
         let mut stay = Vec::new();
         let mut before_went = false;
         for (place, it) in core::mem::take(&mut self.queue).into_iter().enumerate() {
             let goes = is_out(place, &it);
             if goes || before_went {
-                news.to.push(it.entry.holder.identity);
+                notice.to.push(it.entry.holder.identity);
             }
-            news.to_onlookers |= goes && place == 0;
+            notice.to_onlookers |= goes && place == 0;
             before_went = goes;
             if !goes {
                 stay.push(it);
             }
         }
         self.queue = stay;
-        news
+        notice
     }
 
     /// Serves one request, unless the store is down or silent.
@@ -191,35 +191,35 @@ impl SessionStore {
     }
 
     fn serve_once(&mut self, now: Moment, message: &Message) -> SessionServed {
-        let mut served = SessionServed { news: self.run_out(now), ..SessionServed::default() };
-        let (reply, news) = match message.clone() {
+        let mut served = SessionServed { notice: self.run_out(now), ..SessionServed::default() };
+        let (reply, notice) = match message.clone() {
             Message::Begin { request, timeout } => {
                 let timeout = self.timeout.unwrap_or(timeout);
                 self.count += 1;
                 let session = SessionId::new(&format!("s{}", self.count));
                 served.look_at = Some(self.keep(now, &session, timeout));
-                (Message::BeginReply { request, result: Ok((session, timeout)) }, News::default())
+                (Message::BeginReply { request, result: Ok((session, timeout)) }, ChangeNotice::default())
             }
             Message::KeepAlive { request, session } => {
                 let known = self.sessions.get(&session).map(|life| self.timeout.unwrap_or(life.timeout));
                 let timeout = known.ok_or(Trouble::Ended);
                 served.look_at = timeout.ok().map(|timeout| self.keep(now, &session, timeout));
-                (Message::KeepAliveReply { request, result: timeout }, News::default())
+                (Message::KeepAliveReply { request, result: timeout }, ChangeNotice::default())
             }
             Message::Stand { request, session, holder } => {
-                let (result, news) = self.stand(&session, holder);
-                (Message::StandReply { request, result }, news)
+                let (result, notice) = self.stand(&session, holder);
+                (Message::StandReply { request, result }, notice)
             }
             Message::Leave { request, session } => {
-                let (result, news) = self.let_go(&session, &mut served.released, false);
-                (Message::LeaveReply { request, result }, news)
+                let (result, notice) = self.let_go(&session, &mut served.released, false);
+                (Message::LeaveReply { request, result }, notice)
             }
             Message::End { request, session } => {
-                let (result, news) = self.let_go(&session, &mut served.released, true);
-                (Message::EndReply { request, result }, news)
+                let (result, notice) = self.let_go(&session, &mut served.released, true);
+                (Message::EndReply { request, result }, notice)
             }
             Message::First { request } => {
-                (Message::FirstReply { request, result: Ok(self.first().cloned()) }, News::default())
+                (Message::FirstReply { request, result: Ok(self.first().cloned()) }, ChangeNotice::default())
             }
             Message::Evict { request, dead } => {
                 let entry = self.queue.iter().find(|it| it.entry.holder.identity == dead);
@@ -237,37 +237,37 @@ impl SessionStore {
             | Message::Changed => return served, // No request.
         };
         served.reply = Some(reply);
-        served.news.to.extend(news.to);
-        served.news.to_onlookers |= news.to_onlookers;
+        served.notice.to.extend(notice.to);
+        served.notice.to_onlookers |= notice.to_onlookers;
         served
     }
 
     /// Renews a session. Returns the moment at which it would expire now.
     fn keep(&mut self, now: Moment, session: &SessionId, timeout: Duration) -> Moment {
         let ends_at = now.after(timeout);
-        self.sessions.insert(session.clone(), Life { timeout, ends_at });
+        self.sessions.insert(session.clone(), LiveSession { timeout, ends_at });
         ends_at.after(self.lateness)
     }
 
-    fn stand(&mut self, session: &SessionId, holder: Holder) -> (Result<Place, Trouble>, News) {
+    fn stand(&mut self, session: &SessionId, holder: Holder) -> (Result<Place, Trouble>, ChangeNotice) {
         if !self.sessions.contains_key(session) {
-            return (Err(Trouble::Ended), News::default());
+            return (Err(Trouble::Ended), ChangeNotice::default());
         }
-        let mut news = News::default();
+        let mut notice = ChangeNotice::default();
         if !self.queue.iter().any(|it| it.session == *session) {
-            news.to_onlookers = self.queue.is_empty();
+            notice.to_onlookers = self.queue.is_empty();
             self.count += 1;
             let entry = Entry { holder, token: FencingToken(self.count) };
-            self.queue.push(Standing { session: session.clone(), entry, asked_to_resign: false });
+            self.queue.push(QueuedEntry { session: session.clone(), entry, asked_to_resign: false });
         }
         let place = match self.queue.first() {
             Some(first) if first.session != *session => Place::Behind { first: first.entry.clone() },
-            Some(Standing { entry, asked_to_resign, .. }) => {
+            Some(QueuedEntry { entry, asked_to_resign, .. }) => {
                 Place::First { token: entry.token, asked_to_resign: *asked_to_resign }
             }
-            None => return (Err(Trouble::Ended), news), // It has just been pushed.
+            None => return (Err(Trouble::Ended), notice), // It has just been pushed.
         };
-        (Ok(place), news)
+        (Ok(place), notice)
     }
 
     fn let_go(
@@ -275,13 +275,13 @@ impl SessionStore {
         session: &SessionId,
         released: &mut Option<FencingToken>,
         ends: bool,
-    ) -> (Result<(), Trouble>, News) {
+    ) -> (Result<(), Trouble>, ChangeNotice) {
         if !self.sessions.contains_key(session) {
-            return (Err(Trouble::Ended), News::default());
+            return (Err(Trouble::Ended), ChangeNotice::default());
         }
         *released = self.queue.iter().find(|it| it.session == *session).map(|it| it.entry.token);
-        let news = if ends { self.end(session) } else { self.remove(|_, it| it.session == *session) };
-        (Ok(()), news)
+        let notice = if ends { self.end(session) } else { self.remove(|_, it| it.session == *session) };
+        (Ok(()), notice)
     }
 }
 

@@ -33,9 +33,9 @@ pub enum Party {
     Clients,
 }
 
-/// The way of a message.
+/// The delivery of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Delivery {
     /// The moments of its arrival: once, twice, or not at all.
     pub arrivals: [Option<Moment>; 2],
     /// Its remarkable property, if any.
@@ -44,7 +44,7 @@ pub struct Way {
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum TraceEvent {
     /// A party sends a message.
     Says {
         /// The sender.
@@ -55,8 +55,8 @@ pub enum What {
         kind: &'static str,
         /// The message, for people; it begins with the kind.
         text: String,
-        /// Its way.
-        way: Way,
+        /// Its delivery.
+        delivery: Delivery,
     },
     /// A message arrives so late that it is worth a line.
     Hears {
@@ -161,7 +161,7 @@ pub struct Entry {
     /// Its level.
     pub level: Level,
     /// The event.
-    pub what: What,
+    pub what: TraceEvent,
 }
 
 /// The kept entries, or only a number that any difference between two runs would change.
@@ -200,7 +200,7 @@ impl Trace {
     /// A trace that keeps no entry, only the digest of all.
     #[must_use]
     pub fn digesting() -> Self {
-        let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // What a scene shows, comes of the rest.
+        let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // TraceEvent a scene shows, comes of the rest.
         Self { keep, digest: Some(0xcbf2_9ce4_8422_2325), ..Self::keeping(&[]) }
     }
 
@@ -283,7 +283,7 @@ impl Entry {
     /// True if it is a renewal of a lead.
     #[must_use]
     pub const fn prolongs(&self) -> bool {
-        matches!(self.what, What::Node { turn: Turn::Renewed { .. }, .. })
+        matches!(self.what, TraceEvent::Node { turn: Turn::Renewed { .. }, .. })
     }
 }
 

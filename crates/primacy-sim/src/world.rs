@@ -25,19 +25,19 @@ use primacy_kv::replication::log::Write;
 use self::clients::Clients;
 use self::faults::Crash;
 use self::primaries::{PartitionId, Resources};
-use crate::algorithm::{Algorithm, Life, Settings as _};
+use crate::algorithm::{Algorithm, ProcessStart, Settings as _};
 use crate::clock::{Clock, Moment};
 use crate::counters::{Counters, Sent};
 use crate::disk::{Disk, MetByCrash};
 use crate::display::views::view_text;
-use crate::invariants::{Breach, Invariant, Meaning, Observation, Seen};
+use crate::invariants::{Breach, Invariant, Meaning, MetadataObservation, Observation};
 use crate::leadership_intervals::LeadershipIntervals;
 use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process};
 use crate::process_slot::ProcessSlot;
 use crate::queue::Queue;
 use crate::resource::Resource;
-use crate::sessions::{News, SessionStore};
+use crate::sessions::{ChangeNotice, SessionStore};
 use crate::store::{Mishap, Store};
 use crate::trace::{Level, Trace, Turn, until};
 
@@ -316,8 +316,8 @@ impl<A: Algorithm> World<A> {
                 }
             }
             ScheduledEvent::SessionsRunOut => {
-                let news = self.sessions.run_out(self.now);
-                self.tell_news(&news);
+                let notice = self.sessions.run_out(self.now);
+                self.notify(&notice);
             }
             ScheduledEvent::KeepAlive { session } => self.keep_alive(session),
             ScheduledEvent::Notice { slot, evidence } => {
@@ -383,14 +383,14 @@ impl<A: Algorithm> World<A> {
         node.guarded = true;
         node.leader = None;
         let me = Identity::new(node.name, Incarnation { count: node.disk.starts, nonce });
-        let life = Life {
+        let process = ProcessStart {
             me,
             voters: &node.voters,
             durable: node.disk.contents.clone(),
             seed,
             now: node.clock.read(now),
         };
-        let machine = A::start(&node.settings, life);
+        let machine = A::start(&node.settings, process);
         let campaigns = node.campaigns;
         let text = format!("· life {} begins", me.incarnation.count);
         self.trace_turn(slot, Level::Event, Turn::Begins, || text);
@@ -553,7 +553,7 @@ impl<A: Algorithm> World<A> {
                 Write::Snapshot(_) => "snapshot written",
             });
             let who = self.process(slot).map(|process| process.me).expect("it has written");
-            self.observe(Observation::Metadata(Seen::Wrote { who, write }));
+            self.observe(Observation::Metadata(MetadataObservation::Wrote { who, write }));
         }
         self.keep(slot, durable);
         if !had_recovered && self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered) {
@@ -576,7 +576,11 @@ impl<A: Algorithm> World<A> {
         let Some(process) = &self.slots[slot.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
         let who = process.me;
-        let seen = if done { Seen::Settled { who, machine } } else { Seen::Shown { who, machine } };
+        let seen = if done {
+            MetadataObservation::Settled { who, machine }
+        } else {
+            MetadataObservation::Shown { who, machine }
+        };
         let broken = judge(&mut self.invariants, self.now, &Observation::Metadata(seen), &self.leaderships);
         self.take_judgement(broken);
     }
@@ -585,7 +589,8 @@ impl<A: Algorithm> World<A> {
     pub(crate) fn look_at_answer(&mut self, slot: ProcessSlot, ticket: Ticket, answer: &Answer) {
         let Some(process) = &self.slots[slot.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
-        let seen = Observation::Metadata(Seen::Answered { who: process.me, ticket, answer, machine });
+        let seen =
+            Observation::Metadata(MetadataObservation::Answered { who: process.me, ticket, answer, machine });
         let broken = judge(&mut self.invariants, self.now, &seen, &self.leaderships);
         self.take_judgement(broken);
     }
@@ -705,20 +710,20 @@ impl<A: Algorithm> World<A> {
         if let Some(reply) = served.reply.and_then(A::session_reply) {
             self.send_reply(slot, life, reply, served.released.is_some());
         }
-        self.tell_news(&served.news);
+        self.notify(&served.notice);
     }
 
     /// Notifies processes of a change of the queue, if the store does so.
-    pub(crate) fn tell_news(&mut self, news: &News) {
-        if !self.store.tells_changes || news.is_none() {
+    pub(crate) fn notify(&mut self, notice: &ChangeNotice) {
+        if !self.store.tells_changes || notice.is_none() {
             return;
         }
         for slot in (0..self.slots.len()).map(ProcessSlot) {
             let Some((me, life)) = self.process(slot).map(|process| (process.me, process.life)) else {
                 continue;
             };
-            let looks_on = news.to_onlookers && !self.sessions.has_entry(me);
-            if (news.to.contains(&me) || looks_on) && !self.network.is_cut(STORE, self.host(slot)) {
+            let looks_on = notice.to_onlookers && !self.sessions.has_entry(me);
+            if (notice.to.contains(&me) || looks_on) && !self.network.is_cut(STORE, self.host(slot)) {
                 let Some(message) = A::session_reply(session::Message::Changed) else { continue };
                 self.counters.count("change told");
                 let (delay, sent_at) = (self.network.delay(STORE, self.host(slot)), self.now);

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use primacy_core::Duration;
-use primacy_sim::compare::{Contender, Row, Scenario, Setup, Timers, run, table};
+use primacy_sim::compare::{ComparisonRow, Contender, Scenario, Setup, Timers, run, table};
 
 const SEEDS: u64 = 3;
 
@@ -34,12 +34,12 @@ fn setup(nodes: usize) -> Setup {
     Setup { nodes, delay: ms(1), lost_ppm: 0, peers, store }
 }
 
-fn row(setup: &Setup, contender: Contender, scenario: Scenario) -> Row {
+fn row(setup: &Setup, contender: Contender, scenario: Scenario) -> ComparisonRow {
     let outcomes: Vec<_> = (0..SEEDS).map(|seed| run(contender, scenario, setup, seed)).collect();
     for outcome in outcomes.iter().flatten() {
         assert!(outcome.breaches.is_empty(), "{contender:?} in {scenario:?}: {:?}", outcome.breaches);
     }
-    Row::of(contender, scenario, &outcomes)
+    ComparisonRow::of(contender, scenario, &outcomes)
 }
 
 fn find(name: &str) -> Contender {
@@ -101,7 +101,7 @@ fn what_is_measured_is_what_the_pages_say() {
     assert_eq!(row(&five, find("seniority"), Scenario::Crash).leaderless.median, ms(1), "it is told");
     // A silent leader: its promises or its lease, less what had passed since the last heartbeat or renewal.
     for (name, least, most) in [("quorum", 750, 1_400), ("ranked", 750, 1_100), ("lease", 6_667, 11_200)] {
-        let Row { leaderless, .. } = row(&five, find(name), Scenario::PowerLoss);
+        let ComparisonRow { leaderless, .. } = row(&five, find(name), Scenario::PowerLoss);
         assert!(leaderless.median > ms(least) && leaderless.most < ms(most), "{name}: {leaderless:?}");
     }
     // Each was the oldest when its turn came.
@@ -112,7 +112,7 @@ fn what_is_measured_is_what_the_pages_say() {
 #[test]
 fn a_link_that_flaps_moves_the_lead_of_bully_and_of_what_it_nominates_only() {
     for contender in Contender::ALL.iter().copied() {
-        let Row { needless, .. } = row(&setup(5), contender, Scenario::BadLink);
+        let ComparisonRow { needless, .. } = row(&setup(5), contender, Scenario::BadLink);
         let moves = ["bully", "confirmed", "confirmed_lease"].contains(&contender.name());
         assert_eq!(needless.median > 0, moves, "{contender:?}: {needless:?}");
     }

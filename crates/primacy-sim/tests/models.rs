@@ -1,11 +1,11 @@
 //! Every order of events within the bounds of the small spaces: no invariant breaks, all marks are reached,
 //! and the numbers of states are as before. The large spaces are searched by the example `prove`.
 
-use primacy_sim::model::spaces::{Row, SPACES};
+use primacy_sim::model::spaces::{SPACES, Space};
 
 /// Searches the chosen spaces; all faults are reported at once, with the shortest way to each broken
 /// invariant.
-fn search(chosen: impl Fn(&Row) -> bool) {
+fn search(chosen: impl Fn(&Space) -> bool) {
     let mut wrong = Vec::new();
     for row in SPACES.iter().filter(|row| row.small && chosen(row)) {
         let found = row.search(u64::from(u32::MAX) - 1);

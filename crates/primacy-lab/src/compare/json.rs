@@ -1,6 +1,6 @@
 //! The comparison for programs.
 
-use primacy_sim::compare::{Row, Setup, Span};
+use primacy_sim::compare::{ComparisonRow, Setup, Span};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -46,7 +46,7 @@ fn of<T>(Span { median, most }: Span<T>, number: impl Fn(T) -> u64) -> Of {
 }
 
 /// One object, in a line.
-pub(super) fn text(setup: &Setup, from: u64, seeds: u64, rows: &[Row]) -> Result<String, Failure> {
+pub(super) fn text(setup: &Setup, from: u64, seeds: u64, rows: &[ComparisonRow]) -> Result<String, Failure> {
     let report = ComparisonReport {
         nodes: setup.nodes,
         delay_ns: setup.delay.as_nanos(),
@@ -59,7 +59,7 @@ pub(super) fn text(setup: &Setup, from: u64, seeds: u64, rows: &[Row]) -> Result
     text.map(|text| text + "\n").map_err(|error| Failure::new(Exit::System, error.to_string()))
 }
 
-fn report(row: &Row) -> RowReport {
+fn report(row: &ComparisonRow) -> RowReport {
     RowReport {
         scenario: row.scenario.name(),
         election: row.contender.name(),

@@ -13,7 +13,8 @@ use primacy::config::{Timers, Venue};
 use primacy_core::Duration;
 use primacy_sim::algorithm::{duration, parts_per_million};
 use primacy_sim::compare::{
-    Contender, DELAY_MAX, LOST_MAX, NODES, Row, SEEDS, Scenario, Setup, Timers as Of, choices, sheet, table,
+    ComparisonRow, Contender, DELAY_MAX, LOST_MAX, NODES, SEEDS, Scenario, Setup, Timers as Of, choices,
+    sheet, table,
 };
 use signal_hook::consts::SIGTERM;
 
@@ -115,7 +116,7 @@ pub(crate) fn compare(args: &Compare) -> Result<Exit, Failure> {
     tell(args, &setup, &rows)
 }
 
-fn tell(args: &Compare, setup: &Setup, rows: &[Row]) -> Result<Exit, Failure> {
+fn tell(args: &Compare, setup: &Setup, rows: &[ComparisonRow]) -> Result<Exit, Failure> {
     let picture = args.svg.as_deref().map(|file| (file, sheet(setup, args.seeds, rows)));
     let text = match picture {
         Some((file, picture)) if file == Path::new("-") => Ok(picture),

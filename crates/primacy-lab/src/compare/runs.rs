@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use primacy_sim::compare::{Contender, Outcome, Row, Scenario, Setup, run};
+use primacy_sim::compare::{ComparisonRow, Contender, Outcome, Scenario, Setup, run};
 
 /// The interval at which the progress is shown.
 const SHOWN_INTERVAL: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ impl Runs {
     ///
     /// # Errors
     /// [`Stopped`], with the first bad run in the order of the table.
-    pub(super) fn run(&self, interrupted: &AtomicUsize) -> Result<Vec<Row>, Stopped> {
+    pub(super) fn run(&self, interrupted: &AtomicUsize) -> Result<Vec<ComparisonRow>, Stopped> {
         let came = self.all(interrupted);
         let mut rows = Vec::new();
         let each = usize::try_from(self.seeds).unwrap_or(usize::MAX);
@@ -52,7 +52,7 @@ impl Runs {
                 let outcome = came.as_ref().ok_or(Stopped::Interrupted)?;
                 outcomes.push(outcome.clone().map_err(Stopped::Broken)?);
             }
-            rows.push(Row::of(contender, scenario, &outcomes));
+            rows.push(ComparisonRow::of(contender, scenario, &outcomes));
         }
         Ok(rows)
     }

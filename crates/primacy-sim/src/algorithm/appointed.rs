@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use primacy_core::NodeId;
 use primacy_core::election::appointed;
 
-use super::{Algorithm, Life, Settings, unknown_setting, value};
+use super::{Algorithm, ProcessStart, Settings, unknown_setting, value};
 use crate::invariants::{Invariant, Meaning};
 
 /// `appointed`.
@@ -35,9 +35,9 @@ impl Algorithm for Appointed {
     type Machine = appointed::Appointed;
     type Settings = Appointment;
 
-    fn start(settings: &Appointment, life: Life<'_, ()>) -> appointed::Appointed {
-        let first = life.voters.first().copied().unwrap_or(life.me.node);
-        appointed::Appointed::new(life.me, settings.leader.unwrap_or(first))
+    fn start(settings: &Appointment, process: ProcessStart<'_, ()>) -> appointed::Appointed {
+        let first = process.voters.first().copied().unwrap_or(process.me.node);
+        appointed::Appointed::new(process.me, settings.leader.unwrap_or(first))
     }
 
     fn kind(message: &Infallible) -> &'static str {

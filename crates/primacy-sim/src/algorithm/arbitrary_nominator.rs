@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, Life, Settings, duration, unknown_setting};
+use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting};
 use crate::arbitrary_nominator::{ArbitraryNominator as Machine, Silence};
 use crate::invariants::{Invariant, Meaning};
 
@@ -40,8 +40,8 @@ impl Algorithm for ArbitraryNominator {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
-        Machine::new(life.voters.iter().copied().collect(), settings.lasts, life.seed, life.now)
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
+        Machine::new(process.voters.iter().copied().collect(), settings.lasts, process.seed, process.now)
     }
 
     fn kind(message: &Silence) -> &'static str {

@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, Life, Settings, duration, unknown_setting, value};
+use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting, value};
 use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Config, Message};
 use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::tokens_grow::TokensGrow;
@@ -57,18 +57,18 @@ impl Algorithm for BlazingmqNaive {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
-            me: life.me,
-            voters: life.voters.clone(),
+            me: process.me,
+            voters: process.voters.clone(),
             heartbeat_interval: settings.heartbeat_interval,
             miss_count: settings.miss_count,
             initial_wait: settings.initial_wait,
             random_wait_max: settings.random_wait_max,
             round_timeout: settings.round_timeout,
-            seed: life.seed,
+            seed: process.seed,
         };
-        Machine::new(config, life.now)
+        Machine::new(config, process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

@@ -3,7 +3,7 @@
 use primacy_core::election::bully::{Body, Bully as Machine, Config, Message};
 use primacy_core::{Duration, FencingToken, NodeId};
 
-use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use super::{Algorithm, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -62,16 +62,16 @@ impl Algorithm for Bully {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
-            me: life.me,
-            nodes: life.voters.clone(),
+            me: process.me,
+            nodes: process.voters.clone(),
             heartbeat_interval: settings.heartbeat_interval,
             miss_count: settings.miss_count,
             answer_timeout: settings.answer_timeout,
             sticky: settings.sticky,
         };
-        Machine::new(config, life.now)
+        Machine::new(config, process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

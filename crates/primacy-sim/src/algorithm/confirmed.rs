@@ -8,7 +8,7 @@ use primacy_core::election::lease as store;
 use primacy_core::membership::View;
 use primacy_core::{Duration, Identity, Instant, NodeId, Term};
 
-use super::{Algorithm, Life, Settings, Surroundings, duration};
+use super::{Algorithm, ProcessStart, Settings, Surroundings, duration};
 use crate::invariants::{Invariant, Meaning};
 
 /// `confirmed`: one election nominates, another one confirms.
@@ -84,10 +84,11 @@ where
 
     const SETTLES: bool = N::SETTLES && C::SETTLES;
 
-    fn start(settings: &Self::Settings, life: Life<'_, C::Kept>) -> Self::Machine {
-        let Life { me, voters, seed, now, .. } = life;
-        let nomination = N::start(&settings.nomination, Life { me, voters, durable: None, seed, now });
-        let confirmation = C::start(&settings.confirmation, life);
+    fn start(settings: &Self::Settings, process: ProcessStart<'_, C::Kept>) -> Self::Machine {
+        let ProcessStart { me, voters, seed, now, .. } = process;
+        let nomination =
+            N::start(&settings.nomination, ProcessStart { me, voters, durable: None, seed, now });
+        let confirmation = C::start(&settings.confirmation, process);
         Machine::new(config(settings, me), nomination, confirmation)
     }
 
@@ -95,8 +96,8 @@ where
         let guardian = C::guardian(&settings.confirmation, dead, seed, now)?;
         // It neither campaigns nor votes; it exists because a machine has two parts.
         let voters = [dead.node].into();
-        let life = Life { me: dead, voters: &voters, durable: None, seed, now };
-        Some(Machine::new(config(settings, dead), N::start(&settings.nomination, life), guardian))
+        let process = ProcessStart { me: dead, voters: &voters, durable: None, seed, now };
+        Some(Machine::new(config(settings, dead), N::start(&settings.nomination, process), guardian))
     }
 
     fn kind(message: &Self::Message) -> &'static str {

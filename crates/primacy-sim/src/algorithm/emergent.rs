@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, Life, Settings, duration, unknown_setting, value};
+use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting, value};
 use crate::historical::emergent::{Config, Emergent as Machine, Membership, Message};
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::{Invariant, Meaning};
@@ -58,18 +58,18 @@ impl Algorithm for Emergent {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
-        let is_seed = life.voters.iter().take(settings.seeds).any(|&seed| seed == life.me.node);
-        let first = *life.voters.first().expect("there are nodes");
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
+        let is_seed = process.voters.iter().take(settings.seeds).any(|&seed| seed == process.me.node);
+        let first = *process.voters.first().expect("there are nodes");
         let config = Config {
-            me: life.me,
-            seed: if is_seed { life.me.node } else { first },
+            me: process.me,
+            seed: if is_seed { process.me.node } else { first },
             interval: settings.interval,
             timeout: settings.timeout,
             join_interval: settings.join_interval,
             minimum: settings.minimum,
         };
-        Machine::new(config, life.now)
+        Machine::new(config, process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

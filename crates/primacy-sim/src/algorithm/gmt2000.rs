@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, Identity, Incarnation, NodeId};
 
-use super::{Algorithm, Life, Settings, duration, unknown_setting};
+use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting};
 use crate::historical::gmt2000::{Config, Gmt2000 as Machine, Message, Seen};
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;
@@ -45,14 +45,14 @@ impl Algorithm for Gmt2000 {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
-            me: life.me,
-            voters: life.voters.clone(),
+            me: process.me,
+            voters: process.voters.clone(),
             heartbeat_interval: settings.heartbeat_interval,
             gathering: settings.gathering,
         };
-        Machine::new(config, life.now)
+        Machine::new(config, process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

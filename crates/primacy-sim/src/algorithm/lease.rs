@@ -4,7 +4,7 @@ use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, 
 use primacy_core::election::record_update::{RecordUpdate, Task};
 use primacy_core::{Drift, Duration, FencingToken, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting};
+use super::{Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -112,18 +112,18 @@ impl Algorithm for Lease {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
-            me: life.me,
+            me: process.me,
             address: String::new(),
             duration: settings.duration,
             drift_max: settings.drift_max,
             renew_interval: settings.renew_interval,
             request_timeout: settings.request_timeout,
             poll_interval: settings.poll_interval,
-            seed: life.seed,
+            seed: process.seed,
         };
-        Machine::Candidate(Box::new(Candidate::new(config, life.now)))
+        Machine::Candidate(Box::new(Candidate::new(config, process.now)))
     }
 
     fn guardian(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Option<Machine> {

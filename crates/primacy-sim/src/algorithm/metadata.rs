@@ -12,7 +12,7 @@ use primacy_kv::replication::replica;
 use primacy_kv::replication::voters::Voters;
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
-use super::{Algorithm, Life, Settings, Surroundings, duration, value};
+use super::{Algorithm, ProcessStart, Settings, Surroundings, duration, value};
 use crate::display::metadata::{progress_text, wish_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
@@ -154,11 +154,11 @@ impl Algorithm for Metadata {
     const TAKES_WHAT_HAS_COME: bool = true;
     const REPLACES: bool = false;
 
-    fn start(settings: &Timers, life: Life<'_, Kept>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, Kept>) -> Machine {
         let config = Config {
-            election: settings.election.config(life.me, life.voters, life.seed),
+            election: settings.election.config(process.me, process.voters, process.seed),
             replica: replica::Config {
-                me: life.me,
+                me: process.me,
                 durability: settings.durability,
                 resend_after: settings.resend_after,
                 append_max: settings.append_max,
@@ -169,15 +169,15 @@ impl Algorithm for Metadata {
                 apply_max: settings.apply_max,
             },
         };
-        let Kept { hard, voters, log_lost, log } = life.durable.unwrap_or_default();
+        let Kept { hard, voters, log_lost, log } = process.durable.unwrap_or_default();
         let configured = || {
-            let members = life.voters.iter().map(|&voter| (voter, Arc::from(voter.as_str()))).collect();
+            let members = process.voters.iter().map(|&voter| (voter, Arc::from(voter.as_str()))).collect();
             Arc::new(Voters { number: LeaderSequence::NONE, members })
         };
-        let is_first = life.me.incarnation.count == 1;
+        let is_first = process.me.incarnation.count == 1;
         let log_lost = log_lost || (settings.durability == Durability::Memory && !is_first);
         let past = Past { hard, voters: voters.unwrap_or_else(configured), log, log_lost };
-        Machine::new(config, past, life.now).expect("what it has written it can read")
+        Machine::new(config, past, process.now).expect("what it has written it can read")
     }
 
     fn keep(kept: &mut Option<Kept>, written: Durable) {

@@ -51,7 +51,7 @@ pub trait Algorithm: Debug + Sized + 'static {
     type Settings: Settings;
 
     /// Starts a machine.
-    fn start(settings: &Self::Settings, life: Life<'_, Self::Kept>) -> Self::Machine;
+    fn start(settings: &Self::Settings, process: ProcessStart<'_, Self::Kept>) -> Self::Machine;
 
     /// Starts the machine that a guardian runs once its process is gone and the work has ended, if this
     /// election has one.
@@ -245,7 +245,7 @@ pub trait Algorithm: Debug + Sized + 'static {
 
 /// One incarnation of a process, as passed to its machine.
 #[derive(Clone, Debug)]
-pub struct Life<'a, D> {
+pub struct ProcessStart<'a, D> {
     /// The node and its incarnation.
     pub me: Identity,
     /// The voters that this node's configuration names.

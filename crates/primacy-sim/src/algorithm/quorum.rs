@@ -7,7 +7,9 @@ use primacy_core::election::quorum::{
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{ATTEMPTS, Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting, value};
+use super::{
+    ATTEMPTS, Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting, value,
+};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -159,9 +161,9 @@ impl Algorithm for Quorum {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, HardState>) -> Machine {
-        let config = settings.config(life.me, life.voters, life.seed);
-        Machine::new(config, life.durable.unwrap_or_default(), life.now)
+    fn start(settings: &Timers, process: ProcessStart<'_, HardState>) -> Machine {
+        let config = settings.config(process.me, process.voters, process.seed);
+        Machine::new(config, process.durable.unwrap_or_default(), process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

@@ -4,7 +4,7 @@ use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
 use primacy_core::{Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{ATTEMPTS, Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use super::{ATTEMPTS, Algorithm, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -86,18 +86,18 @@ impl Algorithm for Ranked {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, HardState>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, HardState>) -> Machine {
         let config = Config {
-            me: life.me,
-            voters: life.voters.clone(),
+            me: process.me,
+            voters: process.voters.clone(),
             heartbeat_interval: settings.heartbeat_interval,
             miss_count: settings.miss_count,
             initial_count: settings.initial_count,
             gathering: settings.gathering,
             witness: settings.witness,
-            seed: life.seed,
+            seed: process.seed,
         };
-        Machine::new(config, life.durable.unwrap_or_default(), life.now)
+        Machine::new(config, process.durable.unwrap_or_default(), process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

@@ -10,7 +10,7 @@ use primacy_core::neighbours::Direction;
 use primacy_core::{Duration, FencingToken, NodeId};
 
 use super::bully::highest_if;
-use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use super::{Algorithm, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -94,18 +94,18 @@ impl<P: ProbeText> Algorithm for OfProbing<P> {
     type Machine = OnARing<P>;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> OnARing<P> {
-        let by_name: Arc<[NodeId]> = life.voters.iter().copied().collect();
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> OnARing<P> {
+        let by_name: Arc<[NodeId]> = process.voters.iter().copied().collect();
         let ring = if settings.order.is_empty() { by_name } else { settings.order.clone().into() };
         let config = Config {
-            me: life.me,
+            me: process.me,
             ring,
             heartbeat_interval: settings.heartbeat_interval,
             miss_count: settings.miss_count,
             hop_timeout: settings.hop_timeout,
             sticky: settings.sticky,
         };
-        OnARing::new(config, life.now)
+        OnARing::new(config, process.now)
     }
 
     fn kind(message: &Self::Message) -> &'static str {

@@ -10,7 +10,7 @@ use primacy_core::membership::{Age, Attributes, Policy, Sight, View};
 use primacy_core::{Duration, NodeId};
 
 use super::lease::Lease;
-use super::{Algorithm, Life, NODES_MAX, Settings, Surroundings, duration, unknown_setting, value};
+use super::{Algorithm, NODES_MAX, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
 use crate::display::views::{list, names_text, version_text};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
@@ -148,12 +148,12 @@ impl Algorithm for Seniority {
 
     const FENCED: bool = false;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
-        let first_two = || life.voters.iter().copied().take(2).collect();
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
+        let first_two = || process.voters.iter().copied().take(2).collect();
         let zone = settings.zone.clone();
         let attributes = Attributes::new(String::new(), zone, String::new(), BTreeMap::new());
         let config = Config {
-            me: life.me,
+            me: process.me,
             seeds: if settings.seeds.is_empty() { first_two() } else { settings.seeds.clone() },
             attributes: Arc::new(attributes.expect("a zone is short")),
             heartbeat_interval: settings.heartbeat_interval,
@@ -168,7 +168,7 @@ impl Algorithm for Seniority {
             probe_interval: settings.probe_interval,
             last_age: settings.last_age,
         };
-        Machine::new(config, life.now)
+        Machine::new(config, process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

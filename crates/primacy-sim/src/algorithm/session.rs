@@ -4,7 +4,7 @@ use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Config, Eviction, Message, Place, Session as Candidate, Trouble};
 use primacy_core::{Drift, Duration, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting};
+use super::{Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -122,9 +122,9 @@ impl Algorithm for Session {
     type Machine = Machine;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
-            me: Holder { identity: life.me, address: String::new() },
+            me: Holder { identity: process.me, address: String::new() },
             timeout: settings.timeout,
             timeout_min: settings.timeout_min,
             drift_max: settings.drift_max,
@@ -133,7 +133,7 @@ impl Algorithm for Session {
             request_timeout: settings.request_timeout,
             poll_interval: settings.poll_interval,
         };
-        Machine::Candidate(Box::new(Candidate::new(config, life.now)))
+        Machine::Candidate(Box::new(Candidate::new(config, process.now)))
     }
 
     fn guardian(settings: &Timers, dead: Identity, _seed: u64, now: Instant) -> Option<Machine> {

@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use super::contender::Split;
 use super::table::{at_once, in_words, surroundings};
-use super::{Contender, Row, Scenario, Setup};
+use super::{ComparisonRow, Contender, Scenario, Setup};
 
 /// The reasons to choose an election.
 struct Choice {
@@ -64,7 +64,7 @@ const fn choice(contender: Contender) -> Option<Choice> {
 
 /// The table of `docs/guide/choosing.md`, made of the rows of all contenders and all scenarios.
 #[must_use]
-pub fn choices(setup: &Setup, runs: u64, rows: &[Row]) -> String {
+pub fn choices(setup: &Setup, runs: u64, rows: &[ComparisonRow]) -> String {
     let mut text = String::new();
     // Writing to a string never fails.
     let _ = writeln!(
@@ -76,7 +76,7 @@ pub fn choices(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     for &contender in Contender::ALL {
         let Some(Choice { link, when, guarantee }) = choice(contender) else { continue };
         let of = |scenario| rows.iter().find(|row| row.contender == contender && row.scenario == scenario);
-        let told = |scenario, tell: fn(&Row) -> String| {
+        let told = |scenario, tell: fn(&ComparisonRow) -> String| {
             of(scenario).filter(|row| row.runs > 0).map_or_else(|| "–".to_owned(), tell)
         };
         let _ = writeln!(

@@ -3,7 +3,7 @@
 //! A run is one [`Contender`] in one [`Scenario`] under one [`Setup`], and follows from its seed. It begins
 //! with all nodes starting within a second. When all name one leader, the nodes are left alone for ten to
 //! twenty seconds, none of which counts. Then the scenario strikes, and from that moment on everything is
-//! measured until the scenario is over. The measurements are described at [`Outcome`]; a [`Row`] sums up the
+//! measured until the scenario is over. The measurements are described at [`Outcome`]; a [`ComparisonRow`] sums up the
 //! runs of several seeds.
 //!
 //! Clocks run true here, and the machines are those of real nodes, with the timers that `primacy run` derives
@@ -28,7 +28,7 @@ pub use choice::choices;
 pub use contender::Contender;
 pub use scenario::Scenario;
 pub use sheet::sheet;
-pub use summary::{Row, Span};
+pub use summary::{ComparisonRow, Span};
 pub use table::{in_words, table};
 
 /// The allowed number of nodes. Fewer than three have no majority without each other; with more than fifty, a

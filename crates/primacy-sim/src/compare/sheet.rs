@@ -3,21 +3,21 @@
 use primacy_core::Duration;
 
 use super::table::{at_once, in_words, surroundings};
-use super::{Row, Scenario, Setup};
-use crate::draw::bars::{Band, Bars, Cell, Column, Row as Drawn, Scale, svg};
+use super::{ComparisonRow, Scenario, Setup};
+use crate::draw::bars::{Band, BarRow, Bars, Cell, Column, Scale, svg};
 use crate::draw::plot::number;
 
 /// Draws the rows, those of each scenario in a band.
 #[must_use]
-pub fn sheet(setup: &Setup, runs: u64, rows: &[Row]) -> String {
-    let mut bands: Vec<(Scenario, Vec<&Row>)> = Vec::new();
+pub fn sheet(setup: &Setup, runs: u64, rows: &[ComparisonRow]) -> String {
+    let mut bands: Vec<(Scenario, Vec<&ComparisonRow>)> = Vec::new();
     for row in rows {
         match bands.last_mut().filter(|(scenario, _)| *scenario == row.scenario) {
             Some((_, of)) => of.push(row),
             None => bands.push((row.scenario, vec![row])),
         }
     }
-    let band = |(scenario, rows): (Scenario, Vec<&Row>)| Band {
+    let band = |(scenario, rows): (Scenario, Vec<&ComparisonRow>)| Band {
         title: scenario.name().to_owned(),
         about: scenario.about(setup.nodes),
         rows: rows.into_iter().map(drawn).collect(),
@@ -37,8 +37,8 @@ pub fn sheet(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     })
 }
 
-fn columns(rows: &[Row]) -> Vec<Column> {
-    let most = |of: fn(&Row) -> u64| rows.iter().map(of).max().unwrap_or(0);
+fn columns(rows: &[ComparisonRow]) -> Vec<Column> {
+    let most = |of: fn(&ComparisonRow) -> u64| rows.iter().map(of).max().unwrap_or(0);
     let column = |title: &str, unit: &str, scale, widths| Column {
         title: title.to_owned(),
         unit: unit.to_owned(),
@@ -73,7 +73,7 @@ fn even(most: u64) -> Scale {
     Scale::Even(ticks.into())
 }
 
-fn drawn(row: &Row) -> Drawn {
+fn drawn(row: &ComparisonRow) -> BarRow {
     let seconds = |duration: Duration| duration.as_nanos() as f64 / 1e9;
     let cell = |value: f64, reach: f64, text: String, is_loud| Some(Cell { value, reach, text, is_loud });
     let cells = vec![
@@ -93,7 +93,7 @@ fn drawn(row: &Row) -> Drawn {
         cell(row.messages.median as f64, row.messages.most as f64, number(row.messages.median as f64), false),
     ];
     let nothing = row.runs == 0;
-    Drawn {
+    BarRow {
         name: row.contender.name().to_owned(),
         is_second_kind: !row.contender.is_fenced(),
         cells: if nothing { cells.into_iter().map(|_| None).collect() } else { cells },

@@ -16,7 +16,7 @@ pub struct Span<T> {
 
 /// One contender in one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ComparisonRow {
     /// The election.
     pub contender: Contender,
     /// The scenario.
@@ -44,7 +44,7 @@ pub struct Row {
     pub measured: Span<Duration>,
 }
 
-impl Row {
+impl ComparisonRow {
     /// Sums up the results of [`run`](super::run).
     #[must_use]
     pub fn of(contender: Contender, scenario: Scenario, outcomes: &[Option<Outcome>]) -> Self {
@@ -93,7 +93,7 @@ mod tests {
         let row = |changes: &[u64]| {
             let outcomes: Vec<_> =
                 changes.iter().map(|&changes| Some(outcome(changes))).chain([None]).collect();
-            let row = Row::of(Contender::Quorum, Scenario::Crash, &outcomes);
+            let row = ComparisonRow::of(Contender::Quorum, Scenario::Crash, &outcomes);
             assert_eq!((row.runs, row.leaderless_runs), (changes.len(), 1));
             (row.changes.median, row.changes.most)
         };

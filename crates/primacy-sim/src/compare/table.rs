@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use primacy_core::Duration;
 
-use super::{Row, Scenario, Setup};
+use super::{ComparisonRow, Scenario, Setup};
 
 /// A duration in so few digits that two of them can be compared at a glance: `0`, `4 ms`, `1.06 s`, `30.0 s`.
 #[must_use]
@@ -28,7 +28,7 @@ pub(super) fn share(ppm: u32) -> String {
 }
 
 /// Returns the number of leaders at once, and the time for which there were so many.
-pub(super) fn at_once(row: &Row) -> String {
+pub(super) fn at_once(row: &ComparisonRow) -> String {
     match row.leaders_max {
         most @ (0 | 1) => most.to_string(),
         // In most runs never.
@@ -46,7 +46,7 @@ pub(super) fn surroundings(setup: &Setup, runs: u64) -> String {
 
 /// The table: the rows below the scenarios that they belong to, in the order in which they are given.
 #[must_use]
-pub fn table(setup: &Setup, runs: u64, rows: &[Row]) -> String {
+pub fn table(setup: &Setup, runs: u64, rows: &[ComparisonRow]) -> String {
     let mut text = String::new();
     // Writing to a string never fails.
     let _ = writeln!(text, "{}", surroundings(setup, runs));
@@ -79,7 +79,7 @@ pub fn table(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     text
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &ComparisonRow) -> String {
     let name = row.contender.name();
     if row.runs == 0 {
         return format!("  {name:<22} no run had a leader before anything happened");

@@ -8,7 +8,7 @@ use super::page::Page;
 use super::rows::Rows;
 use crate::clock::Moment;
 use crate::network::Remark;
-use crate::trace::{Entry, Level, Party, Way, What};
+use crate::trace::{Delivery, Entry, Level, Party, TraceEvent};
 
 /// The distance from the middle of a column at which arrows begin and end.
 const ASIDE: i64 = 9;
@@ -22,14 +22,14 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
     let mut drawn: BTreeSet<(Party, Party, &str, Moment)> = BTreeSet::new();
     for placed in placed {
         match &placed.entry.what {
-            What::Says { from, to, text, way, .. } => {
-                let mut arrivals = way.arrivals.iter().flatten();
+            TraceEvent::Says { from, to, text, delivery, .. } => {
+                let mut arrivals = delivery.arrivals.iter().flatten();
                 if !placed.shown && !arrivals.any(|&at| rows.is_within(at)) {
                     continue;
                 }
                 let ends = (columns.of_party(*from), columns.of_party(*to));
                 page.open_group(text);
-                message(page, rows, placed.entry, placed.y, ends, way);
+                message(page, rows, placed.entry, placed.y, ends, delivery);
                 // One text to several receivers is labelled once on each side.
                 let right = ends.0 < ends.1;
                 if placed.shown && labelled.insert((placed.y, *from, right)) {
@@ -39,7 +39,7 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
                 drawn.insert((*from, *to, text, placed.entry.at));
             }
             // Its sender was not drawn.
-            What::Hears { from, to, text, sent_at, .. }
+            TraceEvent::Hears { from, to, text, sent_at, .. }
                 if placed.shown && !drawn.contains(&(*from, *to, text.as_str(), *sent_at)) =>
             {
                 let (from, to) = (columns.of_party(*from), columns.of_party(*to));
@@ -48,28 +48,28 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
                 page.arrow((from + side, rows.y_of(*sent_at)), (to - side, placed.y), "late");
                 page.close_group();
             }
-            What::Hears { .. } | What::Node { .. } | What::Deed { .. } => {}
-            What::Write { .. } | What::Breach { .. } | What::World { .. } => {}
+            TraceEvent::Hears { .. } | TraceEvent::Node { .. } | TraceEvent::Deed { .. } => {}
+            TraceEvent::Write { .. } | TraceEvent::Breach { .. } | TraceEvent::World { .. } => {}
         }
     }
 }
 
-fn message(page: &mut Page, rows: &Rows, entry: &Entry, y: i64, (from, to): (i64, i64), way: &Way) {
+fn message(page: &mut Page, rows: &Rows, entry: &Entry, y: i64, (from, to): (i64, i64), delivery: &Delivery) {
     let side = if from < to { ASIDE } else { -ASIDE };
     let start = (from + side, y);
-    let class = match (way.remark, entry.level) {
+    let class = match (delivery.remark, entry.level) {
         (Some(Remark::Cut | Remark::Unconnected | Remark::Lost), _) => "lost",
         (Some(Remark::Late(_)), _) => "late",
         (None | Some(Remark::Doubled), Level::Heartbeat) => "routine",
         (None | Some(Remark::Doubled), _) => "message",
     };
-    if way.arrivals == [None, None] {
+    if delivery.arrivals == [None, None] {
         // It does not arrive: most of the way, and a cross.
         let end = (from + (to - from) * 6 / 10, y + 8);
         page.line(start, end, class);
         return page.cross(end, 4, "cross");
     }
-    for (again, arrival) in way.arrivals.iter().flatten().enumerate() {
+    for (again, arrival) in delivery.arrivals.iter().flatten().enumerate() {
         let class = if again > 0 { "again" } else { class };
         if rows.is_after(*arrival) {
             // On its way when the picture ends.

@@ -67,12 +67,12 @@ pub struct Band {
     /// The description.
     pub about: String,
     /// Its rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<BarRow>,
 }
 
 /// One thing, and its numbers.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct BarRow {
     /// Its name.
     pub name: String,
     /// True if it is of the second kind.
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_no_nought() {
         let cell = |value: f64| Some(Cell { value, reach: value, text: String::new(), is_loud: false });
-        let row = |cells| Row { name: "A < B".to_owned(), is_second_kind: false, cells };
+        let row = |cells| BarRow { name: "A < B".to_owned(), is_second_kind: false, cells };
         let scales = [Scale::Even(ticks(&[0.0, 4.0])), Scale::Squares];
         let picture = svg(&Bars {
             title: "T".to_owned(),

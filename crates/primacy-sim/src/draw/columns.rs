@@ -7,7 +7,7 @@ use primacy_core::NodeId;
 
 use super::page::Page;
 use super::parties;
-use crate::trace::{Entry, Party, What};
+use crate::trace::{Entry, Party, TraceEvent};
 
 /// The width of the axis of moments, left of the first column.
 const AXIS: i64 = 84;
@@ -58,7 +58,7 @@ impl Columns {
                 columns.places.insert(party, place);
             }
         }
-        if shown.iter().any(|entry| matches!(entry.what, What::Write { .. })) {
+        if shown.iter().any(|entry| matches!(entry.what, TraceEvent::Write { .. })) {
             columns.resource = Some(columns.take(RESOURCE));
         }
         columns

@@ -7,7 +7,7 @@ use super::columns::Columns;
 use super::page::Page;
 use super::rows::Rows;
 use crate::clock::Moment;
-use crate::trace::{Party, Turn, What};
+use crate::trace::{Party, TraceEvent, Turn};
 
 /// The state of a node, as its band shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
     let none = Life { since: top, stance: Stance::Down, paused: false, until: Moment::NEVER };
     let mut lives: BTreeMap<Party, Life> = BTreeMap::new();
     for Placed { entry, y, .. } in placed {
-        let What::Node { who: who @ Party::Node(_), turn, .. } = entry.what else { continue };
+        let TraceEvent::Node { who: who @ Party::Node(_), turn, .. } = entry.what else { continue };
         let life = lives.entry(who).or_insert(none);
         let next = after(*life, turn, *y);
         if (next.stance, next.paused) == (life.stance, life.paused) {
@@ -122,7 +122,7 @@ fn band(page: &mut Page, x: i64, life: &Life, end: i64, at: Moment, rows: &Rows)
 pub(super) fn piece(page: &mut Page, x: i64, (from, to): (i64, i64), stance: Stance, paused: bool) {
     let width = stance.width();
     if stance == Stance::Down {
-        return; // What is seen then is the line behind it.
+        return; // TraceEvent is seen then is the line behind it.
     }
     page.rect(x - width / 2, from, width, to - from, stance.class());
     if paused {

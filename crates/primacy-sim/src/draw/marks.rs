@@ -5,33 +5,33 @@ use primacy_core::NodeId;
 use super::Placed;
 use super::columns::Columns;
 use super::page::Page;
-use crate::trace::{Party, Turn, What};
+use crate::trace::{Party, TraceEvent, Turn};
 
 /// Draws the marks of all lines.
 pub(super) fn draw(page: &mut Page, columns: &Columns, placed: &[Placed<'_>]) {
     for Placed { entry, y, .. } in placed.iter().filter(|placed| placed.shown) {
         match &entry.what {
-            What::Node { who, turn, text } => {
+            TraceEvent::Node { who, turn, text } => {
                 page.open_group(text);
                 turned(page, columns.of_party(*who), *y, *turn);
                 page.close_group();
             }
-            What::Deed { to, text } => {
+            TraceEvent::Deed { to, text } => {
                 page.open_group(text);
                 deed(page, columns, *y, to);
                 page.close_group();
             }
-            What::Write { node, accepted, text, .. } => {
+            TraceEvent::Write { node, accepted, text, .. } => {
                 page.open_group(text);
                 write(page, columns, *y, *node, *accepted);
                 page.close_group();
             }
-            What::Breach { .. } => {
+            TraceEvent::Breach { .. } => {
                 page.rect(columns.begin() - 4, y - 8, columns.end() - columns.begin() + 8, 16, "breach");
                 page.line((columns.begin() - 4, *y), (columns.end() + 4, *y), "breach-line");
             }
-            What::World { .. } => page.line((columns.begin(), *y), (columns.end(), *y), "deed-line"),
-            What::Says { .. } | What::Hears { .. } => {}
+            TraceEvent::World { .. } => page.line((columns.begin(), *y), (columns.end(), *y), "deed-line"),
+            TraceEvent::Says { .. } | TraceEvent::Hears { .. } => {}
         }
     }
 }

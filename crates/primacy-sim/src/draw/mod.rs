@@ -18,7 +18,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use crate::clock::Moment;
-use crate::trace::{Entry, Line, Party, Turn, What, grouped};
+use crate::trace::{Entry, Line, Party, TraceEvent, Turn, grouped};
 use columns::Columns;
 use page::Page;
 use rows::Rows;
@@ -99,13 +99,13 @@ pub fn svg(entries: &[Entry], frame: &Frame) -> String {
 /// True if an entry needs no row, because it only changes the look of the band beside it.
 fn is_shown_by_bands(entry: &Entry) -> bool {
     match entry.what {
-        What::Node { turn, .. } => match turn {
+        TraceEvent::Node { turn, .. } => match turn {
             Turn::Stands | Turn::StandsNoMore | Turn::Renewed { .. } => true,
             Turn::Begins | Turn::Leads { .. } | Turn::Drains | Turn::Deposed | Turn::Names(_) => false,
             Turn::Alarm | Turn::Ends | Turn::Paused | Turn::Resumed | Turn::Nothing => false,
         },
-        What::Says { .. } | What::Hears { .. } | What::Deed { .. } => false,
-        What::Write { .. } | What::Breach { .. } | What::World { .. } => false,
+        TraceEvent::Says { .. } | TraceEvent::Hears { .. } | TraceEvent::Deed { .. } => false,
+        TraceEvent::Write { .. } | TraceEvent::Breach { .. } | TraceEvent::World { .. } => false,
     }
 }
 
@@ -145,11 +145,11 @@ fn placed<'a>(
 /// Writes the line that people read, beside its arrows and marks.
 fn tell(page: &mut Page, x: i64, y: i64, line: &Line<'_>) {
     let class = match &line.entries[0].what {
-        What::Says { .. } | What::Hears { .. } => "words dim",
-        What::Node { turn, .. } if turn.is_loud() => "words loud",
-        What::Node { .. } | What::World { .. } | What::Write { .. } => "words",
-        What::Deed { .. } => "words deed-text",
-        What::Breach { .. } => "words breach-text",
+        TraceEvent::Says { .. } | TraceEvent::Hears { .. } => "words dim",
+        TraceEvent::Node { turn, .. } if turn.is_loud() => "words loud",
+        TraceEvent::Node { .. } | TraceEvent::World { .. } | TraceEvent::Write { .. } => "words",
+        TraceEvent::Deed { .. } => "words deed-text",
+        TraceEvent::Breach { .. } => "words breach-text",
     };
     for (index, part) in (0_i64..).zip(rows::wrapped(&line.text())) {
         page.text(x + if index > 0 { 14 } else { 0 }, y + 4 + index * rows::ROW, class, &part);
@@ -161,11 +161,13 @@ fn parties(entries: &[Entry]) -> BTreeSet<Party> {
     let mut found = BTreeSet::new();
     for entry in entries {
         match &entry.what {
-            What::Says { from, to, .. } | What::Hears { from, to, .. } => found.extend([*from, *to]),
-            What::Node { who, .. } => found.extend([*who]),
-            What::Deed { to, .. } => found.extend(to.iter().copied()),
-            What::Write { node, .. } => found.extend([Party::Node(*node)]),
-            What::Breach { .. } | What::World { .. } => {}
+            TraceEvent::Says { from, to, .. } | TraceEvent::Hears { from, to, .. } => {
+                found.extend([*from, *to])
+            }
+            TraceEvent::Node { who, .. } => found.extend([*who]),
+            TraceEvent::Deed { to, .. } => found.extend(to.iter().copied()),
+            TraceEvent::Write { node, .. } => found.extend([Party::Node(*node)]),
+            TraceEvent::Breach { .. } | TraceEvent::World { .. } => {}
         }
     }
     found

@@ -6,7 +6,7 @@ use primacy_core::Duration;
 use super::columns::Columns;
 use super::page::Page;
 use crate::clock::Moment;
-use crate::trace::{Line, What};
+use crate::trace::{Line, TraceEvent};
 
 /// The height of a row.
 pub(super) const ROW: i64 = 15;
@@ -159,9 +159,9 @@ impl Rows {
 /// Returns the moments that a line needs a place for.
 fn moments(line: &Line<'_>) -> Vec<Moment> {
     let arrivals = line.entries.iter().flat_map(|entry| match &entry.what {
-        What::Says { way, .. } => way.arrivals,
-        What::Hears { .. } | What::Node { .. } | What::Deed { .. } => [None, None],
-        What::Write { .. } | What::Breach { .. } | What::World { .. } => [None, None],
+        TraceEvent::Says { delivery, .. } => delivery.arrivals,
+        TraceEvent::Hears { .. } | TraceEvent::Node { .. } | TraceEvent::Deed { .. } => [None, None],
+        TraceEvent::Write { .. } | TraceEvent::Breach { .. } | TraceEvent::World { .. } => [None, None],
     });
     arrivals.flatten().chain([line.at]).collect()
 }

@@ -2,7 +2,7 @@ use primacy_core::{FencingToken, NodeId, Term};
 
 use super::*;
 use crate::network::Remark;
-use crate::trace::{Level, Way};
+use crate::trace::{Delivery, Level};
 
 const MS: u64 = 1_000_000;
 
@@ -10,12 +10,12 @@ fn node(name: &str) -> Party {
     Party::Node(NodeId::new(name).unwrap())
 }
 
-fn at(ms: u64, what: What) -> Entry {
+fn at(ms: u64, what: TraceEvent) -> Entry {
     Entry { at: Moment::from_nanos(ms * MS), level: Level::Event, what }
 }
 
 fn turn(ms: u64, name: &str, turn: Turn) -> Entry {
-    at(ms, What::Node { who: node(name), turn, text: "· something".to_owned() })
+    at(ms, TraceEvent::Node { who: node(name), turn, text: "· something".to_owned() })
 }
 
 fn leads(ms: u64, name: &str, until: u64) -> Entry {
@@ -32,8 +32,8 @@ fn says(
     remark: Option<Remark>,
 ) -> Entry {
     let arrivals = arrivals.map(|ms| ms.map(|ms| Moment::from_nanos(ms * MS)));
-    let (kind, text, way) = ("Vote", text.to_owned(), Way { arrivals, remark });
-    at(ms, What::Says { from, to, kind, text, way })
+    let (kind, text, delivery) = ("Vote", text.to_owned(), Delivery { arrivals, remark });
+    at(ms, TraceEvent::Says { from, to, kind, text, delivery })
 }
 
 fn whole() -> Frame {
@@ -81,7 +81,7 @@ fn a_picture_is_well_formed_and_needs_nothing_else() {
     let entries = [
         turn(0, "a", Turn::Begins),
         says(1, node("a"), node("b"), evil, [Some(2), None], None),
-        at(3, What::World { text: evil.to_owned() }),
+        at(3, TraceEvent::World { text: evil.to_owned() }),
     ];
     let picture = svg(&entries, &Frame::whole(evil.to_owned(), evil.to_owned()));
     assert!(is_well_formed(&picture), "{picture}");
@@ -192,7 +192,7 @@ fn a_frame_shows_a_part_and_knows_what_came_before() {
 fn of_too_many_lines_the_last_are_drawn_and_the_others_counted() {
     let many = LINES_MAX as u64 + 7;
     let entries: Vec<Entry> =
-        (0..many).map(|ms| at(ms, What::World { text: format!("line {ms} ends") })).collect();
+        (0..many).map(|ms| at(ms, TraceEvent::World { text: format!("line {ms} ends") })).collect();
     let picture = svg(&entries, &whole());
     assert!(picture.contains("7 earlier lines are not drawn"));
     assert!(!picture.contains("line 6 ends") && picture.contains("line 7 ends"));
@@ -204,13 +204,13 @@ fn a_broken_invariant_and_a_refused_write_are_seen() {
     let who = NodeId::new("a").unwrap();
     let write = |accepted| {
         let token = Some(FencingToken(1));
-        What::Write { node: who, token, accepted, text: "resource: a write".to_owned() }
+        TraceEvent::Write { node: who, token, accepted, text: "resource: a write".to_owned() }
     };
     let entries = [
         turn(0, "a", Turn::Begins),
         at(1, write(true)),
         at(2, write(false)),
-        at(3, What::Breach { invariant: "I3", text: "two lead".to_owned() }),
+        at(3, TraceEvent::Breach { invariant: "I3", text: "two lead".to_owned() }),
     ];
     let picture = svg(&entries, &whole());
     assert_eq!(elements(&picture, "circle", "accepted").len(), 1);

@@ -79,12 +79,12 @@ pub enum Observation<'a> {
         node: NodeId,
     },
     /// An event of replicated metadata.
-    Metadata(Seen<'a>),
+    Metadata(MetadataObservation<'a>),
 }
 
 /// An observation of replicated metadata.
 #[derive(Clone, Copy, Debug)]
-pub enum Seen<'a> {
+pub enum MetadataObservation<'a> {
     /// A write to the disk of a log.
     Wrote {
         /// The process of the log.

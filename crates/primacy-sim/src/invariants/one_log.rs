@@ -19,7 +19,7 @@ use primacy_kv::replication::voters::Voters;
 use primacy_kv::state::State;
 
 use super::reference_map::ReferenceMap;
-use super::{Invariant, Observation, Seen};
+use super::{Invariant, MetadataObservation, Observation};
 use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::display::metadata::command_text;
@@ -232,14 +232,17 @@ impl Invariant for OneLog {
         _leaderships: &LeadershipIntervals,
     ) -> Result<(), String> {
         match *seen {
-            Observation::Metadata(Seen::Wrote { write: Write::Append(records), .. }) => {
+            Observation::Metadata(MetadataObservation::Wrote { write: Write::Append(records), .. }) => {
                 records.iter().try_for_each(|record| self.learn(record))
             }
-            Observation::Metadata(Seen::Wrote { write: Write::Snapshot(_), .. } | Seen::Shown { .. }) => {
-                Ok(())
+            Observation::Metadata(
+                MetadataObservation::Wrote { write: Write::Snapshot(_), .. }
+                | MetadataObservation::Shown { .. },
+            ) => Ok(()),
+            Observation::Metadata(MetadataObservation::Settled { who, machine }) => {
+                self.settled(who, machine)
             }
-            Observation::Metadata(Seen::Settled { who, machine }) => self.settled(who, machine),
-            Observation::Metadata(Seen::Asked { who, ticket, ask }) => {
+            Observation::Metadata(MetadataObservation::Asked { who, ticket, ask }) => {
                 let command = match ask {
                     Ask::Write(_, command) => Some(key(who, command)),
                     Ask::Read(_) | Ask::Session(..) | Ask::Revise(..) | Ask::AcceptLoss(_) => None,
@@ -247,7 +250,7 @@ impl Invariant for OneLog {
                 self.open.insert(ticket, Asked { after: self.known, command });
                 Ok(())
             }
-            Observation::Metadata(Seen::Answered { who, ticket, answer, machine }) => {
+            Observation::Metadata(MetadataObservation::Answered { who, ticket, answer, machine }) => {
                 self.answered(who, ticket, answer, machine)
             }
             Observation::Ended { who } => {

@@ -11,7 +11,7 @@ use primacy_kv::machine::clients::Ticket;
 use primacy_kv::machine::{Answer, Ask, Metadata};
 use primacy_kv::partitions::Command as Order;
 
-use super::{Invariant, Observation, Seen};
+use super::{Invariant, MetadataObservation, Observation};
 use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::leadership_intervals::LeadershipIntervals;
@@ -161,8 +161,10 @@ impl Invariant for SessionsLive {
         _leaderships: &LeadershipIntervals,
     ) -> Result<(), String> {
         match *seen {
-            Observation::Metadata(Seen::Settled { who, machine }) => self.settled(now, who, machine),
-            Observation::Metadata(Seen::Asked { who, ticket, ask }) => {
+            Observation::Metadata(MetadataObservation::Settled { who, machine }) => {
+                self.settled(now, who, machine)
+            }
+            Observation::Metadata(MetadataObservation::Asked { who, ticket, ask }) => {
                 if let Ask::Write(
                     _,
                     Command::End { session } | Command::Partitions(Order::Leave { session }),
@@ -183,7 +185,7 @@ impl Invariant for SessionsLive {
                 self.open.insert(ticket, (now, ask.clone(), until));
                 Ok(())
             }
-            Observation::Metadata(Seen::Answered { who, ticket, answer, machine }) => {
+            Observation::Metadata(MetadataObservation::Answered { who, ticket, answer, machine }) => {
                 self.settled(now, who, machine)?;
                 self.answered(now, ticket, answer, machine.replica().bound())
             }
@@ -201,7 +203,7 @@ impl Invariant for SessionsLive {
                 self.leader = Some(who);
                 Ok(())
             }
-            Observation::Metadata(Seen::Wrote { .. } | Seen::Shown { .. })
+            Observation::Metadata(MetadataObservation::Wrote { .. } | MetadataObservation::Shown { .. })
             | Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }

@@ -15,7 +15,7 @@ use primacy_kv::machine::Metadata;
 use primacy_kv::replication::log::Write;
 use primacy_kv::replication::voters::Voters;
 
-use super::{Invariant, Observation, Seen};
+use super::{Invariant, MetadataObservation, Observation};
 use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::leadership_intervals::LeadershipIntervals;
@@ -77,20 +77,20 @@ impl Invariant for ShownIsDurable {
         _leaderships: &LeadershipIntervals,
     ) -> Result<(), String> {
         match *seen {
-            Observation::Metadata(Seen::Wrote { who, write: Write::Append(records) }) => {
+            Observation::Metadata(MetadataObservation::Wrote { who, write: Write::Append(records) }) => {
                 records.iter().for_each(|record| self.wrote(who.node, record.number));
                 Ok(())
             }
-            Observation::Metadata(Seen::Wrote { who, write: Write::Snapshot(snapshot) }) => {
+            Observation::Metadata(MetadataObservation::Wrote { who, write: Write::Snapshot(snapshot) }) => {
                 self.wrote(who.node, snapshot.number);
                 Ok(())
             }
             Observation::Metadata(
-                Seen::Shown { who, machine }
-                | Seen::Settled { who, machine }
-                | Seen::Answered { who, machine, .. },
+                MetadataObservation::Shown { who, machine }
+                | MetadataObservation::Settled { who, machine }
+                | MetadataObservation::Answered { who, machine, .. },
             ) => self.shown(who, machine),
-            Observation::Metadata(Seen::Asked { .. })
+            Observation::Metadata(MetadataObservation::Asked { .. })
             | Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }

@@ -23,7 +23,7 @@ use super::coverage::Coverage;
 use super::fold::Fold;
 use super::interned::Interned;
 use super::now::NOW;
-use super::search::{Found, Model};
+use super::search::{Model, Successors};
 use crate::algorithm::Algorithm as _;
 
 const NODES: usize = 3;
@@ -325,16 +325,16 @@ impl Model for Members {
         std::hash::Hasher::finish(&fold)
     }
 
-    fn steps(&mut self, state: &State, found: &mut Found<State>) {
+    fn steps(&mut self, state: &State, successors: &mut Successors<State>) {
         let mut ends = state.left.hears > 0;
         for taken in self.moves(state) {
             let (next, coverage, broken) = self.take(state, taken);
             ends &= !taken.comes_by_itself() || next.is_like(state);
-            found.push(next, coverage.0, broken);
+            successors.push(next, coverage.0, broken);
         }
         if ends {
             let broken = (!self.agree_in_the_end(state)).then_some("I7");
-            found.push(state.clone(), Coverage::SETTLED, broken);
+            successors.push(state.clone(), Coverage::SETTLED, broken);
         }
     }
 

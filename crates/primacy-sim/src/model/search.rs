@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::visited::{Visited, Way};
+use super::visited::{Predecessor, Visited};
 
 /// A model that can be searched.
 pub trait Model {
@@ -17,22 +17,22 @@ pub trait Model {
     fn fingerprint(&self, state: &Self::State) -> u64;
 
     /// Finds every step that can be taken from `state`; steps that lead back to it may be left out.
-    fn steps(&mut self, state: &Self::State, found: &mut Found<Self::State>);
+    fn steps(&mut self, state: &Self::State, successors: &mut Successors<Self::State>);
 
-    /// Returns one of these steps as text for people: the actor and the act, and a line for each effect.
+    /// Returns one of these steps as text for people: the actor and the action, and a line for each effect.
     fn tell(&mut self, state: &Self::State, step: u32) -> Vec<String>;
 }
 
 /// The steps out of a state.
 #[derive(Debug)]
-pub struct Found<S> {
+pub struct Successors<S> {
     /// The steps within the bounds.
     pub steps: Vec<Step<S>>,
     /// The number of steps that lead out of the bounds.
     pub cut: u64,
 }
 
-impl<S> Found<S> {
+impl<S> Successors<S> {
     /// Adds a step whose number is its place, for models that always find the same steps.
     ///
     /// # Panics
@@ -97,24 +97,24 @@ pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
     }
     let (mut steps, mut reached, mut depth) = (0, 0, 0);
     let mut layer_end = visited.count();
-    let mut found = Found { steps: Vec::new(), cut: 0 };
+    let mut successors = Successors { steps: Vec::new(), cut: 0 };
     let mut broken = None;
     'search: while let Some((from, state)) = waiting.pop_front() {
         if from as usize >= layer_end {
             layer_end = visited.count();
             depth += 1;
         }
-        found.steps.clear();
-        model.steps(&state, &mut found);
-        steps += found.steps.len() as u64;
-        for step in found.steps.drain(..) {
+        successors.steps.clear();
+        model.steps(&state, &mut successors);
+        steps += successors.steps.len() as u64;
+        for step in successors.steps.drain(..) {
             reached |= step.reached;
             if let Some(invariant) = step.broken {
                 broken = Some((invariant, from, step.number));
                 break 'search;
             }
-            let way = Way { from, step: step.number };
-            if let Some(place) = visited.insert(model.fingerprint(&step.state), Some(way)) {
+            let predecessor = Predecessor { from, step: step.number };
+            if let Some(place) = visited.insert(model.fingerprint(&step.state), Some(predecessor)) {
                 waiting.push_back((place, step.state));
             }
         }
@@ -124,9 +124,9 @@ pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
     }
     let broken = broken.map(|(invariant, from, step)| Broken {
         invariant,
-        story: replay(model, &visited, &starts, Way { from, step }),
+        story: replay(model, &visited, &starts, Predecessor { from, step }),
     });
-    let (states, cut) = (visited.count() as u64, found.cut);
+    let (states, cut) = (visited.count() as u64, successors.cut);
     let complete = waiting.is_empty() && broken.is_none();
     Searched { states, steps, cut, depth, reached, broken, complete }
 }
@@ -136,22 +136,22 @@ fn replay<M: Model>(
     model: &mut M,
     visited: &Visited,
     starts: &[(u32, M::State)],
-    last: Way,
+    last: Predecessor,
 ) -> Vec<Vec<String>> {
     let mut steps = vec![last.step];
     let mut place = last.from;
-    while visited.way(place).from != place {
-        steps.push(visited.way(place).step);
-        place = visited.way(place).from;
+    while visited.predecessor(place).from != place {
+        steps.push(visited.predecessor(place).step);
+        place = visited.predecessor(place).from;
     }
     let Some((_, start)) = starts.iter().find(|(start, _)| *start == place) else { return Vec::new() };
     let mut state = start.clone();
     let mut story = Vec::new();
     for step in steps.into_iter().rev() {
         story.push(model.tell(&state, step));
-        let mut found = Found { steps: Vec::new(), cut: 0 };
-        model.steps(&state, &mut found);
-        let Some(taken) = found.steps.into_iter().find(|taken| taken.number == step) else { break };
+        let mut successors = Successors { steps: Vec::new(), cut: 0 };
+        model.steps(&state, &mut successors);
+        let Some(taken) = successors.steps.into_iter().find(|taken| taken.number == step) else { break };
         state = taken.state;
     }
     story

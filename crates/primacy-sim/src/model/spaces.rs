@@ -19,7 +19,7 @@ use super::{membership, store};
 
 /// A space, by its name.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct Space {
     /// The name: its subject.
     pub name: &'static str,
     /// True if it is searched with every test run.
@@ -107,7 +107,7 @@ impl fmt::Display for Bounds {
     }
 }
 
-impl Row {
+impl Space {
     /// Searches it.
     #[must_use]
     pub fn search(&self, states_max: u64) -> Searched {
@@ -209,16 +209,16 @@ const LOG: replicas::ReplicaBounds = replicas::ReplicaBounds::CALM;
 /// The same, where a node that restarts has lost its log.
 const MEMORY: replicas::ReplicaBounds = replicas::ReplicaBounds { durability: Durability::Memory, ..LOG };
 
-const fn peers(name: &'static str, bounds: peers::PeerBounds, sometimes: u64, states: u64) -> Row {
-    Row { name, small: true, bounds: Bounds::Quorum(bounds), sometimes, breaks: None, states }
+const fn peers(name: &'static str, bounds: peers::PeerBounds, sometimes: u64, states: u64) -> Space {
+    Space { name, small: true, bounds: Bounds::Quorum(bounds), sometimes, breaks: None, states }
 }
 
-const fn confirmed(name: &'static str, bounds: peers::PeerBounds, sometimes: u64, states: u64) -> Row {
-    Row { name, small: true, bounds: Bounds::Confirmed(bounds), sometimes, breaks: None, states }
+const fn confirmed(name: &'static str, bounds: peers::PeerBounds, sometimes: u64, states: u64) -> Space {
+    Space { name, small: true, bounds: Bounds::Confirmed(bounds), sometimes, breaks: None, states }
 }
 
-const fn by_rank(name: &'static str, bounds: ranked::RankedBounds, sometimes: u64, states: u64) -> Row {
-    Row { name, small: true, bounds: Bounds::Ranked(bounds), sometimes, breaks: None, states }
+const fn by_rank(name: &'static str, bounds: ranked::RankedBounds, sometimes: u64, states: u64) -> Space {
+    Space { name, small: true, bounds: Bounds::Ranked(bounds), sometimes, breaks: None, states }
 }
 
 const fn members(
@@ -226,23 +226,23 @@ const fn members(
     bounds: membership::MembershipBounds,
     sometimes: u64,
     states: u64,
-) -> Row {
-    Row { name, small: true, bounds: Bounds::Seniority(bounds), sometimes, breaks: None, states }
+) -> Space {
+    Space { name, small: true, bounds: Bounds::Seniority(bounds), sometimes, breaks: None, states }
 }
 
-const fn log(name: &'static str, bounds: replicas::ReplicaBounds, sometimes: u64, states: u64) -> Row {
-    Row { name, small: true, bounds: Bounds::Replicated(bounds), sometimes, breaks: None, states }
+const fn log(name: &'static str, bounds: replicas::ReplicaBounds, sometimes: u64, states: u64) -> Space {
+    Space { name, small: true, bounds: Bounds::Replicated(bounds), sometimes, breaks: None, states }
 }
 
-const fn store(name: &'static str, bounds: store::StoreBounds, sometimes: u64, states: u64) -> Row {
-    Row { name, small: true, bounds: Bounds::Lease(bounds), sometimes, breaks: None, states }
+const fn store(name: &'static str, bounds: store::StoreBounds, sometimes: u64, states: u64) -> Space {
+    Space { name, small: true, bounds: Bounds::Lease(bounds), sometimes, breaks: None, states }
 }
 
-const fn sessions(name: &'static str, bounds: store::StoreBounds, sometimes: u64, states: u64) -> Row {
-    Row { name, small: true, bounds: Bounds::Session(bounds), sometimes, breaks: None, states }
+const fn sessions(name: &'static str, bounds: store::StoreBounds, sometimes: u64, states: u64) -> Space {
+    Space { name, small: true, bounds: Bounds::Session(bounds), sometimes, breaks: None, states }
 }
 
-impl Row {
+impl Space {
     /// Marks a space whose search takes longer than a test may.
     const fn large(self) -> Self {
         Self { small: false, ..self }
@@ -275,7 +275,7 @@ const DISK_LOST: u64 = RECOVERED | Coverage::DISK_LOST;
 
 /// All of them.
 #[rustfmt::skip] // One line each, and a number at its end.
-pub const SPACES: &[Row] = &[
+pub const SPACES: &[Space] = &[
     // Among peers, tokens only.
     peers("votes", peers::PeerBounds { terms: 3, rounds: 3, ..FENCED }, Coverage::ELECTED | Coverage::DEPOSED, 46_837),
     peers("votes_refused", peers::PeerBounds { candidates: 2, rounds: 3, refusals: true, ..FENCED }, Coverage::ELECTED | Coverage::REFUSED, 100_800),

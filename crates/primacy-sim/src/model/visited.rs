@@ -2,7 +2,7 @@
 
 /// The step by which a state was first reached.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct Predecessor {
     /// The place of the state before; its own place for a first state.
     pub(super) from: u32,
     /// The number of the step.
@@ -14,7 +14,7 @@ pub(super) struct Way {
 #[derive(Debug)]
 pub(super) struct Visited {
     fingerprints: Vec<u64>,
-    ways: Vec<Way>,
+    predecessors: Vec<Predecessor>,
     /// Places in the lists above, or `EMPTY`, found by fingerprint; at most half full.
     slots: Vec<u32>,
 }
@@ -23,22 +23,22 @@ const EMPTY: u32 = u32::MAX;
 
 impl Visited {
     pub(super) fn new() -> Self {
-        Self { fingerprints: Vec::new(), ways: Vec::new(), slots: vec![EMPTY; 1 << 16] }
+        Self { fingerprints: Vec::new(), predecessors: Vec::new(), slots: vec![EMPTY; 1 << 16] }
     }
 
     pub(super) fn count(&self) -> usize {
         self.fingerprints.len()
     }
 
-    pub(super) fn way(&self, place: u32) -> Way {
-        self.ways[place as usize]
+    pub(super) fn predecessor(&self, place: u32) -> Predecessor {
+        self.predecessors[place as usize]
     }
 
     /// Adds a state. Returns its place if it is new.
     ///
     /// # Panics
     /// After 2³² − 1 states.
-    pub(super) fn insert(&mut self, fingerprint: u64, way: Option<Way>) -> Option<u32> {
+    pub(super) fn insert(&mut self, fingerprint: u64, predecessor: Option<Predecessor>) -> Option<u32> {
         let mut slot = self.slot(fingerprint);
         while self.slots[slot] != EMPTY {
             if self.fingerprints[self.slots[slot] as usize] == fingerprint {
@@ -49,7 +49,7 @@ impl Visited {
         let place = u32::try_from(self.fingerprints.len()).expect("fewer than 2^32 states");
         self.slots[slot] = place;
         self.fingerprints.push(fingerprint);
-        self.ways.push(way.unwrap_or(Way { from: place, step: 0 }));
+        self.predecessors.push(predecessor.unwrap_or(Predecessor { from: place, step: 0 }));
         if self.fingerprints.len() * 2 > self.slots.len() {
             self.grow();
         }

@@ -3,7 +3,7 @@
 use super::Script;
 use crate::algorithm::{Algorithm, duration, parts_per_million};
 use crate::disk::MetByCrash;
-use crate::network::{Chance, Fault, Host, Rule, STORE};
+use crate::network::{Chance, Host, PacketFault, Rule, STORE};
 use crate::partition::Shape;
 use crate::process_slot::ProcessSlot;
 use crate::store::{Mishap, Mood};
@@ -146,13 +146,13 @@ impl<A: Algorithm> Script<A> {
                 self.world()?.close(a, b);
             }
             ["drop", times, from, "->", to, ref kind @ ..] => {
-                self.aim(Fault::Drop, times, (from, to), kind)?
+                self.aim(PacketFault::Drop, times, (from, to), kind)?
             }
             ["double", times, from, "->", to, ref kind @ ..] => {
-                self.aim(Fault::Double, times, (from, to), kind)?;
+                self.aim(PacketFault::Double, times, (from, to), kind)?;
             }
             ["delay", times, from, "->", to, by, ref kind @ ..] => {
-                self.aim(Fault::Delay(duration(by)?), times, (from, to), kind)?;
+                self.aim(PacketFault::Delay(duration(by)?), times, (from, to), kind)?;
             }
             ["store", "down"] => self.world()?.store.mood = Mood::Down,
             ["store", "silent"] => self.world()?.store.mood = Mood::Silent,
@@ -237,7 +237,7 @@ impl<A: Algorithm> Script<A> {
 
     fn aim(
         &mut self,
-        fault: Fault,
+        fault: PacketFault,
         times: &str,
         (from, to): (&str, &str),
         kind: &[&str],

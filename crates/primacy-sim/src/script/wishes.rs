@@ -99,17 +99,17 @@ impl<A: Algorithm> Script<A> {
             ["store", "tells", "changes"] => self.world()?.store.tells_changes = true,
             ["store", "removes", "first"] => {
                 let world = self.world()?;
-                let news = world.sessions.remove_first();
+                let notice = world.sessions.remove_first();
                 world.trace_world(Level::Event, || "the first entry is removed by hand".to_owned());
-                world.tell_news(&news);
+                world.notify(&notice);
             }
             ["store", "ends", "session", node] => {
                 let slot = self.slot(node)?;
                 let world = self.world()?;
                 let who = world.process(slot).ok_or("it does not run")?.me;
-                let news = world.sessions.end_session_of(who);
+                let notice = world.sessions.end_session_of(who);
                 world.trace_world(Level::Event, || format!("the store ends the session of {}", who.node));
-                world.tell_news(&news);
+                world.notify(&notice);
             }
             ["store", "ends", "sessions", "late", by] => self.world()?.sessions.lateness = duration(by)?,
             ["store", "gives", "sessions", timeout] => {
@@ -117,9 +117,9 @@ impl<A: Algorithm> Script<A> {
             }
             ["request-resign", by] if self.world()?.sessions.first().is_some() => {
                 let world = self.world()?;
-                let news = world.sessions.ask_to_resign();
+                let notice = world.sessions.ask_to_resign();
                 world.trace_world(Level::Event, || format!("{by} asks the first to resign"));
-                world.tell_news(&news);
+                world.notify(&notice);
             }
             ["request-resign", by] => {
                 let world = self.world()?;

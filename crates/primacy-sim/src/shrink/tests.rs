@@ -2,7 +2,7 @@ use primacy_core::{Endpoint, Event, FencingToken, Input, Instant, NodeId, Output
 
 use super::*;
 use crate::algorithm::blazingmq_naive::{BlazingmqNaive, Timers};
-use crate::algorithm::{Algorithm, Life};
+use crate::algorithm::{Algorithm, ProcessStart};
 use crate::golden_file::replay;
 use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Message};
 use crate::invariants::{Invariant, Meaning};
@@ -75,8 +75,8 @@ impl<const PANICS: bool> Algorithm for Watched<PANICS> {
     type Machine = Watchful;
     type Settings = Timers;
 
-    fn start(settings: &Timers, life: Life<'_, ()>) -> Watchful {
-        let machine = BlazingmqNaive::start(settings, life);
+    fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Watchful {
+        let machine = BlazingmqNaive::start(settings, process);
         Watchful { machine, leads: false, panics: PANICS, alarm: None }
     }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::fmt::Write as _;
 
-use super::{Entry, Level, Turn, What};
+use super::{Entry, Level, TraceEvent, Turn};
 use crate::clock::Moment;
 use crate::network::Remark;
 
@@ -19,41 +19,41 @@ pub fn json(entry: &Entry) -> String {
     object.text("level", level(entry.level));
     object.text("what", what(&entry.what));
     match &entry.what {
-        What::Says { from, to, kind, text, way } => {
+        TraceEvent::Says { from, to, kind, text, delivery } => {
             object.text("from", from);
             object.text("to", to);
             object.text("kind", kind);
-            object.moments("arrivals_ns", way.arrivals.iter().flatten());
-            object.some_text("remark", way.remark.map(remark));
+            object.moments("arrivals_ns", delivery.arrivals.iter().flatten());
+            object.some_text("remark", delivery.remark.map(remark));
             object.text("text", text);
         }
-        What::Hears { to, from, kind, text, sent_at } => {
+        TraceEvent::Hears { to, from, kind, text, sent_at } => {
             object.text("to", to);
             object.text("from", from);
             object.text("kind", kind);
             object.moment("sent_at_ns", *sent_at);
             object.text("text", text);
         }
-        What::Node { who, turn, text } => {
+        TraceEvent::Node { who, turn, text } => {
             object.text("who", who);
             object.turn(*turn);
             object.text("text", text);
         }
-        What::Deed { to, text } => {
+        TraceEvent::Deed { to, text } => {
             object.texts("to", to);
             object.text("text", text);
         }
-        What::Write { node, token, accepted, text } => {
+        TraceEvent::Write { node, token, accepted, text } => {
             object.text("node", node);
             object.plain("token", token.map(|token| token.0));
             object.plain("accepted", Some(accepted));
             object.text("text", text);
         }
-        What::Breach { invariant, text } => {
+        TraceEvent::Breach { invariant, text } => {
             object.text("invariant", invariant);
             object.text("text", text);
         }
-        What::World { text } => object.text("text", text),
+        TraceEvent::World { text } => object.text("text", text),
     }
     object.end()
 }
@@ -68,15 +68,15 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-const fn what(what: &What) -> &'static str {
+const fn what(what: &TraceEvent) -> &'static str {
     match what {
-        What::Says { .. } => "says",
-        What::Hears { .. } => "hears",
-        What::Node { .. } => "node",
-        What::Deed { .. } => "deed",
-        What::Write { .. } => "write",
-        What::Breach { .. } => "breach",
-        What::World { .. } => "world",
+        TraceEvent::Says { .. } => "says",
+        TraceEvent::Hears { .. } => "hears",
+        TraceEvent::Node { .. } => "node",
+        TraceEvent::Deed { .. } => "deed",
+        TraceEvent::Write { .. } => "write",
+        TraceEvent::Breach { .. } => "breach",
+        TraceEvent::World { .. } => "world",
     }
 }
 
@@ -216,9 +216,9 @@ mod tests {
     use serde_json::{Value, json as value};
 
     use super::*;
-    use crate::trace::{Party, Way};
+    use crate::trace::{Delivery, Party};
 
-    fn parsed(what: What) -> Value {
+    fn parsed(what: TraceEvent) -> Value {
         let entry = Entry { at: Moment::from_nanos(1_500), level: Level::Event, what };
         serde_json::from_str(&json(&entry)).unwrap()
     }
@@ -227,11 +227,11 @@ mod tests {
     fn a_parser_reads_what_is_written() {
         let node = NodeId::new("a").unwrap();
         let (from, to) = (Party::Guardian(node), Party::Store);
-        let way = Way {
+        let delivery = Delivery {
             arrivals: [Some(Moment::from_nanos(7)), None],
             remark: Some(Remark::Late(Duration::from_nanos(5))),
         };
-        let says = What::Says { from, to, kind: "Write", text: "Write \"x\"".to_owned(), way };
+        let says = TraceEvent::Says { from, to, kind: "Write", text: "Write \"x\"".to_owned(), delivery };
         assert_eq!(
             parsed(says),
             value!({
@@ -242,20 +242,20 @@ mod tests {
         let until = Moment::NEVER;
         let turn = Turn::Leads { term: Term(3), token: Some(FencingToken(9)), until };
         assert_eq!(
-            parsed(What::Node { who: Party::Node(node), turn, text: String::new() }),
+            parsed(TraceEvent::Node { who: Party::Node(node), turn, text: String::new() }),
             value!({
                 "at_ns": 1_500, "level": "event", "what": "node", "who": "a", "turn": "leads",
                 "term": 3, "token": 9, "until_ns": null, "text": "",
             })
         );
-        let write = What::Write { node, token: None, accepted: true, text: String::new() };
+        let write = TraceEvent::Write { node, token: None, accepted: true, text: String::new() };
         assert_eq!(
             (&parsed(write.clone())["token"], &parsed(write)["accepted"]),
             (&Value::Null, &value!(true))
         );
-        let deed = What::Deed { to: vec![from, to], text: String::new() };
+        let deed = TraceEvent::Deed { to: vec![from, to], text: String::new() };
         assert_eq!(parsed(deed)["to"], value!(["a:guardian", "store"]));
-        let names = What::Node { who: from, turn: Turn::Names(None), text: String::new() };
+        let names = TraceEvent::Node { who: from, turn: Turn::Names(None), text: String::new() };
         assert_eq!(parsed(names)["leader"], Value::Null);
     }
 
@@ -263,8 +263,8 @@ mod tests {
     fn every_character_survives() {
         let text: String = (0..0x300).chain([0x2028, 0xfffd, 0x1_f600]).filter_map(char::from_u32).collect();
         let text = format!("{text}\\u0041\"\\");
-        assert_eq!(parsed(What::World { text: text.clone() })["text"], text);
-        let line = json(&Entry { at: Moment::NEVER, level: Level::Disk, what: What::World { text } });
+        assert_eq!(parsed(TraceEvent::World { text: text.clone() })["text"], text);
+        let line = json(&Entry { at: Moment::NEVER, level: Level::Disk, what: TraceEvent::World { text } });
         assert!(!line.chars().any(|character| u32::from(character) < 0x20), "an entry is one line");
     }
 }

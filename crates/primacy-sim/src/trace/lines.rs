@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Entry, Party, What};
+use super::{Entry, Party, TraceEvent};
 use crate::clock::Moment;
 use crate::network::Remark;
 
@@ -60,15 +60,17 @@ enum Said<'a> {
 impl<'a> Said<'a> {
     fn of(entry: &'a Entry) -> Self {
         match &entry.what {
-            What::Says { from, to, text, way, .. } => {
-                Self::Message { from: vec![*from], to: vec![(*to, way.remark)], text }
+            TraceEvent::Says { from, to, text, delivery, .. } => {
+                Self::Message { from: vec![*from], to: vec![(*to, delivery.remark)], text }
             }
-            What::Hears { to, from, text, sent_at, .. } => {
+            TraceEvent::Hears { to, from, text, sent_at, .. } => {
                 Self::Late { to: *to, from: *from, text, sent_at: *sent_at }
             }
-            What::Node { who, text, .. } => Self::Nodes { who: vec![*who], text },
-            What::Breach { invariant, text } => Self::Breach { invariant, text },
-            What::Deed { text, .. } | What::Write { text, .. } | What::World { text } => Self::Text(text),
+            TraceEvent::Node { who, text, .. } => Self::Nodes { who: vec![*who], text },
+            TraceEvent::Breach { invariant, text } => Self::Breach { invariant, text },
+            TraceEvent::Deed { text, .. } | TraceEvent::Write { text, .. } | TraceEvent::World { text } => {
+                Self::Text(text)
+            }
         }
     }
 
@@ -168,16 +170,16 @@ mod tests {
     use primacy_core::NodeId;
 
     use super::*;
-    use crate::trace::{Level, Turn, Way};
+    use crate::trace::{Delivery, Level, Turn};
 
     fn node(name: &str) -> Party {
         Party::Node(NodeId::new(name).unwrap())
     }
 
     fn says(at: u64, from: &str, to: &str, remark: Option<Remark>) -> Entry {
-        let way = Way { arrivals: [None; 2], remark };
+        let delivery = Delivery { arrivals: [None; 2], remark };
         let (from, to, kind, text) = (node(from), node(to), "Vote", "Vote for term 1".to_owned());
-        let what = What::Says { from, to, kind, text, way };
+        let what = TraceEvent::Says { from, to, kind, text, delivery };
         Entry { at: Moment::from_nanos(at * 1_000_000), level: Level::Message, what }
     }
 
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(lines(&later).len(), 2);
         let apart = [says(1, "a", "b", None), says(1, "b", "a", None)];
         assert_eq!(lines(&apart).len(), 2);
-        let turn = |name| What::Node { who: node(name), turn: Turn::Ends, text: "crashes".to_owned() };
+        let turn = |name| TraceEvent::Node { who: node(name), turn: Turn::Ends, text: "crashes".to_owned() };
         let entry = |what| Entry { at: Moment::from_nanos(0), level: Level::Event, what };
         assert_eq!(lines(&[entry(turn("a")), entry(turn("b"))]), ["  0.000s  a b crashes"]);
     }

@@ -20,9 +20,9 @@ use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::display::metadata::{command_text, operation_text, outcome_text, progress_text, wish_text};
-use crate::invariants::{Observation, Seen};
+use crate::invariants::{MetadataObservation, Observation};
 use crate::process_slot::ProcessSlot;
-use crate::trace::{Entry, Level, Party, Way, What};
+use crate::trace::{Delivery, Entry, Level, Party, TraceEvent};
 
 /// The keys of the clients that are drawn: few, so that they meet.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -190,7 +190,7 @@ impl<A: Algorithm> World<A> {
         let text = asked_text(&wanted);
         self.trace_client(slot, level(&wanted), true, || text);
         self.clients.open.insert(ticket, Open { life, slot, wanted, since: self.now() });
-        self.observe(Observation::Metadata(Seen::Asked { who, ticket, ask: &ask }));
+        self.observe(Observation::Metadata(MetadataObservation::Asked { who, ticket, ask: &ask }));
         self.give(slot, Input::Message { from: Endpoint::Client, message });
         true
     }
@@ -208,7 +208,7 @@ impl<A: Algorithm> World<A> {
         };
         let Some(open) = self.clients.open.remove(&ticket) else {
             if let Answer::Revised(..) = answer {
-                return; // What came twice on the way was done twice, which an operator may do as well.
+                return; // TraceEvent came twice on the way was done twice, which an operator may do as well.
             }
             return self.breach("contract", format!("question {} is answered, and nobody waits", ticket.0));
         };
@@ -404,8 +404,12 @@ impl<A: Algorithm> World<A> {
         let (node, at) = (Party::Node(self.node(slot).name), self.now());
         let (from, to, kind) =
             if asks { (Party::Clients, node, "Ask") } else { (node, Party::Clients, "Answer") };
-        let way = Way { arrivals: [Some(at), None], remark: None };
-        self.trace.add(Entry { at, level, what: What::Says { from, to, kind, text: text(), way } });
+        let delivery = Delivery { arrivals: [Some(at), None], remark: None };
+        self.trace.add(Entry {
+            at,
+            level,
+            what: TraceEvent::Says { from, to, kind, text: text(), delivery },
+        });
     }
 }
 

@@ -7,10 +7,10 @@ use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::network::Fate;
 use crate::process_slot::ProcessSlot;
-use crate::trace::{Entry, Level, Party, Turn, Way, What, is_late};
+use crate::trace::{Delivery, Entry, Level, Party, TraceEvent, Turn, is_late};
 
 impl<A: Algorithm> World<A> {
-    pub(super) fn trace(&mut self, level: Level, what: impl FnOnce(&Self) -> What) {
+    pub(super) fn trace(&mut self, level: Level, what: impl FnOnce(&Self) -> TraceEvent) {
         if self.trace.wants(level) {
             let what = what(self);
             self.trace.add(Entry { at: self.now, level, what });
@@ -18,7 +18,7 @@ impl<A: Algorithm> World<A> {
     }
 
     pub(crate) fn trace_world(&mut self, level: Level, text: impl FnOnce() -> String) {
-        self.trace(level, |_| What::World { text: text() });
+        self.trace(level, |_| TraceEvent::World { text: text() });
     }
 
     /// Records an event of a node that does not change its state.
@@ -37,12 +37,12 @@ impl<A: Algorithm> World<A> {
             let name = self.node(slot).name;
             self.trace.notes_standing(name, false);
         }
-        self.trace(level, |world| What::Node { who: world.party(slot), turn, text: text() });
+        self.trace(level, |world| TraceEvent::Node { who: world.party(slot), turn, text: text() });
     }
 
     /// Records a deed on these parties, or on all, if none is named.
     pub(crate) fn trace_deed(&mut self, to: &[Party], text: impl FnOnce() -> String) {
-        self.trace(Level::Scene, |_| What::Deed { to: to.to_vec(), text: text() });
+        self.trace(Level::Scene, |_| TraceEvent::Deed { to: to.to_vec(), text: text() });
     }
 
     pub(super) fn trace_standing(&mut self, slot: ProcessSlot) {
@@ -70,11 +70,11 @@ impl<A: Algorithm> World<A> {
             primacy_core::Mandate::Fenced(token) => Some(token),
             primacy_core::Mandate::Advisory => None,
         };
-        self.trace(level, |_| What::Write { node, token, accepted, text: text() });
+        self.trace(level, |_| TraceEvent::Write { node, token, accepted, text: text() });
     }
 
     pub(super) fn trace_breach(&mut self, invariant: &'static str, text: &str) {
-        self.trace(Level::Event, |_| What::Breach { invariant, text: text.to_owned() });
+        self.trace(Level::Event, |_| TraceEvent::Breach { invariant, text: text.to_owned() });
     }
 
     /// Returns the party of a slot: a node, or the guardian of one.
@@ -89,9 +89,15 @@ impl<A: Algorithm> World<A> {
 
     pub(super) fn trace_says(&mut self, from: Party, to: Party, message: &A::Message, fate: Fate) {
         let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
-        let way = Way { arrivals, remark: fate.remark };
+        let delivery = Delivery { arrivals, remark: fate.remark };
         let kind = A::kind(message);
-        self.trace(Self::level_of(message), |_| What::Says { from, to, kind, text: A::text(message), way });
+        self.trace(Self::level_of(message), |_| TraceEvent::Says {
+            from,
+            to,
+            kind,
+            text: A::text(message),
+            delivery,
+        });
     }
 
     pub(super) fn trace_send(&mut self, slot: ProcessSlot, to: Endpoint, message: &A::Message, fate: Fate) {
@@ -111,18 +117,18 @@ impl<A: Algorithm> World<A> {
         fate: Fate,
     ) {
         let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
-        let way = Way { arrivals, remark: fate.remark };
+        let delivery = Delivery { arrivals, remark: fate.remark };
         self.trace(Level::Scene, |world| {
             let (from, to) = (Party::Guardian(world.node(guardian_of).name), world.party(to));
             let text = format!("Died {}, life {}", dead.node, dead.incarnation.count);
-            What::Says { from, to, kind: "Died", text, way }
+            TraceEvent::Says { from, to, kind: "Died", text, delivery }
         });
     }
 
     pub(super) fn trace_hears(&mut self, to: Party, from: Party, message: &A::Message, sent_at: Moment) {
         if is_late(sent_at, self.now) {
             let kind = A::kind(message);
-            self.trace(Self::level_of(message), |_| What::Hears {
+            self.trace(Self::level_of(message), |_| TraceEvent::Hears {
                 to,
                 from,
                 kind,

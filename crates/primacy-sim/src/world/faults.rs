@@ -6,7 +6,7 @@ use super::{ScheduledEvent, World};
 use crate::algorithm::{Algorithm, Settings as _};
 use crate::disk::{Disk, MetByCrash, PeerDisk};
 use crate::invariants::Observation;
-use crate::network::{Hello, Refused, shake_hands};
+use crate::network::{HandshakeRefusal, Hello, shake_hands};
 use crate::process_slot::ProcessSlot;
 use crate::trace::{Level, Turn};
 
@@ -321,7 +321,7 @@ impl<A: Algorithm> World<A> {
             return; // They try again when something changes.
         }
         if let Err(refused) = self.may_talk(a, b) {
-            if refused == Refused::Disk && (self.is_former(a, b) || self.is_former(b, a)) {
+            if refused == HandshakeRefusal::Disk && (self.is_former(a, b) || self.is_former(b, a)) {
                 self.counters.count("lost disk: a former one is refused");
             }
             for (slot, by) in [(a, b), (b, a)] {
@@ -329,9 +329,9 @@ impl<A: Algorithm> World<A> {
             }
             let (name_a, name_b) = (self.node(a).name, self.node(b).name);
             let why = match refused {
-                Refused::Voters => "their voter sets differ",
-                Refused::TermsOfUse => "their elections promise different things",
-                Refused::Disk => "a disk is not the one that was known",
+                HandshakeRefusal::Voters => "their voter sets differ",
+                HandshakeRefusal::TermsOfUse => "their elections promise different things",
+                HandshakeRefusal::Disk => "a disk is not the one that was known",
             };
             return self.trace_world(Level::Event, || format!("{name_a} and {name_b} do not talk: {why}"));
         }
@@ -361,7 +361,7 @@ impl<A: Algorithm> World<A> {
         self.give(slot, Input::Evidence(Evidence::DiskRefused { by: name, replaced }));
     }
 
-    fn may_talk(&self, a: ProcessSlot, b: ProcessSlot) -> Result<(), Refused> {
+    fn may_talk(&self, a: ProcessSlot, b: ProcessSlot) -> Result<(), HandshakeRefusal> {
         let hello = |slot: ProcessSlot| {
             let node = self.node(slot);
             Hello {

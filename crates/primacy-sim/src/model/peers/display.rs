@@ -4,7 +4,7 @@ use primacy_core::election::quorum::HardState;
 use primacy_core::{Endpoint, Output, display};
 
 use super::machine::Machine;
-use super::node::{Act, name};
+use super::node::{NodeAction, name};
 use super::transitions::Item;
 use crate::model::now::NOW;
 
@@ -24,29 +24,31 @@ pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> Stri
     }
 }
 
-/// An act.
-pub(super) fn act<M: Machine>(seat: u8, act: Act, item: Option<&Item<M::Message>>) -> String {
+/// An action.
+pub(super) fn action<M: Machine>(seat: u8, action: NodeAction, item: Option<&Item<M::Message>>) -> String {
     let who = name(seat);
-    match (act, item) {
-        (Act::Hear(_), Some(Item::Said { from, message, .. })) => {
+    match (action, item) {
+        (NodeAction::Hear(_), Some(Item::Said { from, message, .. })) => {
             format!("{who} hears {}: {}", name(*from), M::text(message))
         }
-        (Act::Hear(_), Some(Item::Died { of, starts, .. })) => {
+        (NodeAction::Hear(_), Some(Item::Died { of, starts, .. })) => {
             format!("{who} is told that life {starts} of {} is gone", name(*of))
         }
-        (Act::Hear(_), None) => format!("{who} hears"),
-        (Act::Timeout, _) => format!("{who} looks at its clock"),
-        (Act::Tick(by), _) => format!("{who}: {by} ticks pass"),
-        (Act::Crash, _) => format!("{who} crashes"),
-        (Act::Start, _) => format!("{who} starts"),
-        (Act::Drained, _) => format!("{who}: the work has drained"),
-        (Act::Resign, _) => format!("{who} is asked to resign"),
-        (Act::Transfer(to), _) => format!("{who} is asked to transfer the lead to {}", name(to)),
-        (Act::Connected(to, _), _) => format!("{who} is connected with {}", name(to)),
-        (Act::Disconnected(to), _) => format!("{who}: the connection with {} closes", name(to)),
-        (Act::Died(of, starts), _) => format!("{who} is told that life {starts} of {} is gone", name(of)),
-        (Act::JobExits, _) => format!("{who}: the job ends by itself"),
-        (Act::JobEnds, _) => format!("{who}: the guardian has ended the job"),
-        (Act::GuardianDies, _) => format!("{who}: the guardian dies, and the job with it"),
+        (NodeAction::Hear(_), None) => format!("{who} hears"),
+        (NodeAction::Timeout, _) => format!("{who} looks at its clock"),
+        (NodeAction::Tick(by), _) => format!("{who}: {by} ticks pass"),
+        (NodeAction::Crash, _) => format!("{who} crashes"),
+        (NodeAction::Start, _) => format!("{who} starts"),
+        (NodeAction::Drained, _) => format!("{who}: the work has drained"),
+        (NodeAction::Resign, _) => format!("{who} is asked to resign"),
+        (NodeAction::Transfer(to), _) => format!("{who} is asked to transfer the lead to {}", name(to)),
+        (NodeAction::Connected(to, _), _) => format!("{who} is connected with {}", name(to)),
+        (NodeAction::Disconnected(to), _) => format!("{who}: the connection with {} closes", name(to)),
+        (NodeAction::Died(of, starts), _) => {
+            format!("{who} is told that life {starts} of {} is gone", name(of))
+        }
+        (NodeAction::JobExits, _) => format!("{who}: the job ends by itself"),
+        (NodeAction::JobEnds, _) => format!("{who}: the guardian has ended the job"),
+        (NodeAction::GuardianDies, _) => format!("{who}: the guardian dies, and the job with it"),
     }
 }

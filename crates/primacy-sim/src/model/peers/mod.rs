@@ -22,12 +22,12 @@ use primacy_core::election::quorum::Safety;
 pub use self::bounds::{PeerBounds, Timers};
 use self::judge::History;
 use self::machine::Machine;
-use self::node::{Act, Fact, Node, SEATS_MAX, identity};
-use self::transitions::{Sign, Transitions, Way};
+use self::node::{Fact, Node, NodeAction, SEATS_MAX, identity};
+use self::transitions::{Sign, Transition, Transitions};
 use self::wire::Wire;
 use super::coverage::Coverage;
 use super::fold::Fold;
-use super::search::{Found, Model, Step};
+use super::search::{Model, Step, Successors};
 use super::work::Guardian;
 use std::hash::Hasher as _;
 
@@ -58,7 +58,7 @@ struct Left {
 #[derive(Clone, Copy, Debug)]
 struct Move {
     seat: u8,
-    act: Act,
+    action: NodeAction,
     left: Left,
 }
 
@@ -96,36 +96,36 @@ impl<M: Machine> Peers<M> {
         planned.clear();
         for seat in 0..bounds.voters {
             let sign = self.sign(state, seat);
-            let mut plan = |act, left| planned.push(Move { seat, act, left });
+            let mut plan = |action, left| planned.push(Move { seat, action, left });
             if sign.up {
                 let idle = &self.transitions.idle[state.nodes[usize::from(seat)] as usize];
                 for item in state.sent.among(&self.transitions.to[usize::from(seat)], idle) {
-                    plan(Act::Hear(u32::from(item)), left);
+                    plan(NodeAction::Hear(u32::from(item)), left);
                 }
             }
             if sign.due {
-                plan(Act::Timeout, left);
+                plan(NodeAction::Timeout, left);
             }
             if sign.drains {
-                plan(Act::Drained, left);
+                plan(NodeAction::Drained, left);
             }
             if let Some(job_exits) = left.job_exits.checked_sub(1).filter(|_| sign.up && sign.may_exit) {
-                plan(Act::JobExits, Left { job_exits, ..left });
+                plan(NodeAction::JobExits, Left { job_exits, ..left });
             }
             if sign.up && sign.leads && (sign.has_exited || sign.guardian == Guardian::Dead) {
-                plan(Act::Resign, left); // The node sees it.
+                plan(NodeAction::Resign, left); // The node sees it.
             }
             if let Some(crashes) = left.crashes.checked_sub(1).filter(|_| sign.up) {
-                plan(Act::Crash, Left { crashes, ..left });
+                plan(NodeAction::Crash, Left { crashes, ..left });
             }
             if bounds.guardians {
                 plan_guardian(sign, left, &mut plan);
             }
             if let Some(resignations) = left.resignations.checked_sub(1).filter(|_| sign.leads) {
                 let left = Left { resignations, ..left };
-                plan(Act::Resign, left);
+                plan(NodeAction::Resign, left);
                 for to in (0..bounds.voters).filter(|&to| bounds.transfers && to != seat) {
-                    plan(Act::Transfer(to), left);
+                    plan(NodeAction::Transfer(to), left);
                 }
             }
             if bounds.closes > 0 {
@@ -135,33 +135,39 @@ impl<M: Machine> Peers<M> {
         self.planned = planned;
     }
 
-    fn plan_connections(&self, state: &State, seat: u8, plan: &mut impl FnMut(Act, Left)) {
+    fn plan_connections(&self, state: &State, seat: u8, plan: &mut impl FnMut(NodeAction, Left)) {
         let sign = self.sign(state, seat);
         for other in (0..self.transitions.bounds.voters).filter(|&other| sign.up && other != seat) {
             let peer = self.sign(state, other);
             if sign.connected & 1 << other == 0 {
                 if peer.up {
-                    plan(Act::Connected(other, peer.starts), state.left);
+                    plan(NodeAction::Connected(other, peer.starts), state.left);
                 }
             } else if let Some(closes) = state.left.closes.checked_sub(1) {
-                plan(Act::Disconnected(other), Left { closes, ..state.left });
+                plan(NodeAction::Disconnected(other), Left { closes, ..state.left });
             }
         }
     }
 
-    /// Takes one way of a move.
-    fn take(&mut self, state: &State, planned: Move, way: &Way, found: &mut Found<State>) {
+    /// Takes one transition of a move.
+    fn take(
+        &mut self,
+        state: &State,
+        planned: Move,
+        transition: &Transition,
+        successors: &mut Successors<State>,
+    ) {
         let mut next = State { left: planned.left, ..*state };
-        if way.crash_after.is_some() {
+        if transition.crash_after.is_some() {
             let Some(crashes) = next.left.crashes.checked_sub(1) else { return };
             next.left.crashes = crashes;
         }
         let place = usize::from(planned.seat);
         let who = identity(planned.seat, self.sign(state, planned.seat).starts);
-        next.nodes[place] = way.node;
-        let mut coverage = coverage(way);
-        let mut broken = way.broken;
-        for &fact in &way.facts {
+        next.nodes[place] = transition.node;
+        let mut coverage = coverage(transition);
+        let mut broken = transition.broken;
+        for &fact in &transition.facts {
             if let Fact::Elected { term, over_earlier_work } = fact {
                 let is_other = next.history.has_led_before(who, term);
                 let crashed = next.left.crashes < self.transitions.bounds.crashes;
@@ -182,19 +188,19 @@ impl<M: Machine> Peers<M> {
                 Safety::Fenced => coverage.set_if(Coverage::TWO_BELIEVE, true),
             }
         }
-        let rounds = next.left.rounds.checked_sub(way.rounds);
+        let rounds = next.left.rounds.checked_sub(transition.rounds);
         // A violation is reported even where it leads out of the bounds.
-        if (rounds.is_none() || !way.within) && broken.is_none() {
-            found.cut += 1;
+        if (rounds.is_none() || !transition.within) && broken.is_none() {
+            successors.cut += 1;
             return;
         }
         next.left.rounds = rounds.unwrap_or(0);
-        next.sent = state.sent.with(&way.sent);
+        next.sent = state.sent.with(&transition.sent);
         if self.sign(&next, planned.seat).starts != self.sign(state, planned.seat).starts {
             self.connect(&mut next, planned.seat);
         }
-        let number = way.number(planned.act, planned.seat);
-        found.steps.push(Step { number, state: next, reached: coverage.0, broken });
+        let number = transition.number(planned.action, planned.seat);
+        successors.steps.push(Step { number, state: next, reached: coverage.0, broken });
     }
 
     /// Connects a new process with all that run, where machines hear no others. Connecting at once loses
@@ -210,19 +216,19 @@ impl<M: Machine> Peers<M> {
                     continue;
                 }
                 let node = state.nodes[usize::from(seat)];
-                let way = self.transitions.ways(node, Act::Connected(to, peer.starts))[0].clone();
-                state.nodes[usize::from(seat)] = way.node;
-                state.sent = state.sent.with(&way.sent);
+                let transition = self.transitions.of(node, NodeAction::Connected(to, peer.starts))[0].clone();
+                state.nodes[usize::from(seat)] = transition.node;
+                state.sent = state.sent.with(&transition.sent);
             }
         }
     }
 
     /// Lets time pass for all nodes at once.
-    fn ticks(&mut self, state: &State, found: &mut Found<State>) {
+    fn ticks(&mut self, state: &State, successors: &mut Successors<State>) {
         let rates = self.transitions.bounds.rate_max;
         let ticks = state.left.ticks.map(|ticks| ticks.checked_sub(1));
         if ticks == Some(None) {
-            found.cut += 1;
+            successors.cut += 1;
             return;
         }
         for code in 0..u32::from(rates).pow(u32::from(self.transitions.bounds.voters)) {
@@ -234,43 +240,43 @@ impl<M: Machine> Peers<M> {
                 let by =
                     1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
                 let by = u8::try_from(by).expect("at most the highest rate");
-                let ways = self.transitions.ways(*node, Act::Tick(by));
-                *node = ways[0].node;
+                let transitions = self.transitions.of(*node, NodeAction::Tick(by));
+                *node = transitions[0].node;
             }
-            found.steps.push(Step { number: TICK | code, state: next, reached: 0, broken: None });
+            successors.steps.push(Step { number: TICK | code, state: next, reached: 0, broken: None });
         }
     }
 
     /// Takes all moves of all nodes.
-    fn every_move(&mut self, state: &State, found: &mut Found<State>) {
+    fn every_move(&mut self, state: &State, successors: &mut Successors<State>) {
         self.plan(state);
         for index in 0..self.planned.len() {
             let planned = self.planned[index];
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.transitions.ways(node, planned.act).iter() {
-                self.take(state, planned, way, found);
+            for transition in self.transitions.of(node, planned.action).iter() {
+                self.take(state, planned, transition, successors);
             }
         }
     }
 }
 
-fn plan_guardian(sign: Sign, left: Left, plan: &mut impl FnMut(Act, Left)) {
+fn plan_guardian(sign: Sign, left: Left, plan: &mut impl FnMut(NodeAction, Left)) {
     match (sign.up, sign.guardian) {
-        (false, Guardian::Alive) if !sign.told => plan(Act::JobEnds, left),
-        (false, Guardian::Alive | Guardian::Dead | Guardian::Absent) => plan(Act::Start, left),
+        (false, Guardian::Alive) if !sign.death_reported => plan(NodeAction::JobEnds, left),
+        (false, Guardian::Alive | Guardian::Dead | Guardian::Absent) => plan(NodeAction::Start, left),
         (true, Guardian::Alive | Guardian::Dead | Guardian::Absent) => {}
     }
     if let Some(guardian_deaths) =
         left.guardian_deaths.checked_sub(1).filter(|_| sign.guardian == Guardian::Alive)
     {
-        plan(Act::GuardianDies, Left { guardian_deaths, ..left });
+        plan(NodeAction::GuardianDies, Left { guardian_deaths, ..left });
     }
 }
 
-fn coverage(way: &Way) -> Coverage {
+fn coverage(transition: &Transition) -> Coverage {
     let mut coverage = Coverage::default();
-    coverage.set_if(Coverage::CRASHED_BETWEEN, way.crash_after.is_some());
-    for fact in &way.facts {
+    coverage.set_if(Coverage::CRASHED_BETWEEN, transition.crash_after.is_some());
+    for fact in &transition.facts {
         coverage.0 |= match fact {
             Fact::Votes { .. } | Fact::Leads { .. } => 0,
             Fact::JobExited => Coverage::JOB_EXITED,
@@ -292,7 +298,7 @@ impl<M: Machine> Model for Peers<M> {
         let bounds = self.transitions.bounds;
         let start = |seat| {
             let mut node = Node::new(seat, &bounds);
-            node.start(&bounds, &mut node::Doings::default());
+            node.start(&bounds, &mut node::NodeResults::default());
             node.settle(&bounds);
             node
         };
@@ -334,18 +340,18 @@ impl<M: Machine> Model for Peers<M> {
         fold.finish()
     }
 
-    fn steps(&mut self, state: &State, found: &mut Found<State>) {
-        self.every_move(state, found);
-        self.ticks(state, found);
+    fn steps(&mut self, state: &State, successors: &mut Successors<State>) {
+        self.every_move(state, successors);
+        self.ticks(state, successors);
     }
 
     fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
         self.plan(state);
         for planned in self.planned.clone() {
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.transitions.ways(node, planned.act).iter() {
-                if way.number(planned.act, planned.seat) == step {
-                    return self.told(state, planned, way.crash_after);
+            for transition in self.transitions.of(node, planned.action).iter() {
+                if transition.number(planned.action, planned.seat) == step {
+                    return self.describe(state, planned, transition.crash_after);
                 }
             }
         }
@@ -361,12 +367,15 @@ impl<M: Machine> Model for Peers<M> {
 }
 
 impl<M: Machine> Peers<M> {
-    fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
-        let item =
-            if let Act::Hear(item) = planned.act { Some(self.transitions.items.value(item)) } else { None };
-        let mut lines = vec![display::act::<M>(planned.seat, planned.act, item.map(AsRef::as_ref))];
+    fn describe(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
+        let item = if let NodeAction::Hear(item) = planned.action {
+            Some(self.transitions.items.value(item))
+        } else {
+            None
+        };
+        let mut lines = vec![display::action::<M>(planned.seat, planned.action, item.map(AsRef::as_ref))];
         let node = self.transitions.nodes.value(state.nodes[usize::from(planned.seat)]);
-        lines.extend(self.transitions.act(node, planned.act, crash_after).1.told);
+        lines.extend(self.transitions.action(node, planned.action, crash_after).1.lines);
         lines.extend(crash_after.map(|_| "crashes, and starts again".to_owned()));
         lines
     }

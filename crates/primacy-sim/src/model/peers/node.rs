@@ -26,12 +26,12 @@ pub(super) struct Node<M> {
     pub(super) disk: HardState,
     pub(super) works: Works,
     /// True if the guardian has reported the death of the last process.
-    pub(super) told: bool,
+    pub(super) death_reported: bool,
 }
 
-/// An act on a node.
+/// An action on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Act {
+pub(super) enum NodeAction {
     /// A message comes; its number.
     Hear(u32),
     /// The deadline has come.
@@ -58,20 +58,20 @@ pub(super) enum Act {
     GuardianDies,
 }
 
-/// The visible results of an act.
+/// The visible results of an action.
 #[derive(Clone, Debug)]
-pub(super) struct Doings<T> {
+pub(super) struct NodeResults<T> {
     pub(super) sent: Vec<(NodeId, T)>,
     pub(super) facts: Vec<Fact>,
     /// The invariant that an effect itself has broken.
     pub(super) broken: Option<&'static str>,
     /// The effects, for people.
-    pub(super) told: Vec<String>,
+    pub(super) lines: Vec<String>,
 }
 
-impl<T> Default for Doings<T> {
+impl<T> Default for NodeResults<T> {
     fn default() -> Self {
-        Self { sent: Vec::new(), facts: Vec::new(), broken: None, told: Vec::new() }
+        Self { sent: Vec::new(), facts: Vec::new(), broken: None, lines: Vec::new() }
     }
 }
 
@@ -126,38 +126,38 @@ impl<M: Machine> Node<M> {
     /// A node that has never started.
     pub(super) fn new(seat: u8, bounds: &PeerBounds) -> Self {
         let works = Works::new(bounds.guardians);
-        Self { seat, starts: 0, machine: None, disk: HardState::default(), works, told: false }
+        Self { seat, starts: 0, machine: None, disk: HardState::default(), works, death_reported: false }
     }
 
     pub(super) fn me(&self) -> Identity {
         identity(self.seat, self.starts)
     }
 
-    /// Returns the input of a machine for an act, if the machine sees the act.
+    /// Returns the input of a machine for an action, if the machine sees the action.
     pub(super) fn input(
-        act: Act,
+        action: NodeAction,
         message: Option<(NodeId, M::Message)>,
         bounds: &PeerBounds,
     ) -> Option<Input<M::Message>> {
-        Some(match act {
-            Act::Hear(_) => {
+        Some(match action {
+            NodeAction::Hear(_) => {
                 let (from, message) = message?;
                 Input::Message { from: Endpoint::Node(from), message }
             }
-            Act::Timeout => Input::Timeout,
-            Act::Drained => Input::Command(Command::Drained),
-            Act::Resign => Input::Command(Command::Resign),
-            Act::Transfer(to) => Input::Command(Command::Transfer(name(to))),
-            Act::Connected(seat, starts) => Input::Evidence(Evidence::Connected(Peer {
+            NodeAction::Timeout => Input::Timeout,
+            NodeAction::Drained => Input::Command(Command::Drained),
+            NodeAction::Resign => Input::Command(Command::Resign),
+            NodeAction::Transfer(to) => Input::Command(Command::Transfer(name(to))),
+            NodeAction::Connected(seat, starts) => Input::Evidence(Evidence::Connected(Peer {
                 identity: identity(seat, starts),
                 priority: 0,
                 witness: seat >= bounds.candidates,
                 round_trip: Duration::ZERO,
             })),
-            Act::Disconnected(seat) => Input::Evidence(Evidence::Disconnected(name(seat))),
-            Act::Died(seat, starts) => Input::Evidence(Evidence::Died(identity(seat, starts))),
-            Act::Tick(_) | Act::Crash | Act::Start => return None,
-            Act::JobExits | Act::JobEnds | Act::GuardianDies => return None,
+            NodeAction::Disconnected(seat) => Input::Evidence(Evidence::Disconnected(name(seat))),
+            NodeAction::Died(seat, starts) => Input::Evidence(Evidence::Died(identity(seat, starts))),
+            NodeAction::Tick(_) | NodeAction::Crash | NodeAction::Start => return None,
+            NodeAction::JobExits | NodeAction::JobEnds | NodeAction::GuardianDies => return None,
         })
     }
 
@@ -191,7 +191,7 @@ impl<M: Machine> Node<M> {
     /// Ends the job of a dead process, as its guardian, which then reports the death.
     pub(super) fn end_job(&mut self) {
         self.works.end();
-        self.told = true;
+        self.death_reported = true;
     }
 
     /// Ends its process.
@@ -201,47 +201,51 @@ impl<M: Machine> Node<M> {
     }
 
     /// Starts a process, which first ends the work of an earlier one.
-    pub(super) fn start(&mut self, bounds: &PeerBounds, doings: &mut Doings<M::Message>) {
+    pub(super) fn start(&mut self, bounds: &PeerBounds, results: &mut NodeResults<M::Message>) {
         self.works.start();
-        self.told = false;
+        self.death_reported = false;
         self.starts += 1;
         self.machine = Some(M::begin(self.me(), bounds, self.disk));
         while let Some(output) = self.machine.as_mut().and_then(M::poll) {
-            self.perform(output, doings);
+            self.perform(output, results);
         }
         if let Some(machine) = &mut self.machine {
             machine.handle(NOW, Input::Command(Command::Campaign));
         }
         while let Some(output) = self.machine.as_mut().and_then(M::poll) {
-            self.perform(output, doings);
+            self.perform(output, results);
         }
     }
 
     /// Performs one effect.
-    pub(super) fn perform(&mut self, output: Output<M::Message, HardState>, doings: &mut Doings<M::Message>) {
+    pub(super) fn perform(
+        &mut self,
+        output: Output<M::Message, HardState>,
+        results: &mut NodeResults<M::Message>,
+    ) {
         match output {
             Output::Persist(hard) => self.disk = hard,
             Output::Send { to: Endpoint::Node(to), message } => {
                 let fact = M::fact(&message, to);
                 if fact == Some(Fact::Resigned) && self.works.run() {
-                    doings.broken = doings.broken.or(Some("I8"));
+                    results.broken = results.broken.or(Some("I8"));
                 }
-                doings.facts.extend(fact);
-                doings.sent.push((to, message));
+                results.facts.extend(fact);
+                results.sent.push((to, message));
             }
             Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {} // This election knows neither.
-            Output::Event(event) => self.hear_event(&event, doings),
+            Output::Event(event) => self.hear_event(&event, results),
         }
     }
 
     /// Records an event for the application, and its effect on the work.
-    fn hear_event(&mut self, event: &Event, doings: &mut Doings<M::Message>) {
-        doings.facts.extend(match *event {
+    fn hear_event(&mut self, event: &Event, results: &mut NodeResults<M::Message>) {
+        results.facts.extend(match *event {
             Event::Elected { term, .. } => Some(Fact::Elected { term, over_earlier_work: self.works.run() }),
             Event::Renewed { .. } => Some(Fact::Renewed),
             Event::Deposed(reason) => Some(Fact::Deposed(reason)),
             Event::Resigning(_) | Event::LeaderChanged(_) | Event::Violation(_) => None,
         });
-        doings.broken = doings.broken.or(self.works.hear(event));
+        results.broken = results.broken.or(self.works.hear(event));
     }
 }

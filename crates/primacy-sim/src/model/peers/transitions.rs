@@ -1,4 +1,4 @@
-//! The effect of each act on each node: the real machine is asked once, and its answer is kept.
+//! The effect of each action on each node: the real machine is asked once, and its answer is kept.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use primacy_core::{NodeId, Output};
 
 use super::bounds::PeerBounds;
 use super::machine::Machine;
-use super::node::{Act, Doings, Fact, Node, SEATS_MAX, name, seat};
+use super::node::{Fact, Node, NodeAction, NodeResults, SEATS_MAX, name, seat};
 use super::wire::Wire;
 use crate::model::fold::BuildFold;
 use crate::model::interned::Interned;
@@ -32,9 +32,9 @@ impl<T> Item<T> {
     }
 }
 
-/// One way in which an act can go.
+/// One transition that an action can cause.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct Transition {
     /// The node after it.
     pub(super) node: u32,
     /// The messages that it sends.
@@ -73,10 +73,10 @@ pub(super) struct Sign {
     pub(super) starts: u8,
     pub(super) guardian: Guardian,
     /// True if its guardian has reported its death.
-    pub(super) told: bool,
+    pub(super) death_reported: bool,
 }
 
-/// Nodes and messages by their numbers, and the effects of acts on them.
+/// Nodes and messages by their numbers, and the effects of actions on them.
 #[derive(Debug)]
 pub(super) struct Transitions<M: Machine> {
     pub(super) bounds: PeerBounds,
@@ -87,7 +87,7 @@ pub(super) struct Transitions<M: Machine> {
     pub(super) to: [Wire; SEATS_MAX as usize],
     /// The messages that change nothing in each node, as far as they were tried.
     pub(super) idle: Vec<Wire>,
-    known: HashMap<u64, Rc<[Way]>, BuildFold>,
+    known: HashMap<u64, Rc<[Transition]>, BuildFold>,
 }
 
 impl<M: Machine> Transitions<M> {
@@ -103,21 +103,21 @@ impl<M: Machine> Transitions<M> {
         }
     }
 
-    /// Returns every way in which an act can go.
-    pub(super) fn ways(&mut self, node: u32, act: Act) -> Rc<[Way]> {
-        let key = u64::from(node) << 32 | u64::from(code(act));
+    /// Returns every transition that an action can cause.
+    pub(super) fn of(&mut self, node: u32, action: NodeAction) -> Rc<[Transition]> {
+        let key = u64::from(node) << 32 | u64::from(code(action));
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
-        let ways = self.ask(node, act);
-        if let (Act::Hear(item), [way]) = (act, &*ways)
-            && way.node == node
-            && way.is_silent()
+        let transitions = self.ask(node, action);
+        if let (NodeAction::Hear(item), [transition]) = (action, &*transitions)
+            && transition.node == node
+            && transition.is_silent()
         {
             self.idle[node as usize].add(u16::try_from(item).expect("the number of a message"));
         }
-        self.known.insert(key, Rc::clone(&ways));
-        ways
+        self.known.insert(key, Rc::clone(&transitions));
+        transitions
     }
 
     pub(super) fn number(&mut self, node: Node<M>) -> u32 {
@@ -140,125 +140,140 @@ impl<M: Machine> Transitions<M> {
         number
     }
 
-    /// Returns the node after an act, and what others can see of it, including the text for people.
-    pub(super) fn act(
+    /// Returns the node after an action, and what others can see of it, including the text for people.
+    pub(super) fn action(
         &self,
         before: &Node<M>,
-        act: Act,
+        action: NodeAction,
         crash_after: Option<usize>,
-    ) -> (Node<M>, Doings<M::Message>) {
+    ) -> (Node<M>, NodeResults<M::Message>) {
         let mut node = before.clone();
-        let mut doings = Doings::default();
-        let heard = self.heard(act);
-        match Node::<M>::input(self.meant(act), heard, &self.bounds) {
+        let mut results = NodeResults::default();
+        let heard = self.heard(action);
+        match Node::<M>::input(self.meant(action), heard, &self.bounds) {
             Some(input) => {
-                if act == Act::Drained {
+                if action == NodeAction::Drained {
                     node.works.drained();
                 }
                 let outputs = outputs(&mut node, input);
                 let crashes = crash_after.is_some();
                 for output in outputs.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
-                    doings.told.push(super::display::effect::<M>(&output));
-                    node.perform(output, &mut doings);
+                    results.lines.push(super::display::effect::<M>(&output));
+                    node.perform(output, &mut results);
                 }
                 if crashes {
-                    self.crash(&mut node, &mut doings);
+                    self.crash(&mut node, &mut results);
                 }
             }
-            None => match act {
-                Act::Tick(by) => node.tick(by, &self.bounds),
-                Act::Crash => self.crash(&mut node, &mut doings),
-                Act::Start => node.start(&self.bounds, &mut doings),
-                Act::JobEnds => node.end_job(),
-                Act::GuardianDies => node.works.guardian_dies(),
-                Act::JobExits => {
+            None => match action {
+                NodeAction::Tick(by) => node.tick(by, &self.bounds),
+                NodeAction::Crash => self.crash(&mut node, &mut results),
+                NodeAction::Start => node.start(&self.bounds, &mut results),
+                NodeAction::JobEnds => node.end_job(),
+                NodeAction::GuardianDies => node.works.guardian_dies(),
+                NodeAction::JobExits => {
                     node.works.exit();
-                    doings.facts.push(Fact::JobExited);
+                    results.facts.push(Fact::JobExited);
                 }
-                Act::Hear(_) | Act::Timeout | Act::Drained | Act::Resign | Act::Transfer(_) => {}
-                Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => {}
+                NodeAction::Hear(_)
+                | NodeAction::Timeout
+                | NodeAction::Drained
+                | NodeAction::Resign
+                | NodeAction::Transfer(_) => {}
+                NodeAction::Connected(..) | NodeAction::Disconnected(_) | NodeAction::Died(..) => {}
             },
         }
         node.settle(&self.bounds);
-        (node, doings)
+        (node, results)
     }
 
     /// Without a guardian a process that ends is started again at once: a process that stays away is no
     /// different from one that is late with everything.
-    fn crash(&self, node: &mut Node<M>, doings: &mut Doings<M::Message>) {
+    fn crash(&self, node: &mut Node<M>, results: &mut NodeResults<M::Message>) {
         node.crash();
         if !self.bounds.guardians {
-            node.start(&self.bounds, doings);
+            node.start(&self.bounds, results);
         }
     }
 
     /// A notice of a death is received like a message.
-    fn meant(&self, act: Act) -> Act {
-        match act {
-            Act::Hear(item) => match **self.items.value(item) {
-                Item::Died { of, starts, .. } => Act::Died(of, starts),
-                Item::Said { .. } => act,
+    fn meant(&self, action: NodeAction) -> NodeAction {
+        match action {
+            NodeAction::Hear(item) => match **self.items.value(item) {
+                Item::Died { of, starts, .. } => NodeAction::Died(of, starts),
+                Item::Said { .. } => action,
             },
-            Act::Timeout | Act::Tick(_) | Act::Crash | Act::Start | Act::Drained | Act::Resign => act,
-            Act::Transfer(_) | Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => act,
-            Act::JobExits | Act::JobEnds | Act::GuardianDies => act,
+            NodeAction::Timeout
+            | NodeAction::Tick(_)
+            | NodeAction::Crash
+            | NodeAction::Start
+            | NodeAction::Drained
+            | NodeAction::Resign => action,
+            NodeAction::Transfer(_)
+            | NodeAction::Connected(..)
+            | NodeAction::Disconnected(_)
+            | NodeAction::Died(..) => action,
+            NodeAction::JobExits | NodeAction::JobEnds | NodeAction::GuardianDies => action,
         }
     }
 
-    fn heard(&self, act: Act) -> Option<(NodeId, M::Message)> {
-        let Act::Hear(item) = act else { return None };
+    fn heard(&self, action: NodeAction) -> Option<(NodeId, M::Message)> {
+        let NodeAction::Hear(item) = action else { return None };
         match &**self.items.value(item) {
             Item::Said { from, message, .. } => Some((name(*from), message.clone())),
             Item::Died { .. } => None,
         }
     }
 
-    fn ask(&mut self, number: u32, act: Act) -> Rc<[Way]> {
+    fn ask(&mut self, number: u32, action: NodeAction) -> Rc<[Transition]> {
         let before = Rc::clone(self.nodes.value(number));
         let mut crashes = vec![None];
         if self.bounds.crashes > 0
-            && let Some(input) = Node::<M>::input(self.meant(act), self.heard(act), &self.bounds)
+            && let Some(input) = Node::<M>::input(self.meant(action), self.heard(action), &self.bounds)
         {
             let outputs = outputs(&mut Node::<M>::clone(&before), input);
             // Between two effects; no other node sees the events for the application.
             let matters = |output: &Output<M::Message, HardState>| !matches!(output, Output::Event(_));
             crashes.extend((1..outputs.len()).filter(|&next| matters(&outputs[next])).map(Some));
         }
-        let mut ways = Vec::new();
+        let mut transitions = Vec::new();
         for crash_after in crashes {
-            let (node, doings) = self.act(&before, act, crash_after);
-            ways.push(self.way(act, node, doings, crash_after));
+            let (node, results) = self.action(&before, action, crash_after);
+            transitions.push(self.transition(action, node, results, crash_after));
         }
-        ways.into()
+        transitions.into()
     }
 
-    fn way(
+    fn transition(
         &mut self,
-        act: Act,
+        action: NodeAction,
         node: Node<M>,
-        mut doings: Doings<M::Message>,
+        mut results: NodeResults<M::Message>,
         crash_after: Option<usize>,
-    ) -> Way {
+    ) -> Transition {
         let (from, starts, within) = (node.seat, node.starts, self.is_within(&node));
-        let rounds = rounds::<M>(&doings);
+        let rounds = rounds::<M>(&results);
         if !within {
             // No search goes on from there, and a term that no other node has reached cannot be judged.
-            doings.sent.clear();
-            doings.facts.retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.bounds.terms)));
+            results.sent.clear();
+            results
+                .facts
+                .retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.bounds.terms)));
         }
         let mut sent = Wire::default();
         let heard = |message: &M::Message| self.bounds.refusals || !M::is_refusal(message);
-        for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
+        for (to, message) in
+            results.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
         {
             sent.add(self.item(Item::Said { from, to: seat(to), message }));
         }
-        if act == Act::JobEnds {
+        if action == NodeAction::JobEnds {
             for to in (0..self.bounds.voters).filter(|&to| to != from) {
                 sent.add(self.item(Item::Died { of: from, starts, to }));
             }
         }
         let node = self.number(node);
-        Way { node, sent, rounds, facts: doings.facts, broken: doings.broken, crash_after, within }
+        Transition { node, sent, rounds, facts: results.facts, broken: results.broken, crash_after, within }
     }
 
     fn is_within(&self, node: &Node<M>) -> bool {
@@ -267,12 +282,12 @@ impl<M: Machine> Transitions<M> {
     }
 }
 
-impl Way {
-    /// The number of the step that goes so: the node, the act, and where it crashes.
-    pub(super) fn number(&self, act: Act, seat: u8) -> u32 {
+impl Transition {
+    /// The number of the step that goes so: the node, the action, and where it crashes.
+    pub(super) fn number(&self, action: NodeAction, seat: u8) -> u32 {
         let crash = u32::try_from(self.crash_after.unwrap_or(0)).expect("a handful of effects");
-        let act = code(act);
-        let (kind, argument) = (act >> 24, act & 0xFFFF);
+        let action = code(action);
+        let (kind, argument) = (action >> 24, action & 0xFFFF);
         crash << 22 | kind << 18 | u32::from(seat) << 16 | argument
     }
 
@@ -283,8 +298,8 @@ impl Way {
 }
 
 /// The number of rounds of questions that are begun.
-fn rounds<M: Machine>(doings: &Doings<M::Message>) -> u8 {
-    let begun = doings.sent.iter().filter_map(|(_, message)| M::begins(message));
+fn rounds<M: Machine>(results: &NodeResults<M::Message>) -> u8 {
+    let begun = results.sent.iter().filter_map(|(_, message)| M::begins(message));
     let begun: std::collections::BTreeSet<_> = begun.collect();
     u8::try_from(begun.len()).expect("a handful")
 }
@@ -312,27 +327,27 @@ fn sign<M: Machine>(node: &Node<M>) -> Sign {
         connected: view.map_or(0, |view| view.connected.iter().fold(0, |bits, &node| bits | 1 << seat(node))),
         starts: node.starts,
         guardian: node.works.guardian,
-        told: node.told,
+        death_reported: node.death_reported,
     }
 }
 
-/// A number for each act.
-fn code(act: Act) -> u32 {
-    let (kind, argument) = match act {
-        Act::Hear(item) => (0, item),
-        Act::Timeout => (1, 0),
-        Act::Tick(by) => (2, u32::from(by)),
-        Act::Crash => (3, 0),
-        Act::Start => (4, 0),
-        Act::Drained => (5, 0),
-        Act::Resign => (6, 0),
-        Act::Transfer(to) => (7, u32::from(to)),
-        Act::Connected(seat, starts) => (8, u32::from(seat) << 8 | u32::from(starts)),
-        Act::Disconnected(seat) => (9, u32::from(seat)),
-        Act::Died(seat, starts) => (10, u32::from(seat) << 8 | u32::from(starts)),
-        Act::JobEnds => (11, 0),
-        Act::GuardianDies => (12, 0),
-        Act::JobExits => (13, 0),
+/// A number for each action.
+fn code(action: NodeAction) -> u32 {
+    let (kind, argument) = match action {
+        NodeAction::Hear(item) => (0, item),
+        NodeAction::Timeout => (1, 0),
+        NodeAction::Tick(by) => (2, u32::from(by)),
+        NodeAction::Crash => (3, 0),
+        NodeAction::Start => (4, 0),
+        NodeAction::Drained => (5, 0),
+        NodeAction::Resign => (6, 0),
+        NodeAction::Transfer(to) => (7, u32::from(to)),
+        NodeAction::Connected(seat, starts) => (8, u32::from(seat) << 8 | u32::from(starts)),
+        NodeAction::Disconnected(seat) => (9, u32::from(seat)),
+        NodeAction::Died(seat, starts) => (10, u32::from(seat) << 8 | u32::from(starts)),
+        NodeAction::JobEnds => (11, 0),
+        NodeAction::GuardianDies => (12, 0),
+        NodeAction::JobExits => (13, 0),
     };
     kind << 24 | argument
 }

@@ -1,10 +1,10 @@
-//! Messages and acts as text for people.
+//! Messages and actions as text for people.
 
 use primacy_core::LeaderSequence;
 use primacy_kv::replication::log::{Record, RecordBody};
 use primacy_kv::replication::message::Body;
 
-use super::node::{Act, Item, name};
+use super::node::{Item, ReplicaAction, name};
 
 /// The contents of a message.
 pub(super) fn body(body: &Body) -> String {
@@ -56,21 +56,23 @@ fn numbers(records: &[Record]) -> String {
     records.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// An act.
-pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
+/// An action.
+pub(super) fn action(seat: u8, action: ReplicaAction, item: Option<&Item>) -> String {
     let who = name(seat);
-    match (act, item) {
-        (Act::Hear(_), Some(item)) => {
+    match (action, item) {
+        (ReplicaAction::Hear(_), Some(item)) => {
             format!("{who} hears {} in term {}: {}", item.from, item.term, body(&item.body))
         }
-        (Act::Hear(_), None) => format!("{who} hears"),
-        (Act::Due, _) => format!("{who} does what is due"),
-        (Act::Late(_), _) => format!("{who} has waited long enough for an answer"),
-        (Act::Propose, _) => format!("{who} is to write something"),
-        (Act::Lead(term), _) => format!("{who} is told to lead in term {term}"),
-        (Act::Connected(seat, _), _) => format!("{who} is connected with a new process of {}", name(seat)),
-        (Act::Crash, _) => format!("{who} crashes, and starts again"),
-        (Act::LoseDisk, _) => format!("{who} crashes, and starts again without its log"),
-        (Act::Accept, _) => format!("an operator has {who} go on with what it has"),
+        (ReplicaAction::Hear(_), None) => format!("{who} hears"),
+        (ReplicaAction::Due, _) => format!("{who} does what is due"),
+        (ReplicaAction::Late(_), _) => format!("{who} has waited long enough for an answer"),
+        (ReplicaAction::Propose, _) => format!("{who} is to write something"),
+        (ReplicaAction::Lead(term), _) => format!("{who} is told to lead in term {term}"),
+        (ReplicaAction::Connected(seat, _), _) => {
+            format!("{who} is connected with a new process of {}", name(seat))
+        }
+        (ReplicaAction::Crash, _) => format!("{who} crashes, and starts again"),
+        (ReplicaAction::LoseDisk, _) => format!("{who} crashes, and starts again without its log"),
+        (ReplicaAction::Accept, _) => format!("an operator has {who} go on with what it has"),
     }
 }

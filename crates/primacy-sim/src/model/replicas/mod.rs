@@ -21,9 +21,9 @@
 
 mod applied_log;
 mod bounds;
+mod committed;
 mod display;
 mod node;
-mod order;
 mod transitions;
 
 use std::hash::Hasher as _;
@@ -34,13 +34,13 @@ use primacy_core::hard_state::Durability;
 
 use self::applied_log::AppliedLog;
 pub use self::bounds::ReplicaBounds;
-use self::node::{Act, FIRST_LIFE, Node, SEATS};
-use self::order::Order;
-use self::transitions::{Kind, Label, Sign, Transitions, Way};
+use self::committed::CommittedRecords;
+use self::node::{FIRST_LIFE, Node, ReplicaAction, SEATS};
+use self::transitions::{Kind, Label, Sign, Transition, Transitions};
 use super::coverage::Coverage;
 use super::fold::Fold;
 use super::interned::Interned;
-use super::search::{Found, Model};
+use super::search::{Model, Successors};
 
 /// The size of a majority.
 const MAJORITY: usize = SEATS as usize / 2 + 1;
@@ -82,14 +82,14 @@ struct Known {
     /// The last number.
     last: LeaderSequence,
     /// The predecessor of each record, including the first records of terms, which the payloads do not show.
-    order: Order,
+    order: CommittedRecords,
 }
 
 /// A step, before it is taken.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     seat: u8,
-    act: Act,
+    action: ReplicaAction,
     left: Left,
 }
 
@@ -117,61 +117,67 @@ impl Replicas {
     }
 
     /// Plans the moves.
-    fn plan(&self, state: &State, found: &mut Found<State>) -> Vec<Move> {
+    fn plan(&self, state: &State, successors: &mut Successors<State>) -> Vec<Move> {
         let left = state.left;
         let mut moves = Vec::new();
         for &item in self.wires.value(state.wire).iter() {
             let label = self.transitions.labels[item as usize];
             if may_come(state, label) {
-                moves.push(Move { seat: label.to, act: Act::Hear(item), left });
+                moves.push(Move { seat: label.to, action: ReplicaAction::Hear(item), left });
             }
         }
         let term = state.led.iter().take_while(|&&seat| seat > 0).count() + 1;
         let may_lead = term <= usize::from(self.transitions.bounds.terms);
-        found.cut += u64::from(!may_lead);
+        successors.cut += u64::from(!may_lead);
         // Nodes differ only in their names, so nodes that have not led yet are alike.
         let news = state.led.iter().max().copied().unwrap_or(0);
         for seat in 0..SEATS {
             let sign = self.sign(state, seat);
             for (other, life) in self.unconnected(state, seat) {
-                moves.push(Move { seat, act: Act::Connected(other, life), left });
+                moves.push(Move { seat, action: ReplicaAction::Connected(other, life), left });
             }
             if sign.due {
-                moves.push(Move { seat, act: Act::Due, left });
+                moves.push(Move { seat, action: ReplicaAction::Due, left });
             }
             if may_lead && seat <= news {
                 let term = u8::try_from(term).expect("a few terms");
-                moves.push(Move { seat, act: Act::Lead(term), left });
+                moves.push(Move { seat, action: ReplicaAction::Lead(term), left });
             }
             if sign.is_active {
                 // The first record of a term does not count.
                 let room = sign.last.counter <= u64::from(self.transitions.bounds.each);
                 match left.records.checked_sub(1).filter(|_| room) {
-                    Some(records) => {
-                        moves.push(Move { seat, act: Act::Propose, left: Left { records, ..left } })
-                    }
-                    None => found.cut += 1,
+                    Some(records) => moves.push(Move {
+                        seat,
+                        action: ReplicaAction::Propose,
+                        left: Left { records, ..left },
+                    }),
+                    None => successors.cut += 1,
                 }
             }
             if sign.waits > 0 {
                 match left.resends.checked_sub(1) {
                     Some(resends) => {
                         let left = Left { resends, ..left };
-                        moves.extend((0..sign.waits).map(|which| Move { seat, act: Act::Late(which), left }));
+                        moves.extend((0..sign.waits).map(|which| Move {
+                            seat,
+                            action: ReplicaAction::Late(which),
+                            left,
+                        }));
                     }
-                    None => found.cut += u64::from(sign.waits),
+                    None => successors.cut += u64::from(sign.waits),
                 }
             }
             if let Some(crashes) = left.crashes.checked_sub(1).filter(|_| self.may_crash(sign)) {
-                moves.push(Move { seat, act: Act::Crash, left: Left { crashes, ..left } });
+                moves.push(Move { seat, action: ReplicaAction::Crash, left: Left { crashes, ..left } });
             }
             if let Some(disks) = left.disks.checked_sub(1) {
-                moves.push(Move { seat, act: Act::LoseDisk, left: Left { disks, ..left } });
+                moves.push(Move { seat, action: ReplicaAction::LoseDisk, left: Left { disks, ..left } });
             }
             if let Some(accepts) =
                 left.accepts.checked_sub(1).filter(|_| sign.is_recovering && self.stands_still(state))
             {
-                moves.push(Move { seat, act: Act::Accept, left: Left { accepts, ..left } });
+                moves.push(Move { seat, action: ReplicaAction::Accept, left: Left { accepts, ..left } });
             }
         }
         moves
@@ -194,20 +200,20 @@ impl Replicas {
     }
 
     /// Ends two processes at once.
-    fn crash_in_pairs(&mut self, state: &State, found: &mut Found<State>) {
+    fn crash_in_pairs(&mut self, state: &State, successors: &mut Successors<State>) {
         let Some(pairs) = state.left.pairs.checked_sub(1) else { return };
         for spared in 0..SEATS {
             let mut next = State { left: Left { pairs, ..state.left }, ..*state };
             for seat in (0..SEATS).filter(|&seat| seat != spared) {
                 let place = usize::from(seat);
-                let ways = self.transitions.ways(next.nodes[place], Act::Crash);
-                let Some(way) = ways.first() else { continue };
-                next.nodes[place] = way.node;
+                let transitions = self.transitions.of(next.nodes[place], ReplicaAction::Crash);
+                let Some(transition) = transitions.first() else { continue };
+                next.nodes[place] = transition.node;
                 next.connected[place] = [0; SEATS as usize];
-                next.wire = self.join(&next, seat, &way.sent);
+                next.wire = self.join(&next, seat, &transition.sent);
             }
             self.connect_followers(&mut next);
-            found.push(next, Coverage::STANDS_STILL, None);
+            successors.push(next, Coverage::STANDS_STILL, None);
         }
     }
 
@@ -215,22 +221,28 @@ impl Replicas {
         sign.is_recovering || !self.transitions.bounds.only_recovering
     }
 
-    /// Takes one way of a move.
-    fn take(&mut self, state: &State, planned: Move, way: &Way, found: &mut Found<State>) {
+    /// Takes one transition of a move.
+    fn take(
+        &mut self,
+        state: &State,
+        planned: Move,
+        transition: &Transition,
+        successors: &mut Successors<State>,
+    ) {
         let mut next = State { left: planned.left, ..*state };
-        if way.cut.is_some() {
+        if transition.cut.is_some() {
             let may_crash = self.may_crash(self.sign(state, planned.seat));
             let Some(crashes) = next.left.crashes.checked_sub(1).filter(|_| may_crash) else { return };
             next.left.crashes = crashes;
         }
-        if let Act::Lead(term) = planned.act {
+        if let ReplicaAction::Lead(term) = planned.action {
             next.led[usize::from(term) - 1] = planned.seat + 1;
         }
         let place = usize::from(planned.seat);
-        if let Act::Connected(other, life) = planned.act {
+        if let ReplicaAction::Connected(other, life) = planned.action {
             next.connected[place][usize::from(other)] = life;
         }
-        next.nodes[place] = way.node;
+        next.nodes[place] = transition.node;
         if self.sign(&next, planned.seat).life > self.sign(state, planned.seat).life {
             next.connected[place] = [0; SEATS as usize];
         }
@@ -239,29 +251,29 @@ impl Replicas {
         if !is_lost && self.recovering(&next) > usize::from(bounds.lost) {
             return; // More than is assumed.
         }
-        let mut coverage = way.coverage;
+        let mut coverage = transition.coverage;
         let known = self.known.value(state.known).last;
         let held_it = known > LeaderSequence::NONE && self.holds(state, planned.seat, known);
-        coverage.set_if(Coverage::DISK_LOST, matches!(planned.act, Act::LoseDisk) && held_it);
-        coverage.set_if(Coverage::HEARD_THE_DEAD, self.is_of_the_dead(state, planned, way));
+        coverage.set_if(Coverage::DISK_LOST, matches!(planned.action, ReplicaAction::LoseDisk) && held_it);
+        coverage.set_if(Coverage::HEARD_THE_DEAD, self.is_of_the_dead(state, planned, transition));
         coverage.set_if(Coverage::STANDS_STILL, self.is_without_a_majority(&next));
-        let mut broken = way.broken.or_else(|| self.judge(&mut next, planned.seat, &mut coverage));
+        let mut broken = transition.broken.or_else(|| self.judge(&mut next, planned.seat, &mut coverage));
         if self.is_without_a_majority(&next) && !self.stands_still(&next) {
             broken = broken.or(Some("I9: goes on although a majority has lost its logs at once"));
         }
-        next.wire = self.join(&next, planned.seat, &way.sent);
+        next.wire = self.join(&next, planned.seat, &transition.sent);
         self.connect_followers(&mut next);
         if broken.is_some() || next != *state {
-            found.push(next, coverage.0, broken);
+            successors.push(next, coverage.0, broken);
         }
     }
 
     /// True if a leader makes use of a message from a process whose successor has begun.
-    fn is_of_the_dead(&self, state: &State, planned: Move, way: &Way) -> bool {
-        let Act::Hear(item) = planned.act else { return false };
+    fn is_of_the_dead(&self, state: &State, planned: Move, transition: &Transition) -> bool {
+        let ReplicaAction::Hear(item) = planned.action else { return false };
         let label = self.transitions.labels[item as usize];
         let is_earlier = label.from_life < self.sign(state, label.from).life;
-        let is_taken = way.node != state.nodes[usize::from(planned.seat)];
+        let is_taken = transition.node != state.nodes[usize::from(planned.seat)];
         is_earlier && is_taken && self.sign(state, planned.seat).leads
     }
 
@@ -282,12 +294,13 @@ impl Replicas {
             }
             for (other, life) in self.unconnected(state, seat) {
                 let place = usize::from(seat);
-                let ways = self.transitions.ways(state.nodes[place], Act::Connected(other, life));
+                let transitions =
+                    self.transitions.of(state.nodes[place], ReplicaAction::Connected(other, life));
                 // It writes nothing.
-                let Some(way) = ways.first() else { continue };
+                let Some(transition) = transitions.first() else { continue };
                 state.connected[place][usize::from(other)] = life;
-                state.nodes[place] = way.node;
-                state.wire = self.join(state, seat, &way.sent);
+                state.nodes[place] = transition.node;
+                state.wire = self.join(state, seat, &transition.sent);
             }
         }
     }
@@ -400,9 +413,9 @@ impl Replicas {
             return None;
         }
         let node = state.nodes[usize::from(label.to)];
-        let ways = self.transitions.ways(node, Act::Hear(number));
-        let way = ways.iter().find(|way| way.cut.is_none())?;
-        (way.broken.is_none() && way.node == node).then(|| way.sent.clone())
+        let transitions = self.transitions.of(node, ReplicaAction::Hear(number));
+        let transition = transitions.iter().find(|transition| transition.cut.is_none())?;
+        (transition.broken.is_none() && transition.node == node).then(|| transition.sent.clone())
     }
 
     /// True if the effect of a message does not change any more, if the machine is right.
@@ -438,14 +451,19 @@ impl Replicas {
     }
 
     /// Visits each step with its move.
-    fn each(&mut self, state: &State, found: &mut Found<State>, mut visit: impl FnMut(Move, &Way, usize)) {
-        for planned in self.plan(state, found) {
+    fn each(
+        &mut self,
+        state: &State,
+        successors: &mut Successors<State>,
+        mut visit: impl FnMut(Move, &Transition, usize),
+    ) {
+        for planned in self.plan(state, successors) {
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.transitions.ways(node, planned.act).iter() {
-                let before = found.steps.len();
-                self.take(state, planned, way, found);
-                if found.steps.len() > before {
-                    visit(planned, way, before);
+            for transition in self.transitions.of(node, planned.action).iter() {
+                let before = successors.steps.len();
+                self.take(state, planned, transition, successors);
+                if successors.steps.len() > before {
+                    visit(planned, transition, before);
                 }
             }
         }
@@ -485,22 +503,22 @@ impl Model for Replicas {
         fold.finish()
     }
 
-    fn steps(&mut self, state: &State, found: &mut Found<State>) {
-        self.each(state, found, |_, _, _| {});
-        self.crash_in_pairs(state, found);
+    fn steps(&mut self, state: &State, successors: &mut Successors<State>) {
+        self.each(state, successors, |_, _, _| {});
+        self.crash_in_pairs(state, successors);
     }
 
     fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
-        let mut found = Found { steps: Vec::new(), cut: 0 };
+        let mut successors = Successors { steps: Vec::new(), cut: 0 };
         let mut taken = None;
-        self.each(state, &mut found, |planned, way, place| {
+        self.each(state, &mut successors, |planned, transition, place| {
             if usize::try_from(step).is_ok_and(|step| step == place) {
-                taken = Some((planned, way.cut));
+                taken = Some((planned, transition.cut));
             }
         });
         let Some((planned, cut)) = taken else {
             return vec!["two crash at once, and start again".to_owned()];
         };
-        self.transitions.told_of(state.nodes[usize::from(planned.seat)], planned.act, cut)
+        self.transitions.told_of(state.nodes[usize::from(planned.seat)], planned.action, cut)
     }
 }

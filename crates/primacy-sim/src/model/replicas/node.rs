@@ -40,9 +40,9 @@ pub(super) struct Node {
     pub(super) replica: Replica<AppliedLog>,
 }
 
-/// An act on a node.
+/// An action on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Act {
+pub(super) enum ReplicaAction {
     /// A message comes; its number.
     Hear(u32),
     /// Its deadline for due work has come.
@@ -80,15 +80,15 @@ pub(super) struct Cut {
     pub(super) kept: usize,
 }
 
-/// The visible results of an act.
+/// The visible results of an action.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Doings {
+pub(super) struct ReplicaResults {
     pub(super) sent: Vec<Item>,
     pub(super) coverage: Coverage,
     /// The invariant that an effect itself has broken.
     pub(super) broken: Option<&'static str>,
     /// The effects, for people.
-    pub(super) told: Vec<String>,
+    pub(super) lines: Vec<String>,
 }
 
 pub(super) fn name(seat: u8) -> NodeId {
@@ -141,19 +141,19 @@ impl Node {
         }
     }
 
-    /// Hands an act to the machine; its effects wait in it.
-    pub(super) fn take(&mut self, act: Act, heard: Option<&Item>, bounds: &ReplicaBounds) {
-        match (act, heard) {
-            (Act::Hear(_), Some(item)) => {
+    /// Hands an action to the machine; its effects wait in it.
+    pub(super) fn take(&mut self, action: ReplicaAction, heard: Option<&Item>, bounds: &ReplicaBounds) {
+        match (action, heard) {
+            (ReplicaAction::Hear(_), Some(item)) => {
                 // Its sender leads: the term binds, and is on the disk before any answer is sent.
                 if item.body.leads() {
                     self.replica.bind(item.term);
                 }
                 self.replica.handle(NOW, item.from, item.term, item.body.clone());
             }
-            (Act::Hear(_), None) => {}
-            (Act::Due, _) => self.replica.on_timeout(NOW),
-            (Act::Late(which), _) => {
+            (ReplicaAction::Hear(_), None) => {}
+            (ReplicaAction::Due, _) => self.replica.on_timeout(NOW),
+            (ReplicaAction::Late(which), _) => {
                 let mut place = 0;
                 self.replica.visit_instants(&mut |_, at| {
                     if *at > NOW {
@@ -165,21 +165,21 @@ impl Node {
                 });
                 self.replica.on_timeout(NOW);
             }
-            (Act::Propose, _) => {
+            (ReplicaAction::Propose, _) => {
                 self.replica.propose(NOW, Arc::from([self.seat]));
             }
-            (Act::Lead(term), _) => {
+            (ReplicaAction::Lead(term), _) => {
                 self.replica.bind(Term(u64::from(term)));
                 self.replica.lead(NOW);
             }
-            (Act::Connected(seat, life), _) => self.replica.on_connected(NOW, identity(seat, life)),
-            (Act::Crash, _) => self.start_again(bounds),
-            (Act::LoseDisk, _) => {
+            (ReplicaAction::Connected(seat, life), _) => self.replica.on_connected(NOW, identity(seat, life)),
+            (ReplicaAction::Crash, _) => self.start_again(bounds),
+            (ReplicaAction::LoseDisk, _) => {
                 self.disk = Stored::default();
                 self.log_lost = true;
                 self.start_again(bounds);
             }
-            (Act::Accept, _) => {
+            (ReplicaAction::Accept, _) => {
                 self.log_lost = false;
                 self.start_with(false, bounds);
             }
@@ -202,7 +202,7 @@ impl Node {
     }
 
     /// Performs all effects that wait in the machine.
-    fn perform_all(&mut self, bounds: &ReplicaBounds) -> Doings {
+    fn perform_all(&mut self, bounds: &ReplicaBounds) -> ReplicaResults {
         let effects = std::iter::from_fn(|| self.replica.poll()).collect();
         self.perform(effects, None, bounds)
     }
@@ -213,76 +213,76 @@ impl Node {
         effects: Vec<Effect>,
         cut: Option<Cut>,
         bounds: &ReplicaBounds,
-    ) -> Doings {
-        let mut doings = Doings::default();
+    ) -> ReplicaResults {
+        let mut results = ReplicaResults::default();
         for (place, effect) in effects.into_iter().enumerate() {
             let cut = cut.filter(|cut| place >= cut.effects);
             let kept = cut.map_or(usize::MAX, |cut| if place == cut.effects { cut.kept } else { 0 });
             match effect {
-                Effect::Write(write) => self.write(write, kept, &mut doings),
+                Effect::Write(write) => self.write(write, kept, &mut results),
                 Effect::Voters(voters) if cut.is_none() => self.voters = voters,
                 Effect::Send { to, body } if cut.is_none() => {
                     let body = as_of_the_newest_round(body);
                     let (from, term) = (self.me(), self.replica.bound());
-                    doings.told.push(format!("to {to}: {}", super::display::body(&body)));
-                    doings.sent.push(Item { from, to: seat(to), term, body });
+                    results.lines.push(format!("to {to}: {}", super::display::body(&body)));
+                    results.sent.push(Item { from, to: seat(to), term, body });
                 }
                 Effect::Voters(_) | Effect::Send { .. } => {}
                 Effect::LogLost(lost) if cut.is_none() && bounds.durability == Durability::Fsync => {
-                    doings
-                        .told
+                    results
+                        .lines
                         .push(format!("remembers that its log is {}", if lost { "lost" } else { "whole" }));
                     self.log_lost = lost;
                 }
                 Effect::LogLost(_) => {}
                 Effect::TwoLeaders { known, other } => {
-                    doings.told.push(format!("hears of two leaders, {known} and {other}"));
-                    doings.broken = doings.broken.or(Some("I1"));
+                    results.lines.push(format!("hears of two leaders, {known} and {other}"));
+                    results.broken = results.broken.or(Some("I1"));
                 }
             }
         }
         if cut.is_some() {
-            doings.coverage.0 |= Coverage::CRASHED_BETWEEN;
-            doings.told.push("crashes, and starts again".to_owned());
-            self.take(Act::Crash, None, bounds);
+            results.coverage.0 |= Coverage::CRASHED_BETWEEN;
+            results.lines.push("crashes, and starts again".to_owned());
+            self.take(ReplicaAction::Crash, None, bounds);
             let begun = self.perform_all(bounds);
-            doings.sent.extend(begun.sent);
-            doings.told.extend(begun.told);
+            results.sent.extend(begun.sent);
+            results.lines.extend(begun.lines);
         } else if self.replica.on_performed(NOW) {
             self.hurry(bounds);
             let more = self.perform_all(bounds);
-            doings.sent.extend(more.sent);
-            doings.told.extend(more.told);
+            results.sent.extend(more.sent);
+            results.lines.extend(more.lines);
         }
         while self.replica.next_outcome().is_some() {}
         self.replica.simplify();
-        doings
+        results
     }
 
     /// Writes to the disk of the log, whose last number must never go back.
-    fn write(&mut self, write: Write, kept: usize, doings: &mut Doings) {
+    fn write(&mut self, write: Write, kept: usize, results: &mut ReplicaResults) {
         let last = self.stored();
         match write {
             Write::Append(records) => {
                 let numbers = records.iter().take(kept).map(|record| record.number.to_string());
-                doings.told.push(format!("writes {}", numbers.collect::<Vec<_>>().join(", ")));
+                results.lines.push(format!("writes {}", numbers.collect::<Vec<_>>().join(", ")));
                 for record in records.into_iter().take(kept) {
                     if !record.follows(self.stored()) {
-                        doings.broken = doings.broken.or(Some("I9: what is written does not follow"));
+                        results.broken = results.broken.or(Some("I9: what is written does not follow"));
                     }
                     self.disk.records.push(record);
                 }
             }
             Write::Snapshot(snapshot) if kept > 0 => {
-                doings.told.push(format!("writes a snapshot up to {}", snapshot.number));
-                doings.coverage.0 |= Coverage::SNAPSHOT_WRITTEN;
+                results.lines.push(format!("writes a snapshot up to {}", snapshot.number));
+                results.coverage.0 |= Coverage::SNAPSHOT_WRITTEN;
                 self.disk.records.retain(|record| record.number > snapshot.number);
                 self.disk.snapshot = Some(snapshot);
             }
             Write::Snapshot(_) => {}
         }
         if self.stored() < last {
-            doings.broken = doings.broken.or(Some("I9: a log goes back"));
+            results.broken = results.broken.or(Some("I9: a log goes back"));
         }
     }
 }

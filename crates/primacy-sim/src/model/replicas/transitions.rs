@@ -1,4 +1,4 @@
-//! The effect of each act on each node: the real machine is asked once, and its answer is kept.
+//! The effect of each action on each node: the real machine is asked once, and its answer is kept.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,16 +12,16 @@ use primacy_kv::replication::replica::Effect;
 
 use super::applied_log::AppliedLog;
 use super::bounds::ReplicaBounds;
-use super::node::{Act, Cut, Doings, Item, Node, seat};
-use super::order::Order;
+use super::committed::CommittedRecords;
+use super::node::{Cut, Item, Node, ReplicaAction, ReplicaResults, seat};
 use crate::model::coverage::Coverage;
 use crate::model::fold::BuildFold;
 use crate::model::interned::Interned;
 use crate::model::now::NOW;
 
-/// The effect of an act on a node.
+/// The effect of an action on a node.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct Transition {
     /// The node then.
     pub(super) node: u32,
     /// The messages that it sends.
@@ -115,7 +115,7 @@ impl Label {
     }
 }
 
-/// The nodes and messages of a space, each once, with the effects of acts on them.
+/// The nodes and messages of a space, each once, with the effects of actions on them.
 #[derive(Debug)]
 pub(super) struct Transitions {
     pub(super) bounds: ReplicaBounds,
@@ -125,8 +125,8 @@ pub(super) struct Transitions {
     /// The label of each message, by its number.
     pub(super) labels: Vec<Label>,
     pub(super) applied: Interned<AppliedLog>,
-    pub(super) orders: Interned<Order>,
-    ways: HashMap<(u32, u32), Rc<[Way]>, BuildFold>,
+    pub(super) orders: Interned<CommittedRecords>,
+    transitions: HashMap<(u32, u32), Rc<[Transition]>, BuildFold>,
 }
 
 impl Transitions {
@@ -139,7 +139,7 @@ impl Transitions {
             labels: Vec::new(),
             applied: Interned::default(),
             orders: Interned::default(),
-            ways: HashMap::default(),
+            transitions: HashMap::default(),
         }
     }
 
@@ -167,32 +167,32 @@ impl Transitions {
             last: replica.last(),
             committed: replica.committed(),
             current,
-            order: self.orders.number(Order::of(replica.log(), replica.committed())).0,
+            order: self.orders.number(CommittedRecords::of(replica.log(), replica.committed())).0,
         }
     }
 
-    /// Returns every way of an act: as it should go, and with the process ending before or in the middle of
+    /// Returns every transition of an action: as it should go, and with the process ending before or in the middle of
     /// each write. A process that ends elsewhere is like one that ends later and whose messages meanwhile
     /// were lost.
-    pub(super) fn ways(&mut self, node: u32, act: Act) -> Rc<[Way]> {
-        let key = (node, code(act));
-        if let Some(ways) = self.ways.get(&key) {
-            return Rc::clone(ways);
+    pub(super) fn of(&mut self, node: u32, action: ReplicaAction) -> Rc<[Transition]> {
+        let key = (node, code(action));
+        if let Some(transitions) = self.transitions.get(&key) {
+            return Rc::clone(transitions);
         }
         let before = Rc::clone(self.nodes.value(node));
-        let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&before, act)));
-        let ways = asked.unwrap_or_else(|_| {
+        let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&before, action)));
+        let transitions = asked.unwrap_or_else(|_| {
             let coverage = Coverage::default();
-            vec![Way { node, sent: Vec::new(), coverage, broken: Some("panic"), cut: None }]
+            vec![Transition { node, sent: Vec::new(), coverage, broken: Some("panic"), cut: None }]
         });
-        let ways: Rc<[Way]> = ways.into();
-        self.ways.insert(key, Rc::clone(&ways));
-        ways
+        let transitions: Rc<[Transition]> = transitions.into();
+        self.transitions.insert(key, Rc::clone(&transitions));
+        transitions
     }
 
-    fn ask(&mut self, before: &Node, act: Act) -> Vec<Way> {
-        let heard = self.heard(act);
-        let (after, effects) = asked(before, act, heard.as_deref(), &self.bounds);
+    fn ask(&mut self, before: &Node, action: ReplicaAction) -> Vec<Transition> {
+        let heard = self.heard(action);
+        let (after, effects) = asked(before, action, heard.as_deref(), &self.bounds);
         let mut cuts = vec![None];
         if self.bounds.crashes > 0 {
             for (place, effect) in effects.iter().enumerate() {
@@ -205,15 +205,15 @@ impl Transitions {
                 cuts.extend((0..records).map(|kept| Some(Cut { effects: place, kept })));
             }
         }
-        let mut ways = Vec::new();
+        let mut transitions = Vec::new();
         for cut in cuts {
             let mut node = after.clone();
-            let doings = node.perform(effects.clone(), cut, &self.bounds);
-            let (coverage, broken) = judged(before, &node, heard.as_deref(), &doings);
-            let sent = doings.sent.into_iter().map(|item| self.item(item)).collect();
-            ways.push(Way { node: self.number(node), sent, coverage, broken, cut });
+            let results = node.perform(effects.clone(), cut, &self.bounds);
+            let (coverage, broken) = judged(before, &node, heard.as_deref(), &results);
+            let sent = results.sent.into_iter().map(|item| self.item(item)).collect();
+            transitions.push(Transition { node: self.number(node), sent, coverage, broken, cut });
         }
-        ways
+        transitions
     }
 
     fn item(&mut self, item: Item) -> u32 {
@@ -225,28 +225,33 @@ impl Transitions {
         number
     }
 
-    fn heard(&self, act: Act) -> Option<Rc<Item>> {
-        if let Act::Hear(item) = act { Some(Rc::clone(self.items.value(item))) } else { None }
+    fn heard(&self, action: ReplicaAction) -> Option<Rc<Item>> {
+        if let ReplicaAction::Hear(item) = action { Some(Rc::clone(self.items.value(item))) } else { None }
     }
 
-    /// Returns an act and its effects as text for people.
-    pub(super) fn told_of(&self, node: u32, act: Act, cut: Option<Cut>) -> Vec<String> {
+    /// Returns an action and its effects as text for people.
+    pub(super) fn told_of(&self, node: u32, action: ReplicaAction, cut: Option<Cut>) -> Vec<String> {
         let before = self.nodes.value(node);
-        let heard = self.heard(act);
-        let mut lines = vec![super::display::act(before.seat, act, heard.as_deref())];
-        let doings = catch_unwind(AssertUnwindSafe(|| {
-            let (mut node, effects) = asked(before, act, heard.as_deref(), &self.bounds);
+        let heard = self.heard(action);
+        let mut lines = vec![super::display::action(before.seat, action, heard.as_deref())];
+        let results = catch_unwind(AssertUnwindSafe(|| {
+            let (mut node, effects) = asked(before, action, heard.as_deref(), &self.bounds);
             node.perform(effects, cut, &self.bounds)
         }));
-        lines.extend(doings.map_or_else(|_| vec!["panics".to_owned()], |doings| doings.told));
+        lines.extend(results.map_or_else(|_| vec!["panics".to_owned()], |results| results.lines));
         lines
     }
 }
 
-/// Returns the node after an act, and its effects, before any of them is performed.
-fn asked(before: &Node, act: Act, heard: Option<&Item>, bounds: &ReplicaBounds) -> (Node, Vec<Effect>) {
+/// Returns the node after an action, and its effects, before any of them is performed.
+fn asked(
+    before: &Node,
+    action: ReplicaAction,
+    heard: Option<&Item>,
+    bounds: &ReplicaBounds,
+) -> (Node, Vec<Effect>) {
     let mut after = before.clone();
-    after.take(act, heard, bounds);
+    after.take(action, heard, bounds);
     let effects = std::iter::from_fn(|| after.replica.poll()).collect();
     (after, effects)
 }
@@ -256,9 +261,9 @@ fn judged(
     before: &Node,
     after: &Node,
     heard: Option<&Item>,
-    doings: &Doings,
+    results: &ReplicaResults,
 ) -> (Coverage, Option<&'static str>) {
-    let (mut coverage, mut broken) = (doings.coverage, doings.broken);
+    let (mut coverage, mut broken) = (results.coverage, results.broken);
     let (was, is) = (&before.replica, &after.replica);
     if before.life == after.life {
         if is.last() < was.last() || is.committed() < was.committed() || is.applied() < was.applied() {
@@ -302,18 +307,18 @@ fn payloads(node: &Node) -> Vec<LeaderSequence> {
     applied.chain(held.map(|record| record.number)).collect()
 }
 
-/// A number for each act.
-fn code(act: Act) -> u32 {
-    let (kind, argument) = match act {
-        Act::Hear(item) => (0, item),
-        Act::Due => (1, 0),
-        Act::Late(which) => (2, u32::from(which)),
-        Act::Propose => (3, 0),
-        Act::Lead(term) => (4, u32::from(term)),
-        Act::Crash => (5, 0),
-        Act::Accept => (6, 0),
-        Act::Connected(seat, life) => (7, u32::from(life) << 8 | u32::from(seat)),
-        Act::LoseDisk => (8, 0),
+/// A number for each action.
+fn code(action: ReplicaAction) -> u32 {
+    let (kind, argument) = match action {
+        ReplicaAction::Hear(item) => (0, item),
+        ReplicaAction::Due => (1, 0),
+        ReplicaAction::Late(which) => (2, u32::from(which)),
+        ReplicaAction::Propose => (3, 0),
+        ReplicaAction::Lead(term) => (4, u32::from(term)),
+        ReplicaAction::Crash => (5, 0),
+        ReplicaAction::Accept => (6, 0),
+        ReplicaAction::Connected(seat, life) => (7, u32::from(life) << 8 | u32::from(seat)),
+        ReplicaAction::LoseDisk => (8, 0),
     };
     assert!(argument < 1 << 28, "fewer than 2^28 different messages");
     kind << 28 | argument

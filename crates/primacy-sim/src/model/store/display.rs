@@ -2,7 +2,7 @@
 
 use primacy_core::{Output, display};
 
-use super::node::{Act, name};
+use super::node::{StoreAction, name};
 use super::store_kind::StoreKind;
 use crate::model::now::NOW;
 
@@ -17,21 +17,23 @@ pub(super) fn effect<K: StoreKind>(output: &Output<K::Message, ()>) -> String {
     }
 }
 
-/// An act.
-pub(super) fn act<K: StoreKind>(seat: u8, act: &Act<K::Message>) -> String {
+/// An action.
+pub(super) fn action<K: StoreKind>(seat: u8, action: &StoreAction<K::Message>) -> String {
     let who = name(seat);
-    match act {
-        Act::Hear(_, message) => format!("{who} hears the store: {}", K::text(message)),
-        Act::Timeout => format!("{who} looks at its clock"),
-        Act::GuardianTimeout => format!("{who}: its guardian looks at its clock"),
-        Act::Tick(by) => format!("{who}: {by} ticks pass"),
-        Act::Crash => format!("{who} crashes"),
-        Act::Start => format!("{who} starts"),
-        Act::Drained => format!("{who}: the work has drained"),
-        Act::Resign => format!("{who} is asked to resign"),
-        Act::JobExits => format!("{who}: the job ends by itself"),
-        Act::JobEnds => format!("{who}: the guardian has ended the job, and goes to let go for the dead"),
-        Act::GuardianDies => format!("{who}: the guardian dies, and the job with it"),
+    match action {
+        StoreAction::Hear(_, message) => format!("{who} hears the store: {}", K::text(message)),
+        StoreAction::Timeout => format!("{who} looks at its clock"),
+        StoreAction::GuardianTimeout => format!("{who}: its guardian looks at its clock"),
+        StoreAction::Tick(by) => format!("{who}: {by} ticks pass"),
+        StoreAction::Crash => format!("{who} crashes"),
+        StoreAction::Start => format!("{who} starts"),
+        StoreAction::Drained => format!("{who}: the work has drained"),
+        StoreAction::Resign => format!("{who} is asked to resign"),
+        StoreAction::JobExits => format!("{who}: the job ends by itself"),
+        StoreAction::JobEnds => {
+            format!("{who}: the guardian has ended the job, and goes to let go for the dead")
+        }
+        StoreAction::GuardianDies => format!("{who}: the guardian dies, and the job with it"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use primacy_core::Reason;
 
-use super::node::{Doings, Fact, SEATS};
+use super::node::{ContenderResults, Fact, SEATS};
 use super::store_kind::StoreKind;
 use super::{Contenders, State};
 use crate::model::coverage::Coverage;
@@ -13,11 +13,11 @@ impl<K: StoreKind> Contenders<K> {
         &self,
         next: &mut State,
         seat: usize,
-        doings: &Doings<K::Message>,
+        results: &ContenderResults<K::Message>,
     ) -> (Coverage, Option<&'static str>) {
         let mut coverage = Coverage::default();
-        let mut broken = doings.broken;
-        for fact in &doings.facts {
+        let mut broken = results.broken;
+        for fact in &results.facts {
             coverage.0 |= match *fact {
                 Fact::Elected(term) => {
                     // Above all tokens that were given before: so no term has two leaders, and tokens grow.

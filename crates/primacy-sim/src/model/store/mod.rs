@@ -5,9 +5,9 @@
 //! given, and the number of faults that are left.
 
 mod bounds;
+mod channel;
 mod display;
 mod judge;
-mod link;
 mod node;
 mod queue;
 mod record;
@@ -20,22 +20,22 @@ use std::rc::Rc;
 use primacy_core::Protocol;
 
 pub use self::bounds::StoreBounds;
-use self::link::Link;
-use self::node::{Act, Doings, Node, SEATS};
+use self::channel::Channel;
+use self::node::{ContenderResults, Node, SEATS, StoreAction};
 pub use self::queue::Queue;
 pub use self::record::Record;
 use self::store_kind::{Machine as _, Mood, StoreKind};
 use super::fold::{BuildFold, Fold};
 use super::interned::Interned;
 use super::now::NOW;
-use super::search::{Found, Model};
+use super::search::{Model, Successors};
 use super::work::Guardian;
 
 /// The whole system at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     nodes: [u32; SEATS as usize],
-    links: [u32; SEATS as usize],
+    channels: [u32; SEATS as usize],
     cell: u32,
     /// The highest token that was given.
     given: u64,
@@ -59,18 +59,18 @@ struct Left {
 /// A step, before it is taken.
 #[derive(Clone, Debug)]
 enum Move<M> {
-    Node(Act<M>, Left),
+    Node(StoreAction<M>, Left),
     /// The answer at this place comes.
     Hear(usize),
     /// The request at this place is served.
     Serve(usize, Mood, Left),
 }
 
-/// The result of an act.
+/// The result of an action.
 #[derive(Debug)]
 struct Outcome<M> {
     node: u32,
-    doings: Doings<M>,
+    results: ContenderResults<M>,
 }
 
 /// The properties of a node that the plan needs.
@@ -94,9 +94,9 @@ pub struct Contenders<K: StoreKind> {
     bounds: StoreBounds,
     nodes: Interned<Node<K>>,
     signs: Vec<Sign>,
-    links: Interned<Link<K::Message>>,
+    channels: Interned<Channel<K::Message>>,
     cells: Interned<K>,
-    acts: Interned<Act<K::Message>>,
+    actions: Interned<StoreAction<K::Message>>,
     known: HashMap<u64, Rc<Outcome<K::Message>>, BuildFold>,
 }
 
@@ -108,9 +108,9 @@ impl<K: StoreKind> Contenders<K> {
             bounds,
             nodes: Interned::default(),
             signs: Vec::new(),
-            links: Interned::default(),
+            channels: Interned::default(),
             cells: Interned::default(),
-            acts: Interned::default(),
+            actions: Interned::default(),
             known: HashMap::default(),
         }
     }
@@ -137,17 +137,17 @@ impl<K: StoreKind> Contenders<K> {
         number
     }
 
-    fn outcome(&mut self, number: u32, act: Act<K::Message>) -> Rc<Outcome<K::Message>> {
-        let (act_number, _) = self.acts.number(act.clone());
-        let key = u64::from(number) << 32 | u64::from(act_number);
+    fn outcome(&mut self, number: u32, action: StoreAction<K::Message>) -> Rc<Outcome<K::Message>> {
+        let (action_number, _) = self.actions.number(action.clone());
+        let key = u64::from(number) << 32 | u64::from(action_number);
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
         let mut node = Node::clone(self.nodes.value(number));
-        let mut doings = Doings::default();
-        node.act(&act, &self.bounds, &mut doings);
+        let mut results = ContenderResults::default();
+        node.action(&action, &self.bounds, &mut results);
         let node = self.node(node);
-        let outcome = Rc::new(Outcome { node, doings });
+        let outcome = Rc::new(Outcome { node, results });
         self.known.insert(key, Rc::clone(&outcome));
         outcome
     }
@@ -155,9 +155,9 @@ impl<K: StoreKind> Contenders<K> {
     /// Plans the moves of one node, and those of the store with its requests.
     fn plan(&self, state: &State, seat: usize) -> Vec<Move<K::Message>> {
         let (left, sign) = (state.left, self.signs[state.nodes[seat] as usize]);
-        let link = self.links.value(state.links[seat]);
-        let mut moves: Vec<Move<K::Message>> = (0..link.replies.len()).map(Move::Hear).collect();
-        for (place, (_, request)) in link.requests.iter().enumerate() {
+        let channel = self.channels.value(state.channels[seat]);
+        let mut moves: Vec<Move<K::Message>> = (0..channel.replies.len()).map(Move::Hear).collect();
+        for (place, (_, request)) in channel.requests.iter().enumerate() {
             moves.push(Move::Serve(place, Mood::Serves, left));
             if let Some(unknowns) = left.unknowns.checked_sub(1).filter(|_| K::is_write(request)) {
                 let left = Left { unknowns, ..left };
@@ -165,88 +165,94 @@ impl<K: StoreKind> Contenders<K> {
                 moves.push(Move::Serve(place, Mood::NotDoneUnknown, left));
             }
         }
-        let mut plan = |may: bool, act, left| {
+        let mut plan = |may: bool, action, left| {
             if may {
-                moves.push(Move::Node(act, left));
+                moves.push(Move::Node(action, left));
             }
         };
-        plan(sign.due, Act::Timeout, left);
-        plan(sign.guardian_due, Act::GuardianTimeout, left);
-        plan(sign.drains, Act::Drained, left);
+        plan(sign.due, StoreAction::Timeout, left);
+        plan(sign.guardian_due, StoreAction::GuardianTimeout, left);
+        plan(sign.drains, StoreAction::Drained, left);
         if let Some(crashes) = left.crashes.checked_sub(1) {
-            plan(sign.up, Act::Crash, Left { crashes, ..left });
+            plan(sign.up, StoreAction::Crash, Left { crashes, ..left });
         }
         if let Some(resignations) = left.resignations.checked_sub(1) {
-            plan(sign.holds, Act::Resign, Left { resignations, ..left });
+            plan(sign.holds, StoreAction::Resign, Left { resignations, ..left });
         }
         if let Some(job_exits) = left.job_exits.checked_sub(1) {
-            plan(sign.up && sign.may_exit, Act::JobExits, Left { job_exits, ..left });
+            plan(sign.up && sign.may_exit, StoreAction::JobExits, Left { job_exits, ..left });
         }
         // The node sees it.
-        plan(sign.holds && (sign.has_exited || sign.guardian == Guardian::Dead), Act::Resign, left);
+        plan(sign.holds && (sign.has_exited || sign.guardian == Guardian::Dead), StoreAction::Resign, left);
         if self.bounds.guardians {
             let witnessed = sign.guardian == Guardian::Alive && !sign.up;
-            plan(witnessed && !sign.releasing, Act::JobEnds, left);
-            plan(!sign.up && (sign.releasing || !sign.works), Act::Start, left);
+            plan(witnessed && !sign.releasing, StoreAction::JobEnds, left);
+            plan(!sign.up && (sign.releasing || !sign.works), StoreAction::Start, left);
             if let Some(guardian_deaths) = left.guardian_deaths.checked_sub(1) {
                 let left = Left { guardian_deaths, ..left };
-                plan(sign.guardian == Guardian::Alive, Act::GuardianDies, left);
+                plan(sign.guardian == Guardian::Alive, StoreAction::GuardianDies, left);
             }
         }
         moves
     }
 
     /// Takes a move.
-    fn take(&mut self, state: &State, seat: usize, planned: &Move<K::Message>, found: &mut Found<State>) {
+    fn take(
+        &mut self,
+        state: &State,
+        seat: usize,
+        planned: &Move<K::Message>,
+        successors: &mut Successors<State>,
+    ) {
         let mut next = *state;
-        let mut link = Link::clone(self.links.value(state.links[seat]));
-        let act = match planned {
+        let mut channel = Channel::clone(self.channels.value(state.channels[seat]));
+        let action = match planned {
             Move::Serve(place, mood, left) => {
-                let (asker, request) = link.requests.remove(*place);
+                let (asker, request) = channel.requests.remove(*place);
                 let mut cell = K::clone(self.cells.value(state.cell));
                 if let Some(reply) = cell.serve(&request, *mood) {
-                    link.answer(asker, reply, self.bounds.replies);
+                    channel.answer(asker, reply, self.bounds.replies);
                 }
                 next.left = *left;
                 next.cell = self.cells.number(cell).0;
-                next.links[seat] = self.links.number(link).0;
-                return found.push(next, 0, None);
+                next.channels[seat] = self.channels.number(channel).0;
+                return successors.push(next, 0, None);
             }
             Move::Hear(place) => {
-                let (asker, reply) = link.replies.remove(*place);
-                Act::Hear(asker, Box::new(reply))
+                let (asker, reply) = channel.replies.remove(*place);
+                StoreAction::Hear(asker, Box::new(reply))
             }
-            Move::Node(act, left) => {
+            Move::Node(action, left) => {
                 next.left = *left;
-                act.clone()
+                action.clone()
             }
         };
-        let outcome = self.outcome(state.nodes[seat], act);
+        let outcome = self.outcome(state.nodes[seat], action);
         next.nodes[seat] = outcome.node;
         let mut within = true;
-        for (asker, request) in &outcome.doings.asked {
+        for (asker, request) in &outcome.results.asked {
             if K::is_bounded(request) {
                 within &= next.left.writes > 0;
                 next.left.writes = next.left.writes.saturating_sub(1);
             }
-            link.ask(*asker, request.clone(), self.bounds.requests);
+            channel.ask(*asker, request.clone(), self.bounds.requests);
         }
-        for &(asker, under_way) in &outcome.doings.renumbered {
-            link.renumber::<K>(asker, under_way, self.bounds.late_answers);
+        for &(asker, under_way) in &outcome.results.renumbered {
+            channel.renumber::<K>(asker, under_way, self.bounds.late_answers);
         }
-        link.forget_lives_before::<K>(self.nodes.value(outcome.node).starts);
-        next.links[seat] = self.links.number(link).0;
-        let (reached, broken) = self.judge(&mut next, seat, &outcome.doings);
+        channel.forget_lives_before::<K>(self.nodes.value(outcome.node).starts);
+        next.channels[seat] = self.channels.number(channel).0;
+        let (reached, broken) = self.judge(&mut next, seat, &outcome.results);
         // A violation is reported even where it leads out of the bounds.
         if within || broken.is_some() {
-            found.push(next, reached.0, broken);
+            successors.push(next, reached.0, broken);
         } else {
-            found.cut += 1;
+            successors.cut += 1;
         }
     }
 
     /// Lets time pass for all nodes at once, and for a store that has a clock.
-    fn ticks(&mut self, state: &State, found: &mut Found<State>) {
+    fn ticks(&mut self, state: &State, successors: &mut Successors<State>) {
         let rates = u32::from(self.bounds.rate_max);
         let candidates = self.bounds.candidates;
         let has_clock = K::clone(self.cells.value(state.cell)).tick(0);
@@ -260,27 +266,27 @@ impl<K: StoreKind> Contenders<K> {
                 by
             };
             for node in next.nodes.iter_mut().take(usize::from(candidates)) {
-                *node = self.outcome(*node, Act::Tick(by())).node;
+                *node = self.outcome(*node, StoreAction::Tick(by())).node;
             }
             if has_clock {
                 let mut cell = K::clone(self.cells.value(state.cell));
                 cell.tick(by());
                 next.cell = self.cells.number(cell).0;
             }
-            found.push(next, 0, None);
+            successors.push(next, 0, None);
         }
     }
 
     fn every_move(
         &mut self,
         state: &State,
-        found: &mut Found<State>,
+        successors: &mut Successors<State>,
         mut at: impl FnMut(usize, Taken<'_, K::Message>),
     ) {
         for seat in 0..usize::from(self.bounds.candidates) {
             for planned in self.plan(state, seat) {
-                self.take(state, seat, &planned, found);
-                at(found.steps.len(), Taken::Of(seat, &planned));
+                self.take(state, seat, &planned, successors);
+                at(successors.steps.len(), Taken::Of(seat, &planned));
             }
         }
         let mut of_store: Vec<(K, Left, String)> = Vec::new();
@@ -295,8 +301,8 @@ impl<K: StoreKind> Contenders<K> {
         of_store.extend(by_itself.map(|(cell, what)| (cell, state.left, what)));
         for (cell, left, what) in of_store {
             let cell = self.cells.number(cell).0;
-            found.push(State { cell, left, ..*state }, 0, None);
-            at(found.steps.len(), Taken::AtStore(&what));
+            successors.push(State { cell, left, ..*state }, 0, None);
+            at(successors.steps.len(), Taken::AtStore(&what));
         }
     }
 }
@@ -314,19 +320,19 @@ impl<K: StoreKind> Model for Contenders<K> {
 
     fn starts(&mut self) -> Vec<State> {
         let bounds = self.bounds;
-        let mut links = [self.links.number(Link::default()).0; SEATS as usize];
+        let mut channels = [self.channels.number(Channel::default()).0; SEATS as usize];
         let nodes = [0, 1, 2].map(|seat: u8| {
             let mut node = Node::new(seat, &bounds);
-            let mut doings = Doings::default();
+            let mut results = ContenderResults::default();
             if seat < bounds.candidates {
-                node.start(&bounds, &mut doings);
+                node.start(&bounds, &mut results);
             }
-            node.settle(&bounds, &mut doings);
-            let mut link = Link::default();
-            for (asker, request) in doings.asked {
-                link.ask(asker, request, bounds.requests);
+            node.settle(&bounds, &mut results);
+            let mut channel = Channel::default();
+            for (asker, request) in results.asked {
+                channel.ask(asker, request, bounds.requests);
             }
-            links[usize::from(seat)] = self.links.number(link).0;
+            channels[usize::from(seat)] = self.channels.number(channel).0;
             self.node(node)
         });
         let cell = self.cells.number(K::new(&bounds)).0;
@@ -339,13 +345,13 @@ impl<K: StoreKind> Model for Contenders<K> {
             guardian_deaths: bounds.guardian_deaths,
             job_exits: bounds.job_exits,
         };
-        vec![State { nodes, links, cell, given: 1, given_to: SEATS, left }]
+        vec![State { nodes, channels, cell, given: 1, given_to: SEATS, left }]
     }
 
     fn fingerprint(&self, state: &State) -> u64 {
         let mut fold = Fold::default();
         let [a, b, c] = state.nodes.map(u64::from);
-        let [to_a, to_b, to_c] = state.links.map(u64::from);
+        let [to_a, to_b, to_c] = state.channels.map(u64::from);
         fold.add(a << 32 | b);
         fold.add(c << 32 | to_a);
         fold.add(to_b << 32 | to_c);
@@ -364,16 +370,16 @@ impl<K: StoreKind> Model for Contenders<K> {
         fold.finish()
     }
 
-    fn steps(&mut self, state: &State, found: &mut Found<State>) {
-        self.every_move(state, found, |_, _| {});
-        self.ticks(state, found);
+    fn steps(&mut self, state: &State, successors: &mut Successors<State>) {
+        self.every_move(state, successors, |_, _| {});
+        self.ticks(state, successors);
     }
 
     fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
-        let mut found = Found { steps: Vec::new(), cut: 0 };
+        let mut successors = Successors { steps: Vec::new(), cut: 0 };
         let mut taken = None;
         let mut at_store = None;
-        self.every_move(state, &mut found, |until, move_taken| {
+        self.every_move(state, &mut successors, |until, move_taken| {
             if taken.is_none() && at_store.is_none() && until > step as usize {
                 match move_taken {
                     Taken::Of(seat, planned) => taken = Some((seat, planned.clone())),
@@ -384,25 +390,25 @@ impl<K: StoreKind> Model for Contenders<K> {
         let Some((seat, planned)) = taken else {
             return vec![at_store.unwrap_or_else(|| "a tick passes".to_owned())];
         };
-        let link = Rc::clone(self.links.value(state.links[seat]));
+        let channel = Rc::clone(self.channels.value(state.channels[seat]));
         let number = u8::try_from(seat).expect("a seat");
-        let act = match planned {
+        let action = match planned {
             Move::Serve(place, mood, _) => {
                 let how = match mood {
                     Mood::Serves => "",
                     Mood::DoneUnknown => ", and does it, and says that nobody knows",
                     Mood::NotDoneUnknown => ", and does not do it, and says that nobody knows",
                 };
-                return vec![display::served::<K>(number, &link.requests[place].1, how)];
+                return vec![display::served::<K>(number, &channel.requests[place].1, how)];
             }
             Move::Hear(place) => {
-                let (asker, reply) = link.replies[place].clone();
-                Act::Hear(asker, Box::new(reply))
+                let (asker, reply) = channel.replies[place].clone();
+                StoreAction::Hear(asker, Box::new(reply))
             }
-            Move::Node(act, _) => act,
+            Move::Node(action, _) => action,
         };
-        let mut lines = vec![display::act::<K>(number, &act)];
-        lines.extend(self.outcome(state.nodes[seat], act).doings.told.iter().cloned());
+        let mut lines = vec![display::action::<K>(number, &action)];
+        lines.extend(self.outcome(state.nodes[seat], action).results.lines.iter().cloned());
         lines
     }
 }

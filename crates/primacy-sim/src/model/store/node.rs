@@ -8,7 +8,7 @@ use primacy_core::{
 };
 
 use super::bounds::StoreBounds;
-use super::link::Asker;
+use super::channel::Asker;
 use super::store_kind::{GuardianMachine as _, Machine as _, StoreKind};
 use crate::model::now::{NOW, ticks};
 use crate::model::work::{Guardian, Works};
@@ -29,9 +29,9 @@ pub(super) struct Node<K: StoreKind> {
     pub(super) works: Works,
 }
 
-/// An act on a node.
+/// An action on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Act<M> {
+pub(super) enum StoreAction<M> {
     Hear(Asker, Box<M>),
     Timeout,
     GuardianTimeout,
@@ -46,22 +46,22 @@ pub(super) enum Act<M> {
     GuardianDies,
 }
 
-/// The results of an act.
+/// The results of an action.
 #[derive(Clone, Debug)]
-pub(super) struct Doings<M> {
+pub(super) struct ContenderResults<M> {
     pub(super) asked: Vec<(Asker, M)>,
     pub(super) facts: Vec<Fact>,
     pub(super) broken: Option<&'static str>,
-    pub(super) told: Vec<String>,
+    pub(super) lines: Vec<String>,
     /// The numbers that an asker's requests under way had, before they got their fixed ones.
     pub(super) renumbered: Vec<(Asker, [Option<RequestId>; 2])>,
 }
 
-impl<M> Default for Doings<M> {
+impl<M> Default for ContenderResults<M> {
     /// No results.
     fn default() -> Self {
-        let (asked, facts, told, renumbered) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { asked, facts, broken: None, told, renumbered }
+        let (asked, facts, lines, renumbered) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { asked, facts, broken: None, lines, renumbered }
     }
 }
 
@@ -93,49 +93,51 @@ impl<K: StoreKind> Node<K> {
         Identity::new(name(self.seat), Incarnation { count: u64::from(self.starts), nonce: 0 })
     }
 
-    /// Performs an act.
-    pub(super) fn act(
+    /// Performs an action.
+    pub(super) fn action(
         &mut self,
-        act: &Act<K::Message>,
+        action: &StoreAction<K::Message>,
         bounds: &StoreBounds,
-        doings: &mut Doings<K::Message>,
+        results: &mut ContenderResults<K::Message>,
     ) {
-        let life = Asker::Life(self.starts);
-        match act {
-            Act::Hear(asker, message) => {
+        let life = Asker::Process(self.starts);
+        match action {
+            StoreAction::Hear(asker, message) => {
                 let input = Input::Message { from: Endpoint::Store, message: K::Message::clone(message) };
-                self.hand(*asker, input, doings);
+                self.hand(*asker, input, results);
             }
-            Act::Timeout => self.hand(life, Input::Timeout, doings),
-            Act::GuardianTimeout => self.hand(Asker::GuardianOf(self.starts), Input::Timeout, doings),
-            Act::Resign => self.hand(life, Input::Command(Command::Resign), doings),
-            Act::Drained => {
+            StoreAction::Timeout => self.hand(life, Input::Timeout, results),
+            StoreAction::GuardianTimeout => {
+                self.hand(Asker::GuardianOf(self.starts), Input::Timeout, results)
+            }
+            StoreAction::Resign => self.hand(life, Input::Command(Command::Resign), results),
+            StoreAction::Drained => {
                 self.works.drained();
-                self.hand(life, Input::Command(Command::Drained), doings);
+                self.hand(life, Input::Command(Command::Drained), results);
             }
-            Act::Tick(by) => self.tick(*by),
-            Act::Crash => self.crash(bounds, doings),
-            Act::Start => self.start(bounds, doings),
-            Act::JobExits => {
+            StoreAction::Tick(by) => self.tick(*by),
+            StoreAction::Crash => self.crash(bounds, results),
+            StoreAction::Start => self.start(bounds, results),
+            StoreAction::JobExits => {
                 self.works.exit();
-                doings.facts.push(Fact::JobExited);
+                results.facts.push(Fact::JobExited);
             }
-            Act::JobEnds => {
+            StoreAction::JobEnds => {
                 self.works.end();
                 let seed = 1 << 16 | u64::from(self.seat) << 8 | u64::from(self.starts);
                 self.guardian = Some(K::guardian(self.me(), seed, bounds));
             }
-            Act::GuardianDies => {
+            StoreAction::GuardianDies => {
                 self.works.guardian_dies();
                 self.guardian = None;
             }
         }
-        self.settle(bounds, doings);
+        self.settle(bounds, results);
     }
 
-    fn hand(&mut self, asker: Asker, input: Input<K::Message>, doings: &mut Doings<K::Message>) {
+    fn hand(&mut self, asker: Asker, input: Input<K::Message>, results: &mut ContenderResults<K::Message>) {
         let outputs: Vec<Output<K::Message, ()>> = match asker {
-            Asker::Life(starts) if starts == self.starts => {
+            Asker::Process(starts) if starts == self.starts => {
                 self.machine.as_mut().map_or_else(Vec::new, |machine| {
                     machine.handle(NOW, input);
                     std::iter::from_fn(|| machine.poll()).collect()
@@ -147,14 +149,14 @@ impl<K: StoreKind> Node<K> {
                     std::iter::from_fn(|| guardian.poll()).collect()
                 })
             }
-            Asker::Life(_) | Asker::GuardianOf(_) => Vec::new(), // Gone.
+            Asker::Process(_) | Asker::GuardianOf(_) => Vec::new(), // Gone.
         };
         for output in outputs {
-            doings.told.push(super::display::effect::<K>(&output));
+            results.lines.push(super::display::effect::<K>(&output));
             match output {
                 Output::Persist(()) => {}
-                Output::Send { message, .. } => self.ask(asker, message, doings),
-                Output::Event(event) => self.hear_event(&event, doings),
+                Output::Send { message, .. } => self.ask(asker, message, results),
+                Output::Event(event) => self.hear_event(&event, results),
             }
         }
         let ending = self.guardian.as_ref().and_then(K::Guardian::ending);
@@ -162,19 +164,19 @@ impl<K: StoreKind> Node<K> {
             self.guardian = None;
         }
         if ending == Some(true) {
-            doings.facts.push(Fact::GuardianDone);
+            results.facts.push(Fact::GuardianDone);
         }
     }
 
-    fn ask(&mut self, asker: Asker, message: K::Message, doings: &mut Doings<K::Message>) {
+    fn ask(&mut self, asker: Asker, message: K::Message, results: &mut ContenderResults<K::Message>) {
         if let Some(token) = K::lets_go(&message) {
-            doings.facts.push(Fact::Released(token));
+            results.facts.push(Fact::Released(token));
             // A node that releases a leadership also releases the guards of the earlier ones.
             if self.works.run() {
-                doings.broken = doings.broken.or(Some("I8"));
+                results.broken = results.broken.or(Some("I8"));
             }
         }
-        doings.asked.push((asker, message));
+        results.asked.push((asker, message));
     }
 
     fn tick(&mut self, by: u8) {
@@ -190,7 +192,7 @@ impl<K: StoreKind> Node<K> {
     }
 
     /// Makes all past instants alike, as far as they are, and also the numbers of requests.
-    pub(super) fn settle(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
+    pub(super) fn settle(&mut self, bounds: &StoreBounds, results: &mut ContenderResults<K::Message>) {
         self.works.settle();
         let drift = Drift::from_ppm(bounds.drift_percent * 10_000);
         let longest =
@@ -207,28 +209,28 @@ impl<K: StoreKind> Node<K> {
         if let Some(machine) = &mut self.machine {
             machine.simplify();
             machine.visit_instants(&mut clip);
-            doings.renumbered.push((Asker::Life(self.starts), machine.under_way()));
+            results.renumbered.push((Asker::Process(self.starts), machine.under_way()));
             machine.renumber(NUMBERS);
         }
         if let Some(guardian) = &mut self.guardian {
             guardian.simplify();
             guardian.visit_instants(&mut clip);
-            doings.renumbered.push((Asker::GuardianOf(self.starts), [Some(guardian.last_request()), None]));
+            results.renumbered.push((Asker::GuardianOf(self.starts), [Some(guardian.last_request()), None]));
             guardian.renumber(NUMBERS[0]);
         }
     }
 
-    fn crash(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
+    fn crash(&mut self, bounds: &StoreBounds, results: &mut ContenderResults<K::Message>) {
         self.machine = None;
         self.works.crash();
         if self.works.guardian == Guardian::Absent {
             // A process that stays away is no different from one that is late with everything.
-            self.start(bounds, doings);
+            self.start(bounds, results);
         }
     }
 
     /// Starts a process, which first ends the work of an earlier one.
-    pub(super) fn start(&mut self, bounds: &StoreBounds, doings: &mut Doings<K::Message>) {
+    pub(super) fn start(&mut self, bounds: &StoreBounds, results: &mut ContenderResults<K::Message>) {
         self.works.start();
         self.guardian = None;
         self.starts += 1;
@@ -236,17 +238,17 @@ impl<K: StoreKind> Node<K> {
         let mut machine = K::machine(self.me(), seed, bounds);
         machine.renumber(NUMBERS);
         self.machine = Some(machine);
-        self.hand(Asker::Life(self.starts), Input::Command(Command::Campaign), doings);
+        self.hand(Asker::Process(self.starts), Input::Command(Command::Campaign), results);
     }
 
-    fn hear_event(&mut self, event: &Event, doings: &mut Doings<K::Message>) {
-        doings.facts.extend(match *event {
+    fn hear_event(&mut self, event: &Event, results: &mut ContenderResults<K::Message>) {
+        results.facts.extend(match *event {
             Event::Elected { term, .. } => Some(Fact::Elected(term)),
             Event::Renewed { .. } => Some(Fact::Renewed),
             Event::Deposed(reason) => Some(Fact::Deposed(reason)),
             Event::Violation(_) => Some(Fact::Violation),
             Event::Resigning(_) | Event::LeaderChanged(_) => None,
         });
-        doings.broken = doings.broken.or(self.works.hear(event));
+        results.broken = results.broken.or(self.works.hear(event));
     }
 }

@@ -21,7 +21,7 @@ fn ticks(count: u8) -> Duration {
 /// The queue, and the sessions that live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {
-    sessions: Vec<Life>,
+    sessions: Vec<LiveSession>,
     entries: Vec<(SessionId, Entry)>,
     /// The number of sessions that were begun.
     begun: u8,
@@ -32,7 +32,7 @@ pub struct Queue {
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Life {
+struct LiveSession {
     session: SessionId,
     /// The number of ticks of the store's clock after which it may be ended, at any later time.
     left: u8,
@@ -52,7 +52,7 @@ impl Queue {
     fn begin(&mut self) -> SessionId {
         self.begun += 1;
         let session = SessionId::new(&format!("s{}", self.begun));
-        self.sessions.push(Life { session: session.clone(), left: self.timeout });
+        self.sessions.push(LiveSession { session: session.clone(), left: self.timeout });
         session
     }
 
@@ -168,7 +168,7 @@ impl StoreKind for Queue {
 
     fn by_itself(&self) -> Vec<(Self, String)> {
         let over = self.sessions.iter().filter(|life| life.left == 0);
-        let ended = |life: &Life| {
+        let ended = |life: &LiveSession| {
             let mut queue = self.clone();
             let lived = queue.end(&life.session).is_ok();
             lived.then(|| (queue, format!("the store ends the session {}", life.session.as_str())))

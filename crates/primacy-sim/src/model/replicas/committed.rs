@@ -6,7 +6,7 @@ use primacy_kv::replication::log::Log;
 /// Committed records, each with its predecessor; the oldest of a log may be in its snapshot, and are then not
 /// listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Order(Vec<RecordLink>);
+pub(super) struct CommittedRecords(Vec<RecordLink>);
 
 /// A record and its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ struct RecordLink {
     behind: LeaderSequence,
 }
 
-impl Order {
+impl CommittedRecords {
     /// The order of the records of a log up to the last one that is known to be committed.
     pub(super) fn of(log: &Log, committed: LeaderSequence) -> Self {
         let records = log.since(log.base(), usize::MAX).unwrap_or_default();

@@ -9,26 +9,26 @@ use super::store_kind::StoreKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Asker {
     /// The process of this number.
-    Life(u8),
+    Process(u8),
     /// The guardian of the process of this number.
     GuardianOf(u8),
 }
 
 /// The messages on the way between a node and the store, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Link<M> {
+pub(super) struct Channel<M> {
     pub(super) requests: Vec<(Asker, M)>,
     pub(super) replies: Vec<(Asker, M)>,
 }
 
-impl<M> Default for Link<M> {
+impl<M> Default for Channel<M> {
     /// No messages.
     fn default() -> Self {
         Self { requests: Vec::new(), replies: Vec::new() }
     }
 }
 
-impl<M> Link<M> {
+impl<M> Channel<M> {
     /// Adds a request; the oldest is lost where there are too many.
     pub(super) fn ask(&mut self, who: Asker, request: M, most: u8) {
         self.requests.push((who, request));
@@ -75,7 +75,7 @@ impl<M> Link<M> {
     /// Forgets the answers to earlier processes, and their questions, which no process hears.
     pub(super) fn forget_lives_before<K: StoreKind<Message = M>>(&mut self, starts: u8) {
         let lives = |asker: &Asker| match asker {
-            Asker::Life(life) | Asker::GuardianOf(life) => *life >= starts,
+            Asker::Process(life) | Asker::GuardianOf(life) => *life >= starts,
         };
         self.replies.retain(|(asker, _)| lives(asker));
         self.requests.retain(|(asker, request)| lives(asker) || K::is_write(request));
