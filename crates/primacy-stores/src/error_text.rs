@@ -1,13 +1,16 @@
-//! The texts of errors, of which servers write a part: at most [`LENGTH_MAX`] characters of each are shown.
+//! The texts of errors, of which servers write a part: at most [`LENGTH_MAX`] characters of each are shown, and no login.
 
 use std::fmt::Display;
+
+use crate::login::without_logins;
 
 /// The longest text of a store that an error shows, in characters.
 pub const LENGTH_MAX: usize = 2_048;
 
-/// Returns the text of `value`, or its beginning and `…` where it is longer than [`LENGTH_MAX`] characters.
+/// Returns the text of `value` [without logins](without_logins), or its beginning and `…` where it is longer than [`LENGTH_MAX`]
+/// characters.
 pub fn shortened(value: &(impl Display + ?Sized)) -> String {
-    let mut text = value.to_string();
+    let mut text = without_logins(&value.to_string()).into_owned();
     // Bytes are no fewer than characters.
     if text.len() > LENGTH_MAX
         && let Some((end, _)) = text.char_indices().nth(LENGTH_MAX - 1)

@@ -51,6 +51,8 @@ pub mod replaced_files;
 mod runtime;
 #[cfg(feature = "s3")]
 pub mod s3;
+#[allow(dead_code, reason = "a program may have only stores without tokens")]
+mod secrets;
 #[cfg(any(feature = "consul", feature = "etcd", feature = "postgres"))]
 mod session_users;
 pub mod sessions;

@@ -7,10 +7,57 @@ use std::borrow::Cow;
 
 use crate::STORES;
 use crate::descriptor::Login;
+use crate::secrets;
 
 /// Parts of names of settings whose values are secrets.
-const SECRET_NAMES: [&str; 9] =
-    ["password", "passwd", "pwd", "secret", "token", "api_key", "api-key", "apikey", "signature"];
+const SECRET_NAMES: [&str; 11] = [
+    "password",
+    "passwd",
+    "pwd",
+    "secret",
+    "token",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_key",
+    "account_key",
+    "signature",
+];
+
+/// The names of the secrets that are too short to be parts of names: the signature of an Azure SAS.
+const SECRET_WORDS: [&str; 2] = ["sig", "sas"];
+
+/// Returns whether the value of a setting, or of a variable, of this name is a secret. `token-file=FILE` names the file of one, and is
+/// none.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    !name.ends_with("-file")
+        && !name.ends_with("_file")
+        && (SECRET_WORDS.contains(&&*name) || SECRET_NAMES.iter().any(|secret| name.contains(secret)))
+}
+
+/// The first setting of a part of a URL whose value is a secret: the byte at which that value begins. A setting in the value of another
+/// one, with `%3F` for its `?`, is one too.
+fn secret_setting(text: &str) -> Option<usize> {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let ends = text.match_indices('=').map(|(at, sign)| (at, at + sign.len()));
+    let encoded = text
+        .to_ascii_lowercase()
+        .match_indices("%3d")
+        .map(|(at, sign)| (at, at + sign.len()))
+        .collect::<Vec<_>>();
+    let mut ends: Vec<_> = ends.chain(encoded).collect();
+    ends.sort_unstable();
+    let secret = ends.into_iter().find(|&(end, _)| {
+        let before = &text[..end];
+        let name = &before[before.trim_end_matches(is_of_name).len()..];
+        // After `%3F` the name begins behind the two digits.
+        is_secret_name(name)
+            || (before[..before.len() - name.len()].ends_with('%')
+                && name.get(2..).is_some_and(is_secret_name))
+    });
+    secret.map(|(_, value)| value)
+}
 
 /// The logins in the forms of URLs, which are shown.
 const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
@@ -30,12 +77,7 @@ pub fn has_login(url: &str) -> bool {
     {
         return true;
     }
-    let settings = rest.split(['?', '&', '#', '/']).filter_map(|setting| setting.split_once('='));
-    settings.into_iter().any(|(name, _)| {
-        let name = name.to_lowercase();
-        // `token-file=FILE` names the file of a secret, and is none.
-        !name.ends_with("-file") && SECRET_NAMES.iter().any(|secret| name.contains(secret))
-    })
+    secret_setting(rest).is_some()
 }
 
 /// The kind of login in the URLs of the store with this scheme, if there is one.
@@ -51,9 +93,16 @@ fn is_user_alone(scheme: &str, login: &str) -> bool {
 
 /// A text without the logins of the URLs in it; the plain name of a user stays where it is no secret. Where a URL ends is not known, so
 /// all up to the last `@` before a space or the end of the line is left out. A word without a scheme, as `USER:PASSWORD@HOST`, is
-/// treated alike.
+/// treated alike. The secrets that the stores of this process have read are left out, too, wherever they are.
 #[must_use]
 pub fn without_logins(text: &str) -> Cow<'_, str> {
+    match secrets::without(text) {
+        Cow::Borrowed(text) => without_logins_of_urls(text),
+        Cow::Owned(text) => Cow::Owned(without_logins_of_urls(&text).into_owned()),
+    }
+}
+
+fn without_logins_of_urls(text: &str) -> Cow<'_, str> {
     if !text.contains(['@', '=']) || !text.contains(':') {
         return Cow::Borrowed(text);
     }
@@ -80,16 +129,13 @@ pub fn without_logins(text: &str) -> Cow<'_, str> {
         shown.push_str(before);
         shown.push_str("://");
         shown.push_str(if login.is_some() { "***@" } else { "" });
-        let secret =
-            SECRET_NAMES.iter().filter_map(|name| Some(rest.to_lowercase().find(name)? + name.len()));
-        // Lower case may be longer than upper case, in letters that are in no name of a setting.
-        match secret.min().and_then(|end| rest.get(..end)) {
-            Some(until) if rest[until.len()..].starts_with('=') => {
-                shown.push_str(until);
-                shown.push_str("=***");
+        match secret_setting(rest) {
+            Some(value) => {
+                shown.push_str(&rest[..value]);
+                shown.push_str("***");
                 shown.extend(word.chars().last().filter(|last| last.is_whitespace()));
             }
-            Some(_) | None => shown.push_str(rest),
+            None => shown.push_str(rest),
         }
     }
     Cow::Owned(shown)
@@ -118,6 +164,10 @@ mod tests {
             "sqlite:postgres://user:secret@host",
             "etcd://h/p?Token=x",
             "https://h/p?a=b&X-Api-Key=x",
+            "az://b/p?endpoint=https://h/acct?sig=x",
+            "az://b/p?endpoint=https://h/acct%3Fsig%3Dx",
+            "s3://b/p?endpoint=https://h/a;sig=x",
+            "gs://b/p?endpoint=https://h/a?sv=1%26sig=x",
             "https://h/p?X-Amz-Signature=x",
         ] {
             assert!(has_login(url), "{url}");
@@ -176,6 +226,14 @@ mod tests {
         assert_eq!(without_logins(fix), fix, "a command that can be copied");
         let text = "x://a?password=b c 'y://u:p@h' d\nz";
         assert_eq!(without_logins(text), "x://a?password=*** c 'y://***@h' d\nz");
+        let text = "PUT http://h/acct?sv=1&sig=QXZ&se=2 - x://a?token-file=/f&password=QXZ";
+        assert_eq!(without_logins(text), "PUT http://h/acct?sv=1&sig=*** - x://a?token-file=/f&password=***");
+        assert_eq!(
+            without_logins("az://b?endpoint=http://h/a%3Fsig%3DQXZ c"),
+            "az://b?endpoint=http://h/a%3Fsig%3D*** c"
+        );
+        let plain = "etcd://h?design=a&ca=/x&cert=/y&key=/z";
+        assert_eq!(without_logins(plain), plain);
         let refused = "invalid value 'app:QX@Z@h:1' for '--peers <LIST>': a@b";
         assert_eq!(without_logins(refused), "invalid value ***@h:1' for '--peers <LIST>': a@b");
     }

@@ -314,8 +314,8 @@ pub fn check_state_dir(path: &Path) -> Result<(), String> {
     alone.check(path, &metadata)
 }
 
-/// The longest text that is read from a file of settings or secrets, in bytes.
-const TEXT_LENGTH_MAX: u64 = 1 << 20;
+/// The most that is read from a file of settings, certificates or secrets, in bytes.
+const FILE_LENGTH_MAX: u64 = 1 << 20;
 
 /// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
 /// rights `exposed`; and no other user may be able to lead us to another file.
@@ -323,10 +323,33 @@ const TEXT_LENGTH_MAX: u64 = 1 << 20;
 /// # Errors
 /// The system's, and [`io::ErrorKind::PermissionDenied`] with whose file it is and what to do.
 pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
-    read_text(open_trusted(path, exposed)?)
+    text(read_trusted_bytes(path, exposed)?)
 }
 
-/// Opens a file of which the same is true, and which need not be a text.
+/// Reads a file of which the same is true, and which need not be a text.
+///
+/// # Errors
+/// As of [`read_trusted`].
+pub fn read_trusted_bytes(path: &Path, exposed: u32) -> io::Result<Vec<u8>> {
+    read_bounded(open_trusted(path, exposed)?)
+}
+
+/// Checks a file of which the same is true, and which a library reads by itself and without a bound.
+///
+/// # Errors
+/// As of [`read_trusted`].
+pub fn check_trusted(path: &Path, exposed: u32) -> io::Result<()> {
+    let metadata = open_trusted(path, exposed)?.metadata()?;
+    if metadata.is_file() && metadata.len() <= FILE_LENGTH_MAX {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("no regular file of at most {FILE_LENGTH_MAX} bytes"),
+    ))
+}
+
+/// Opens a file of which the same is true.
 ///
 /// # Errors
 /// As of [`read_trusted`].
@@ -345,17 +368,21 @@ pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
 /// As of both.
 pub fn read_in_state_dir(path: &Path, exposed: u32) -> io::Result<String> {
     let open = |path: &Path| open_in_state_dir(path, OpenOptions::new().read(true));
-    read_text(open_trusted_by(path, exposed, open)?)
+    text(read_bounded(open_trusted_by(path, exposed, open)?)?)
 }
 
 /// Reads the rest of a file, which may be a device or a pipe without an end.
-fn read_text(file: File) -> io::Result<String> {
+fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(TEXT_LENGTH_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > TEXT_LENGTH_MAX {
-        let why = format!("longer than {TEXT_LENGTH_MAX} bytes, which no file of settings or secrets is");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    file.take(FILE_LENGTH_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 <= FILE_LENGTH_MAX {
+        return Ok(bytes);
     }
+    let why = format!("longer than {FILE_LENGTH_MAX} bytes, which no file of settings or secrets is");
+    Err(io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 

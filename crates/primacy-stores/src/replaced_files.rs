@@ -45,7 +45,7 @@ mod from_files {
     use std::time::{Duration, Instant};
 
     use super::Stamp;
-    use crate::ownership::{open_trusted, read_trusted};
+    use crate::ownership::{check_trusted, read_trusted};
 
     /// The time after which unchanged files that could not be used are read again: there may have been too many open files.
     const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -62,16 +62,16 @@ mod from_files {
             self.0.push((path.to_owned(), Stamp::of(path).ok()));
         }
 
-        /// The same of a file that users other than this one and root must not be able to change. A missing or unreadable file is
-        /// reported by its reader.
+        /// The same of a file that users other than this one and root must not be able to change, and that its reader reads without a
+        /// bound. A missing file is reported by its reader.
         ///
         /// # Errors
-        /// [`io::ErrorKind::PermissionDenied`], as of [`read_trusted`].
+        /// As of [`check_trusted`].
         pub fn add_trusted(&mut self, path: &Path) -> io::Result<()> {
             self.add(path);
-            match open_trusted(path, 0o022) {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
-                Ok(_) | Err(_) => Ok(()),
+            match check_trusted(path, 0o022) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                checked => checked,
             }
         }
 

@@ -1,6 +1,5 @@
 //! TLS towards a store: the settings `ca`, `cert` and `key` of its URL, which name PEM files.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -112,7 +111,7 @@ impl Credentials {
         let chain = certificates(cert)?;
         let named =
             |error: pem::Error| of_pem(format!("{} holds no private key: {error}", key.display()), &error);
-        let private = open(key).and_then(PrivateKeyDer::from_pem_reader).map_err(named)?;
+        let private = read(key).and_then(|bytes| PrivateKeyDer::from_pem_slice(&bytes)).map_err(named)?;
         let fits = CertifiedKey::from_der(chain, private, &provider());
         let fits =
             fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))?;
@@ -194,20 +193,20 @@ fn of_pem(why: String, error: &pem::Error) -> OpenError {
     if let pem::Error::Io(error) = error { passing::of_file(why, error) } else { OpenError::Refused { why } }
 }
 
-/// Opens a file of certificates. Other users may read it where a service manager or Kubernetes has put it, but not change it: a user who
+/// Reads a file of certificates. Other users may read it where a service manager or Kubernetes has put it, but not change it: a user who
 /// can add an authority can answer as the store.
-fn open(path: &Path) -> Result<File, pem::Error> {
-    ownership::open_trusted(path, 0o022).map_err(pem::Error::Io)
+fn read(path: &Path) -> Result<Vec<u8>, pem::Error> {
+    ownership::read_trusted_bytes(path, 0o022).map_err(pem::Error::Io)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
     let refused = |why: String| OpenError::Refused { why: format!("{} {why}", path.display()) };
-    let read =
-        open(path).and_then(|file| CertificateDer::pem_reader_iter(file).collect::<Result<Vec<_>, _>>());
+    let found =
+        read(path).and_then(|bytes| CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>());
     let cannot = |error: pem::Error| {
         of_pem(format!("{} cannot be read as certificates: {error}", path.display()), &error)
     };
-    let found = read.map_err(cannot)?;
+    let found = found.map_err(cannot)?;
     if found.is_empty() {
         return Err(refused("holds no certificate".to_owned()));
     }
@@ -233,6 +232,18 @@ mod tests {
         let files = take("//h?ca=/no/such/ca.pem&cert=/no/c&key=/no/k").unwrap();
         assert!(files.is_given());
         assert!(files.client().unwrap_err().to_string().contains("/no/such/ca.pem"));
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_given_up() {
+        // It belongs to root, and the check of owners takes it for what it is: no file that others have written.
+        let endless = || Some(PathBuf::from("/dev/zero"));
+        let ca = Files { ca: endless(), identity: None };
+        let cert = Files { ca: None, identity: endless().zip(endless()) };
+        for files in [ca, cert] {
+            let error = files.client().unwrap_err().to_string();
+            assert!(error.contains("longer than 1048576 bytes"), "{error}");
+        }
     }
 
     /// A user who can add an authority can answer as the store.

@@ -17,6 +17,7 @@ use crate::opening::{Address, Opened, Opening};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::runtime;
+use crate::secrets;
 use crate::sessions::SessionError;
 use crate::shared_connections::SharedConnections;
 use crate::store_url::StoreUrl;
@@ -152,6 +153,7 @@ fn header(token: &str) -> Result<HeaderValue, OpenError> {
         why: "the token has letters that no token of Consul's has".to_owned(),
     })?;
     header.set_sensitive(true);
+    secrets::remember(token);
     Ok(header)
 }
 

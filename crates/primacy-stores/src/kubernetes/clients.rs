@@ -22,6 +22,7 @@ use super::trust::Trust;
 use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
+use crate::secrets;
 use crate::tls;
 
 /// The directory of a pod's account.
@@ -202,6 +203,7 @@ fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
         (_, _, _, None, None) => None,
     };
     if let Some(shown) = shown {
+        secrets::remember(shown.split_once(' ').map_or(&*shown, |(_, token)| token));
         let mut shown = value("the token", &shown)?;
         shown.set_sensitive(true);
         headers.insert(AUTHORIZATION, shown);

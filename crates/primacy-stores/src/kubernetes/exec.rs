@@ -39,6 +39,7 @@ use crate::ownership;
 use crate::passing;
 use crate::replaced_files::Sources;
 use crate::runtime::{self, Aborted};
+use crate::secrets;
 
 /// The time that the program may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -314,6 +315,7 @@ impl Token {
         let mut header = HeaderValue::try_from(format!("Bearer {token}"))
             .map_err(|_| "the token has letters that a header cannot have")?;
         header.set_sensitive(true);
+        secrets::remember(&token);
         let until = status.expiration_timestamp.map(|until| until.parse::<Timestamp>()).transpose();
         let until = until.map_err(|error| format!("status.expirationTimestamp is no time: {error}"))?;
         Ok(Self { header, until: until.map(SystemTime::from) })

@@ -11,6 +11,7 @@ use nkeys::KeyPair;
 use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
+use crate::secrets;
 
 /// The credentials in a file.
 struct Credentials {
@@ -46,6 +47,8 @@ fn parse(text: &str) -> Option<Credentials> {
         lines.next().filter(|value| !value.is_empty())
     };
     let (jwt, seed) = (next()?.to_owned(), next()?);
+    secrets::remember(&jwt);
+    secrets::remember(seed);
     Some(Credentials { jwt, key: KeyPair::from_seed(seed).ok()? })
 }
 

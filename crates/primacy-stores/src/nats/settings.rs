@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use rustls::ClientConfig;
 
 use crate::open_error::OpenError;
+use crate::secrets;
 use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
@@ -73,7 +74,10 @@ impl Settings {
         let login = match (credentials, url.user.clone(), url.password.clone()) {
             (None, None, None) => Login::None,
             (None, Some(user), Some(password)) => Login::Password { user, password },
-            (None, Some(token), None) => Login::Token(token),
+            (None, Some(token), None) => {
+                secrets::remember(&token);
+                Login::Token(token)
+            }
             (Some(file), None, None) => Login::Credentials(file),
             (None, None, Some(_)) => {
                 return Err(url.malformed("a password needs a user before the colon"));

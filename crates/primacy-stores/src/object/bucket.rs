@@ -1,5 +1,6 @@
 //! A bucket: requests to its store, the meaning of its answers, and a trial of its conditional writes.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,7 +250,23 @@ pub(super) fn shown(error: &Error) -> String {
         next = source.source();
     }
     let text = without_elapsed(&text.join(": ").split_whitespace().collect::<Vec<_>>().join(" "));
+    let text = without_details(&text);
     text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LENGTH_MAX).collect()
+}
+
+/// An error with the code and the message of an answer in XML, and without the rest of it: S3 repeats an expired session token there.
+fn without_details(text: &str) -> Cow<'_, str> {
+    let Some((before, body)) = text.find("<Error>").map(|at| text.split_at(at)) else { return text.into() };
+    let element = |name: &str| {
+        let (_, rest) = body.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once('<')?.0.trim())
+    };
+    let before = before.rsplit_once("<?xml").map_or(before, |(before, _)| before);
+    match (element("Code"), element("Message")) {
+        (Some(code), Some(message)) => format!("{before}{code}: {message}").into(),
+        (Some(code), None) => format!("{before}{code}").into(),
+        (None, _) => format!("{before}an error without a code").into(),
+    }
 }
 
 /// An error without how long its request took: by that the text would be news each time. The client writes `URL in 1.5ms - WHY`.
@@ -282,6 +299,16 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(without_elapsed(text), expected);
         }
+    }
+
+    #[test]
+    fn an_answer_in_xml_is_shown_by_its_code_and_message() {
+        let answer = "GET http://h/b - 400 Bad Request: <?xml version=\"1.0\"?> <Error><Code>ExpiredToken</Code><Message>The provided token \
+                      has expired.</Message><Token-0>QXZ</Token-0></Error>";
+        let shown = "GET http://h/b - 400 Bad Request: ExpiredToken: The provided token has expired.";
+        assert_eq!(without_details(answer), shown);
+        assert_eq!(without_details("403: <Error><Token-0>QXZ</Token-0>"), "403: an error without a code");
+        assert_eq!(without_details("no answer <x>"), "no answer <x>");
     }
 
     #[test]

@@ -20,10 +20,12 @@ use super::bucket::{Bucket, REQUEST_PATIENCE};
 use super::reread::Reread;
 use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::document::LENGTH_MAX;
+use crate::login;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened};
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
+use crate::secrets;
 use crate::shared_connections::SharedConnections;
 use crate::store_url::StoreUrl;
 use crate::tls::Files;
@@ -141,11 +143,21 @@ impl Settings {
             })?;
         }
         let endpoint = url.take("endpoint");
-        if let Some(endpoint) = &endpoint
-            && !endpoint.starts_with("http://")
-            && !endpoint.starts_with("https://")
-        {
-            return Err(url.malformed("`endpoint` begins with https:// or http://"));
+        if !endpoint.as_deref().is_none_or(is_endpoint) {
+            return Err(url.malformed(
+                "`endpoint` is https://HOST:PORT/PATH or http://…, without a login and a query: what signs requests stands in the \
+                 environment or in the file of `credentials=FILE`",
+            ));
+        }
+        let of_environment = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            let is_read = ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
+            Some((name, value.into_string().ok()?)).filter(|_| is_read)
+        });
+        for (name, value) in of_environment.chain(credentials.iter().cloned()) {
+            if login::is_secret_name(&name) {
+                secrets::remember(&value);
+            }
         }
         Ok(Self { bucket, url, endpoint, credentials, tls })
     }
@@ -230,6 +242,14 @@ impl HttpService for Limited {
     }
 }
 
+/// Returns whether a text is the address of a server, with nothing that could be a secret.
+fn is_endpoint(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        rest.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._~:/[]".contains(letter))
+    })
+}
+
 /// Reads `NAME = VALUE` lines, up to the first section that is not the default one, or below it. It is the form of the file
 /// that the tools of AWS write.
 fn read_credentials(path: &Path, sources: &mut Sources) -> Result<Vec<(String, String)>, OpenError> {
@@ -283,6 +303,10 @@ mod tests {
         assert!(!parse("//key:secret@bucket/prefix").contains("secret@"));
         assert!(parse("//a,b/prefix").contains("one bucket"));
         assert!(parse("//bucket/p?endpoint=localhost:1").contains("https://"));
+        for secret in ["/a?sig=QXZ", "/a%3Fsig=QXZ", "/a;sig=QXZ", "/%23QXZ", "/a%20QXZ"] {
+            let refused = parse(&format!("//bucket/p?endpoint=https://h:1{secret}"));
+            assert!(refused.contains("without a login") && !refused.contains("QXZ"), "{refused}");
+        }
         assert!(parse("//bucket/p?credentials=/no/such/file").contains("/no/such/file"));
     }
 }
