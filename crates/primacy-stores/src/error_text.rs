@@ -1,16 +1,17 @@
-//! The texts of errors, of which servers write a part: at most [`LENGTH_MAX`] characters of each are shown, and no login.
+//! The texts of errors, of which servers write a part: at most [`LENGTH_MAX`] characters of each are shown, and no secret that this
+//! process has read.
 
 use std::fmt::Display;
 
-use crate::login::without_logins;
+use crate::secrets;
 
 /// The longest text of a store that an error shows, in characters.
 pub const LENGTH_MAX: usize = 2_048;
 
-/// Returns the text of `value` [without logins](without_logins), or its beginning and `…` where it is longer than [`LENGTH_MAX`]
+/// Returns the text of `value` without the secrets that stores have read, or its beginning and `…` where it is longer than [`LENGTH_MAX`]
 /// characters.
 pub fn shortened(value: &(impl Display + ?Sized)) -> String {
-    let mut text = without_logins(&value.to_string()).into_owned();
+    let mut text = secrets::without(&value.to_string()).into_owned();
     // Bytes are no fewer than characters.
     if text.len() > LENGTH_MAX
         && let Some((end, _)) = text.char_indices().nth(LENGTH_MAX - 1)
