@@ -3,8 +3,8 @@
 //! The fence does not depend on time: it holds when clocks stop, when a process is paused for an hour, and when the
 //! application forgets to call `check`.
 
-use primacy::fence::sqlite::{GuardError, fenced, highest, install, rusqlite};
 use primacy::{Elector, FencingToken};
+use primacy_fence_sqlite::{GuardError, fenced, highest, install, rusqlite};
 use rusqlite::Connection;
 
 fn write(ledger: &mut Connection, token: FencingToken, entry: &str) -> Result<(), GuardError> {

@@ -6,8 +6,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
 use primacy::FencingToken;
-use primacy::fence::sqlite::rusqlite::Connection;
-use primacy::fence::sqlite::{fenced, install};
+use primacy_fence_sqlite::rusqlite::Connection;
+use primacy_fence_sqlite::{fenced, install};
 use primacy_testbed::Place;
 use primacy_testbed::doctor::Found;
 

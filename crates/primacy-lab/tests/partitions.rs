@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use primacy::FencingToken;
-use primacy::fence::sqlite::rusqlite::Connection;
-use primacy::fence::sqlite::{GuardError, fenced};
+use primacy_fence_sqlite::rusqlite::Connection;
+use primacy_fence_sqlite::{GuardError, fenced};
 use primacy_testbed::ledger::Ledger;
 use primacy_testbed::{Node, Place, peers, strings, wait_until};
 use rustix::process::Signal;

@@ -43,10 +43,6 @@ impl Attempts {
 
 /// Notes that an attempt of the present request has failed, and that the client goes on by itself. Outside of a request that
 /// is observed, it does nothing.
-#[cfg_attr(
-    not(any(feature = "network", feature = "file")),
-    allow(dead_code, reason = "SQLite does not try again by itself")
-)]
 pub(crate) fn failed(why: &dyn Display) {
     // An error means that no caller observes the request.
     let _ = CURRENT.try_with(|attempts| {

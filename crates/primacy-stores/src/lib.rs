@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[allow(dead_code, reason = "a program may have only stores that do not try again by themselves")]
 mod attempts;
 #[cfg(feature = "az")]
 pub mod az;

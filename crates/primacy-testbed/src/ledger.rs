@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use primacy::fence::sqlite::install;
-use primacy::fence::sqlite::rusqlite::Connection;
+use primacy_fence_sqlite::install;
+use primacy_fence_sqlite::rusqlite::Connection;
 
 /// A ledger in SQLite, guarded by the fence.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Ledger {
     fn lines(&self, which: &str) -> Vec<Line> {
         let select = format!("SELECT line, token, writer, boot_ns FROM ledger {which}");
         let mut select = self.connection.prepare(&select).unwrap();
-        let line = |row: &primacy::fence::sqlite::rusqlite::Row<'_>| {
+        let line = |row: &primacy_fence_sqlite::rusqlite::Row<'_>| {
             let boot_ns: i64 = row.get(3)?;
             Ok(Line {
                 line: row.get(0)?,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-#[cfg(feature = "metrics")]
 use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term, Violation};
 
 use crate::clock;

@@ -11,9 +11,6 @@ mod custom_store;
 #[allow(dead_code, reason = "the test has a port of its own, and so does without the example's main")]
 #[path = "../../../examples/fenced_http.rs"]
 mod fenced_http;
-#[cfg(feature = "sqlite")]
-#[path = "../../../examples/fenced_writes.rs"]
-mod fenced_writes;
 #[path = "../../../examples/partitions.rs"]
 mod partitions;
 #[path = "../../../examples/replicated_map.rs"]
@@ -49,12 +46,6 @@ fn replicated_map_runs() {
 #[test]
 fn sans_io_loop_runs() {
     sans_io_loop::main();
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn fenced_writes_runs() {
-    fenced_writes::main().unwrap();
 }
 
 /// A service on a port that no other process uses, and curl as its leaders.

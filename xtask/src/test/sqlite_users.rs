@@ -49,10 +49,11 @@ fn program(root: &Path, user: &User) -> std::io::Result<PathBuf> {
     let folder = crate::target(root).join("sqlite-users").join(user.name);
     fs::create_dir_all(folder.join("src"))?;
     fs::write(folder.join("src/lib.rs"), "")?;
-    let library = root.join("crates/primacy").display().to_string();
+    let [library, fence] =
+        ["primacy", "primacy-fence-sqlite"].map(|name| root.join("crates").join(name).display().to_string());
     let manifest = format!(
         "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
-         primacy = {{ path = {library:?}, features = [\"sqlite\"] }}\n{}\n",
+         primacy = {{ path = {library:?}, features = [\"sqlite\"] }}\nprimacy-fence-sqlite = {{ path = {fence:?} }}\n{}\n",
         user.dependency
     );
     fs::write(folder.join("Cargo.toml"), manifest)?;

@@ -12,19 +12,40 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-stores", &["primacy-core"]),
     ("primacy", &["primacy-core", "primacy-kv", "primacy-stores"]),
     ("primacy-fence-redis", &["primacy"]),
+    ("primacy-fence-sqlite", &["primacy-core", "primacy"]),
+    ("primacy-fence-zookeeper", &["primacy-core", "primacy"]),
     ("primacy-kube", &["primacy"]),
     ("primacy-sim", &["primacy-core", "primacy-kv"]),
-    ("primacy-cli", &["primacy-core", "primacy-kv", "primacy-stores", "primacy"]),
+    ("primacy-cli", &["primacy-core", "primacy-kv", "primacy-stores", "primacy", "primacy-fence-sqlite"]),
     (
         "primacy-lab",
-        &["primacy-core", "primacy-kv", "primacy", "primacy-sim", "primacy-conformance", "primacy-testbed"],
+        &[
+            "primacy-core",
+            "primacy-kv",
+            "primacy",
+            "primacy-fence-sqlite",
+            "primacy-sim",
+            "primacy-conformance",
+            "primacy-testbed",
+        ],
     ),
     (
         "primacy-conformance",
-        &["primacy-core", "primacy-stores", "primacy", "primacy-fence-redis", "primacy-kube", "primacy-sim"],
+        &[
+            "primacy-core",
+            "primacy-stores",
+            "primacy",
+            "primacy-fence-redis",
+            "primacy-fence-zookeeper",
+            "primacy-kube",
+            "primacy-sim",
+        ],
     ),
     ("primacy-fuzz", &["primacy-core"]),
-    ("primacy-testbed", &["primacy-core", "primacy-stores", "primacy", "primacy-conformance"]),
+    (
+        "primacy-testbed",
+        &["primacy-core", "primacy-stores", "primacy", "primacy-fence-sqlite", "primacy-conformance"],
+    ),
 ];
 
 /// The crates of machines, which depend on no crate of others.

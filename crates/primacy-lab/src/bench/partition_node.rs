@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use primacy::core::FenceError;
-use primacy::fence::sqlite::rusqlite::Connection;
-use primacy::fence::sqlite::{GuardError, fenced};
 use primacy::metadata::{Durability, Map};
 use primacy::partitions::{End, News, Partitions, Primary};
 use primacy::{Elector, FencingToken, NodeId, Peers, clock};
+use primacy_fence_sqlite::rusqlite::Connection;
+use primacy_fence_sqlite::{GuardError, fenced};
 use primacy_kv::command::Command as MapCommand;
 use primacy_kv::partitions::{Command as PartitionsCommand, GroupName, Plan};
 use serde::{Deserialize, Serialize};

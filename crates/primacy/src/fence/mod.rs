@@ -14,13 +14,12 @@
 //! | `object` (feature `object`) | an object of an object store | in the object |
 //! | the crate `primacy-kube` | objects of Kubernetes | in an annotation of each object |
 //! | the crate `primacy-fence-redis` | what programs write to a Redis server through it | under a key of that server |
-//! | `sqlite` (feature `sqlite`) | tables of an SQLite database | in the database, which checks every writer itself |
+//! | the crate `primacy-fence-sqlite` | tables of an SQLite database | in the database, which checks every writer itself |
 //! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
-//! | `zookeeper` (feature `zookeeper`) | znodes in ZooKeeper | in a znode, in the transaction that writes |
+//! | the crate `primacy-fence-zookeeper` | znodes in ZooKeeper | in a znode, in the transaction that writes |
 //!
 //! `docs/fencing.md` tells how to use them, also from other languages, and what gets around them.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod answer;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -35,15 +34,12 @@ mod inherited_lock;
 pub mod object;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
-#[cfg(feature = "zookeeper")]
-pub mod zookeeper;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use primacy_core::fence::{Fence, FenceError, FencingToken};
 
+pub use self::answer::Answer;
 pub use self::file::{DurableFence, DurableFenceError};
 pub use self::held::HeldFence;
 

@@ -30,7 +30,7 @@ use primacy_stores::postgres::{
     EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, holders, is_trusted, others_in, reached,
 };
 
-pub use super::answer::Answer;
+use super::Answer;
 
 /// The schema that the fence is put into unless another one is named.
 pub const SCHEMA: &str = "public";

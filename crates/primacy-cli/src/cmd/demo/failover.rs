@@ -293,7 +293,7 @@ impl Story {
 
     /// Looks for stale lines in the ledger itself, whatever the jobs reported.
     fn count(&mut self, ledger: &Ledger) -> Result<(), Failure> {
-        let failed = |error: primacy::fence::sqlite::rusqlite::Error| ledger_failed(error.into());
+        let failed = |error: primacy_fence_sqlite::rusqlite::Error| ledger_failed(error.into());
         let (lines, stale) = (ledger.lines().map_err(failed)?, ledger.stale_lines().map_err(failed)?);
         self.measured.tried += stale;
         self.measured.accepted += stale;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use primacy::fence::sqlite::rusqlite::{self, Connection};
-use primacy::fence::sqlite::{GuardError, fenced, install};
 use primacy::{FencingToken, clock};
+use primacy_fence_sqlite::rusqlite::{self, Connection};
+use primacy_fence_sqlite::{GuardError, fenced, install};
 
 /// A connection to a ledger: a table to which every leader adds lines under its token.
 #[derive(Debug)]

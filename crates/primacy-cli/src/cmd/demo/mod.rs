@@ -158,6 +158,6 @@ fn rounded(milliseconds: f64) -> f64 {
     (milliseconds * 1_000.0).round() / 1_000.0
 }
 
-fn ledger_failed(error: primacy::fence::sqlite::GuardError) -> Failure {
+fn ledger_failed(error: primacy_fence_sqlite::GuardError) -> Failure {
     Failure::new(Exit::Failed, format!("the ledger cannot be used: {error}"))
 }

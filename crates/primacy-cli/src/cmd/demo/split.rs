@@ -238,7 +238,7 @@ impl Cluster {
         let ledger = self.ledger()?;
         let count = || Ok((ledger.turns()?, ledger.stale_lines()?));
         let (turns, stale_lines) =
-            count().map_err(|error: primacy::fence::sqlite::rusqlite::Error| ledger_failed(error.into()))?;
+            count().map_err(|error: primacy_fence_sqlite::rusqlite::Error| ledger_failed(error.into()))?;
         Ok(AtOnce { leaders_at_once: self.at_once, turns, stale_lines })
     }
 

@@ -1,9 +1,9 @@
 //! The guard for znodes, with a leader and its zombie.
 
-use primacy::fence::zookeeper::{GuardError, fenced, highest, install_open};
 use primacy_conformance::live::zookeeper::ZooKeeper;
 use primacy_core::FencingToken;
 use primacy_core::fence::FenceError;
+use primacy_fence_zookeeper::{GuardError, fenced, highest, install_open};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
 
 use super::{Kept, become_first, begin, catch_up, holder, open};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use primacy::fence::sqlite::rusqlite::{Connection, OpenFlags};
-use primacy::fence::sqlite::{Answer, Attempt, GuardError, attempt};
+use primacy::fence::Answer;
 use primacy::stores::ownership::check_run_here;
 use primacy::stores::{Check, Verdict};
+use primacy_fence_sqlite::rusqlite::{Connection, OpenFlags};
+use primacy_fence_sqlite::{Attempt, GuardError, attempt};
 
 use super::{REFUSES, WHY};
 
@@ -82,7 +83,7 @@ impl Table {
         let name = &self.name;
         let not = |verdict, found: String, fix: String| Check::not(verdict, REFUSES, found, WHY, fix);
         let wanted = election.or(attempt.election.as_deref()).unwrap_or("NAME");
-        let install = format!("primacy::fence::sqlite::install(&mut connection, {wanted:?}, &[{name:?}])");
+        let install = format!("primacy_fence_sqlite::install(&mut connection, {wanted:?}, &[{name:?}])");
         let Some(guarded) = &attempt.election else {
             let found = format!("{name} has no guard");
             return match &attempt.without {

@@ -1,6 +1,7 @@
 //! A table of a PostgreSQL database.
 
-use primacy::fence::postgres::{Answer, Attempt, FenceState, VERSION, attempt};
+use primacy::fence::Answer;
+use primacy::fence::postgres::{Attempt, FenceState, VERSION, attempt};
 use primacy::stores::{Check, Verdict};
 
 use super::{REFUSES, WHY};

@@ -1,41 +1,15 @@
-//! A guard for tables of an SQLite database: a write without a token, or with a stale one, fails inside the
-//! database itself, from any program and in any language.
-//!
-//! [`install`] puts triggers into the database. From then on, a transaction that writes to a guarded table must show its token:
-//!
-//! ```sql
-//! PRAGMA foreign_keys = ON;
-//! BEGIN IMMEDIATE;
-//! INSERT INTO primacy_token(election, token) VALUES ('orders', 1700000000001);
-//! -- write to the guarded tables
-//! DELETE FROM primacy_token WHERE election = 'orders';
-//! COMMIT;
-//! ```
-//!
-//! Why it holds:
-//!
-//! - The insert is refused if the token is below the highest one seen, and raises the highest one.
-//! - The guarded tables refuse every insert, update and delete while no token is shown.
-//! - A row in `primacy_token` refers to a row that cannot exist, by a deferred foreign key. So the row can be
-//!   there inside a transaction, and no transaction can commit with it: no writer can leave a token for others.
-//!   The insert is refused where foreign keys are off, for then it could.
-//! - SQLite has one writer at a time. Between the insert and the commit, no other writer shows a token.
-//!
-//! The statements use only features of SQLite 3.16 (2017). `docs/fencing.md` lists what gets around them.
-//!
-//! This module takes connections of [`rusqlite`], because the transaction must be the application's own: of the version that is
-//! chosen for the program, from 0.32 to 0.41. It is re-exported, so that a program need not state the same one.
+#![doc = include_str!("../README.md")]
 
 mod attempt;
 
 use std::error::Error;
 
+use primacy::fence::Answer;
 use primacy_core::fence::{Fence, FenceError, FencingToken};
 pub use rusqlite;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 pub use self::attempt::{Attempt, attempt};
-pub use super::answer::Answer;
 
 /// The tables and triggers that are the same for all elections, each with its name and its SQL.
 const OBJECTS: [(&str, &str); 9] = [
@@ -231,7 +205,7 @@ fn fenced_transaction<T>(
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // The trigger would refuse it just as well, but could not name the highest token.
     let admitted = Fence::new(highest(&transaction, election)?).admit(token);
-    admitted.inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
+    admitted.inspect_err(|FenceError::Stale { .. }| primacy::fence::count_refused())?;
     let left = "SELECT 1 FROM main.primacy_token WHERE election = ?1";
     if transaction.query_row(left, [election], |_| Ok(())).optional()?.is_some() {
         return Err(GuardError::LeftOver { election: election.to_owned() });

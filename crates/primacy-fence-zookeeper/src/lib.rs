@@ -1,18 +1,4 @@
-//! A guard for znodes: writes go in one transaction with a check of the token, and fail together where it is stale.
-//!
-//! The *fence* is a znode whose data is the highest token that was shown, in decimal digits. [`fenced`] makes one transaction
-//! (a `multi`) of the application's writes and of a first operation, which names the version of the fence that it has read: it
-//! raises the fence to a higher token, or checks that it is as it was. ZooKeeper does all of a transaction or nothing.
-//!
-//! Why it holds: between the reading of the fence and the transaction, another leader can only raise it, which gives it another
-//! version; then nothing is written, and the fence is read again. It is never lowered. So once a token was shown, no
-//! transaction with a lower one is done.
-//!
-//! `docs/fencing.md` lists what gets around it: above all, a write that is not made through this, or the same transaction in
-//! another language.
-//!
-//! This module takes clients of [`zookeeper_client`], because the session must be the application's own; so a new major
-//! version of it is one of this module too. A client belongs to the runtime in which it connected.
+#![doc = include_str!("../README.md")]
 
 use primacy_core::fence::{Fence, FenceError, FencingToken};
 pub use zookeeper_client;
@@ -103,7 +89,9 @@ pub async fn fenced(
 ) -> Result<Vec<MultiWriteResult>, GuardError> {
     for _ in 0..TRIES_MAX {
         let (highest, version) = read(client, path).await?;
-        Fence::new(highest).admit(token).inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
+        Fence::new(highest)
+            .admit(token)
+            .inspect_err(|FenceError::Stale { .. }| primacy::fence::count_refused())?;
         let mut transaction = client.new_multi_writer();
         let guarded = if token > highest {
             transaction.add_set_data(path, token.to_string().as_bytes(), Some(version))
