@@ -366,7 +366,7 @@ fn the_ledger_of_many_processes_never_goes_down() {
     let children: Vec<_> = (0..4)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "fence::sqlite::tests::write_as_a_child"])
+                .args(["--exact", "tests::write_as_a_child"])
                 .env(DATABASE_VARIABLE, database.path())
                 .stdout(Stdio::null())
                 .spawn()
