@@ -100,15 +100,26 @@ impl Leader {
         Ok(Self { client: client.clone(), key: found.key, token })
     }
 
-    /// The comparison that each transaction of this leadership needs, for clients that send their own.
+    /// The key of this leadership. A client that sends its own transactions compares the create revision of this key with
+    /// [`create_revision`](Self::create_revision) in each of them.
     #[must_use]
-    pub fn compare(&self) -> api::Compare {
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The revision in which the key was created: equal to it for as long as this leadership is not over.
+    #[must_use]
+    pub fn create_revision(&self) -> i64 {
+        // `find` has found it by that number.
+        i64::try_from(self.token.0).unwrap_or(0)
+    }
+
+    fn compare(&self) -> api::Compare {
         api::Compare {
             result: api::CompareResult::Equal.into(),
             target: api::CompareTarget::Create.into(),
             key: self.key.clone(),
-            // `find` has found it by that number.
-            target_union: Some(api::TargetUnion::CreateRevision(i64::try_from(self.token.0).unwrap_or(0))),
+            target_union: Some(api::TargetUnion::CreateRevision(self.create_revision())),
             range_end: Vec::new(),
         }
     }
