@@ -193,7 +193,7 @@ impl Sessions for EtcdSessions {
                 match state.watch.take().filter(is_of_use) {
                     Some(watch) => Arc::clone(state.watch.insert(watch)),
                     None => {
-                        let watch = self.share.watches.watch(target, revision + 1);
+                        let watch = self.share.watches.watch(target, revision.saturating_add(1));
                         Arc::clone(state.watch.insert(Arc::new(watch)))
                     }
                 }

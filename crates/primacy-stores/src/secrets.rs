@@ -12,8 +12,7 @@ const REMEMBERED_MAX: usize = 64;
 
 static SECRETS: Mutex<VecDeque<Box<str>>> = Mutex::new(VecDeque::new());
 
-/// Has a token or key left out of all that is shown from now on. Passwords that people choose are none of these: what is left out of a
-/// text can be guessed where it is a word.
+/// Has a password, token or key left out of all that is shown from now on.
 pub(crate) fn remember(secret: &str) {
     let secret = secret.trim();
     if secret.len() < LENGTH_MIN {

@@ -8,6 +8,7 @@ use std::fmt;
 use percent_encoding::percent_decode_str;
 
 use crate::open_error::OpenError;
+use crate::secrets;
 
 /// The part of a URL after `SCHEME:`, parsed.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,6 +60,7 @@ impl StoreUrl {
             Some((user, password)) => (Some(decode(user)?), Some(decode(password)?)),
             None => (None, None),
         };
+        password.as_deref().into_iter().for_each(secrets::remember);
         let hosts = hosts.split(',').filter(|host| !host.is_empty());
         let hosts = hosts.map(|host| Host::parse(host).map_err(|why| malformed(&why)));
         let settings = query.split('&').filter(|setting| !setting.is_empty()).map(|setting| {

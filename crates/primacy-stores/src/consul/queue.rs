@@ -102,7 +102,7 @@ impl Queue {
 
     /// Takes the lock if the key has this index; `None` if it has not.
     async fn claim(&self, index: u64, session: &str, holder: &Holder) -> Result<Option<Place>, SessionError> {
-        let token = FencingToken(index + 1);
+        let token = next_token(index)?;
         let value =
             Value { holder: holder.clone(), token, session: session.to_owned(), asked_by: None }.encode();
         {
@@ -350,4 +350,21 @@ impl Queue {
 fn own_value(entry: &Entry, session: &str, holder: &Holder) -> Option<Value> {
     let value = Value::decode(&entry.value).filter(|_| entry.session.as_deref() == Some(session))?;
     Some(value).filter(|value| value.session == session && value.holder == *holder)
+}
+
+/// The token of the leadership that takes a key with this index, which the server has named.
+fn next_token(index: u64) -> Result<FencingToken, SessionError> {
+    let next = index.checked_add(1).map(FencingToken);
+    next.ok_or_else(|| no_answer(format!("the key has the index {index}, which no key of Consul has")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_that_no_key_has_gives_no_token() {
+        assert_eq!(next_token(41), Ok(FencingToken(42)));
+        assert!(next_token(u64::MAX).is_err());
+    }
 }

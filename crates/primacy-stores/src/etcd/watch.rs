@@ -300,7 +300,7 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Wat
             watch.is_confirmed = true;
             if watch.from == 0 {
                 // Where the stream breaks, the next one goes on from here.
-                watch.from = revision + 1;
+                watch.from = revision.saturating_add(1);
             }
         }
     } else if !answer.events.is_empty()
