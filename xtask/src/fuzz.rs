@@ -39,7 +39,7 @@ const TARGETS: &[Target] = &[
     Target { name: "kubernetes_lease", binary: "primacy_stores", test: "kubernetes::lease::tests::fuzz::kubernetes_lease", length_max: 2_048 },
     Target { name: "settings",         binary: "primacy_cli",    test: "entry::tests::fuzz::settings",              length_max: 1_024 },
     Target { name: "control_request",  binary: "primacy_cli",    test: "control::server::tests::fuzz::control_request", length_max: 8_192 },
-    Target { name: "etcd_api_request", binary: "primacy_cli",    test: "serve::tests::fuzz::etcd_api_request",      length_max: 4_096 },
+    Target { name: "etcd_api_request", binary: "primacy_etcd_server", test: "tests::fuzz::etcd_api_request", length_max: 4_096 },
 ];
 
 /// The packages that have them, and their kinds of targets.
@@ -48,6 +48,8 @@ const BUILT: &[&str] = &[
     "primacy",
     "--package",
     "primacy-stores",
+    "--package",
+    "primacy-etcd-server",
     "--package",
     "primacy-cli",
     "--all-features",

@@ -13,7 +13,6 @@ mod exit;
 mod fair_pace;
 mod guardian;
 mod health;
-mod idle_connections;
 mod leftovers;
 mod line_writer;
 mod log;
@@ -28,8 +27,6 @@ mod program;
 mod quota;
 mod report;
 mod scheduling_delay;
-#[cfg(feature = "etcd")]
-mod serve;
 #[cfg(feature = "etcd")]
 mod serving;
 

@@ -45,15 +45,6 @@ pub(crate) fn give_back_what_is_large() {
     debug_assert_eq!(set, 1, "a threshold below the largest is taken");
 }
 
-/// Gives free memory back to the system, as far as the C library's allocator can: it keeps what many small pieces had.
-#[cfg(feature = "etcd")]
-pub(crate) fn give_back_what_is_free() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it touches free memory only, under the allocator's own locks.
-    #[allow(unsafe_code)] // For it is the C library's.
-    let _is_released = unsafe { libc::malloc_trim(0) };
-}
-
 /// The memory that is kept.
 #[derive(Debug, Default)]
 struct Kept {

@@ -21,6 +21,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use primacy::core::membership::TooFewMembers;
+use primacy::idle_connections::{Busy, IdleConnections};
 use primacy::metrics::{self, prometheus_client::registry::Registry};
 use primacy::status::{Status, View};
 use primacy::{Elector, clock};
@@ -30,7 +31,6 @@ use tokio::time::timeout;
 
 use crate::exit::{Exit, Failure};
 use crate::fair_pace::{FairPace, Pace};
-use crate::idle_connections::{Busy, IdleConnections};
 
 /// The name of the server's thread.
 const THREAD: &str = "primacy-figures";

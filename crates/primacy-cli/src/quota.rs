@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use primacy::NodeId;
+use primacy::kv::command::{Command, Limits, Outcome};
 use primacy::metadata::{Map, MapError};
-use primacy_kv::command::{Command, Limits, Outcome};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info};
 

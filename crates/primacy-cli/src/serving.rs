@@ -6,12 +6,12 @@ use std::time::Duration;
 use primacy::Elector;
 use primacy::metadata::MapError;
 use primacy::transport::{ServerFiles, ServerTls};
+use primacy_etcd_server::{EtcdApi, EtcdApiFigures, GRPC, Replicated, Users, Whereabouts, open_users};
 use rustix::process::{Resource, getrlimit};
 
 use crate::entry::Entry;
 use crate::exit::{Exit, Failure};
 use crate::report::{Event, Reporter};
-use crate::serve::{Backend, EtcdApi, EtcdApiFigures, GRPC, Replicated, Users, Whereabouts, open_users};
 
 /// The most threads that answer clients.
 const THREADS_MAX: usize = 4;
@@ -113,13 +113,12 @@ impl Checked {
             .build()?;
         let node = elector.identity().node;
         let replicated = Replicated::new(map.clone(), cluster, node, whereabouts);
-        let backend: Arc<dyn Backend> = Arc::new(replicated);
         if let Some(tls) = &tls {
             runtime.spawn(look_at_files(Arc::clone(tls)));
         }
         let etcd_api = {
             let _within = runtime.enter();
-            EtcdApi::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls, connections())
+            EtcdApi::on(tokio::net::TcpListener::from_std(listener)?, replicated, users, tls, connections())
         };
         let figures = etcd_api.figures(elector.election(), node.as_str());
         runtime.spawn(async move {

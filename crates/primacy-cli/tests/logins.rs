@@ -5,7 +5,7 @@
 use std::fs;
 use std::process::Output;
 
-use primacy_core::rng::Rng;
+use primacy::core::rng::Rng;
 use primacy_stores::STORES;
 use primacy_stores::descriptor::Login;
 use primacy_testbed::{Node, Place, peers, stderr, stdout, strings};

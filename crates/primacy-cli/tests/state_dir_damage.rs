@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use primacy_core::rng::Rng;
+use primacy::core::rng::Rng;
 use primacy_testbed::keepers::Keepers;
 use primacy_testbed::segment::{PAGE, blocks};
 use primacy_testbed::wait_until;

@@ -23,6 +23,7 @@ pub mod fence;
 mod formats;
 pub mod handshake;
 mod histogram;
+pub mod idle_connections;
 pub mod init;
 pub mod leader_document;
 mod leadership;

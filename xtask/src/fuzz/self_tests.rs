@@ -30,7 +30,7 @@ fn the_kept_inputs_are_small() {
 
 #[test]
 fn every_target_names_a_test() {
-    let sources = ["primacy", "primacy-stores", "primacy-cli"];
+    let sources = ["primacy", "primacy-stores", "primacy-etcd-server", "primacy-cli"];
     for target in TARGETS {
         let module = target.test.rsplit_once("::").unwrap().0.replace("::", "/");
         let held = format!("primacy_fuzz::hold(\"{}\"", target.name);

@@ -16,7 +16,8 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-fence-zookeeper", &["primacy-core", "primacy"]),
     ("primacy-kube", &["primacy"]),
     ("primacy-sim", &["primacy-core", "primacy-kv"]),
-    ("primacy-cli", &["primacy-core", "primacy-kv", "primacy-stores", "primacy", "primacy-fence-sqlite"]),
+    ("primacy-etcd-server", &["primacy-core", "primacy-kv", "primacy"]),
+    ("primacy-cli", &["primacy-stores", "primacy", "primacy-etcd-server", "primacy-fence-sqlite"]),
     (
         "primacy-lab",
         &[

@@ -81,7 +81,12 @@ struct Duty {
 const DUTIES: &[Duty] = &[
     Duty {
         signs: &["Output::Persist", "Output::Send"],
-        below: &["crates/primacy/src/", "crates/primacy-stores/src/", "crates/primacy-cli/src/"],
+        below: &[
+            "crates/primacy/src/",
+            "crates/primacy-stores/src/",
+            "crates/primacy-etcd-server/src/",
+            "crates/primacy-cli/src/",
+        ],
         homes: &[("crates/primacy/src/driver.rs", "the driver")],
         instead: "only driver.rs performs effects; hand it what it needs",
     },
@@ -145,9 +150,9 @@ const DURATIONS: &[(&str, &str)] = &[
     ("crates/primacy-cli/src/cmd/demo", "the demonstration is a script with its own timing"),
 ];
 
-/// The command's own waits, which no relation of timers depends on, may be written where they are used, with a
+/// The own waits of the command and of the etcd API, which no relation of timers depends on, may be written where they are used, with a
 /// name.
-const MAY_NAME_THEM: &str = "crates/primacy-cli/src/";
+const MAY_NAME_THEM: [&str; 2] = ["crates/primacy-cli/src/", "crates/primacy-etcd-server/src/"];
 
 /// Checks that only `config.rs` has default durations: a number of seconds anywhere else is a default that is not
 /// checked.
@@ -157,6 +162,7 @@ fn default_durations(tree: &Tree) -> Vec<Finding> {
         "crates/primacy-core/src/",
         "crates/primacy-kv/src/",
         "crates/primacy/src/",
+        "crates/primacy-etcd-server/src/",
         "crates/primacy-cli/src/",
     ] {
         for (path, rust) in tree.rust(below) {
@@ -167,7 +173,8 @@ fn default_durations(tree: &Tree) -> Vec<Finding> {
                 let argument =
                     rust.code[offset..].split_once('(').map_or("", |(_, argument)| argument.trim_start());
                 let line = rust.code[..offset].rsplit('\n').next().unwrap_or_default();
-                let named = line.contains("const ") && path.starts_with(MAY_NAME_THEM);
+                let named =
+                    line.contains("const ") && MAY_NAME_THEM.iter().any(|place| path.starts_with(place));
                 if argument.starts_with(|c: char| c.is_ascii_digit()) && !named && !rust.is_test(offset) {
                     let message =
                         "give this duration a name in config.rs, where the relations of timers are checked";

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use primacy::NodeId;
-use primacy_kv::partitions::GroupName;
+use primacy::kv::partitions::GroupName;
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};

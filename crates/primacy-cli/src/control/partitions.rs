@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use primacy::NodeId;
+use primacy::kv::command::{Command as MapCommand, Refusal};
+use primacy::kv::partitions::{self, Command, GroupName, Plan, Run as KnownRun};
 use primacy::metadata::{Map, MapError};
-use primacy_kv::command::{Command as MapCommand, Refusal};
-use primacy_kv::partitions::{self, Command, GroupName, Plan, Run as KnownRun};
 use serde::{Deserialize, Serialize};
 
 use super::message::{Kind, Refused};

@@ -1,7 +1,7 @@
 //! Questions that are drawn, in the messages themselves, because `etcdctl` cannot ask all that they can.
 
+use primacy::core::rng::Rng;
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
-use primacy_core::rng::Rng;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 

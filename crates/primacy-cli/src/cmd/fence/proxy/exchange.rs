@@ -13,12 +13,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Request, Response, StatusCode};
 use primacy::fence::http::Admitted;
+use primacy::idle_connections::Busy;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::body::{Part, Progress, Relay, Upload};
 use super::headers;
 use super::upstream::{Link, Upstream};
-use crate::idle_connections::Busy;
 
 /// One exchange with the service, and all that it needs.
 #[derive(Debug)]

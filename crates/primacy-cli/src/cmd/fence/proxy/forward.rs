@@ -12,6 +12,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use primacy::config::LOG_PAUSE;
 use primacy::fence::http::{Admitted, Refusal};
+use primacy::idle_connections::Busy;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tower_service::Service;
 
@@ -19,7 +20,6 @@ use super::body::{Progress, Relay, Upload};
 use super::exchange::{Exchange, Failed};
 use super::headers::{self, Unfit};
 use super::upstream::Upstream;
-use crate::idle_connections::Busy;
 
 /// Passes the requests of one client's connection on.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use primacy::config::LOG_PAUSE;
 use primacy::fence::http::{FenceLayer, FenceService};
+use primacy::idle_connections::{Busy, Evictable, IdleConnections};
 use primacy::log_limit::LogLimit;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +27,6 @@ use super::forward::Forward;
 use super::tally::Tally;
 use super::upstream::Upstream;
 use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
-use crate::idle_connections::{Busy, Evictable, IdleConnections};
 use crate::signals::Signals;
 
 /// The time that a client may take to send the head of a request; also of the next one on the same

@@ -21,13 +21,12 @@ use super::budget::Charge;
 use super::client::{Client, OpenStream};
 use super::errors::{Known, not_served};
 use super::figures::Counts;
+use super::limits::{MESSAGE_BYTES_MAX, MESSAGE_PATIENCE, OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE};
 use super::operation_count::TxnCodec;
 use super::pass::{Messages, Pass, WhileGood, while_good};
 use super::read_ahead::ReadAhead;
-use super::{
-    MESSAGE_BYTES_MAX, MESSAGE_PATIENCE, OPEN_MESSAGE_BYTES_MAX, OPEN_MESSAGE_PATIENCE, Services, auth,
-    cluster, election, kv, lease, lock, maintenance, watch,
-};
+use super::services::Services;
+use super::{auth, cluster, election, kv, lease, lock, maintenance, users, watch};
 
 /// The metadata with which a client requires a leader, instead of waiting for one.
 const HAS_LEADER: &str = "hasleader";
@@ -117,7 +116,7 @@ fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admit
     });
     let (pass, refusal, is_open) = match pass.transpose() {
         Ok(pass) => (pass, None, false),
-        Err(_) if auth::is_open(path) => (None, None, true),
+        Err(_) if users::is_open(path) => (None, None, true),
         Err(known) if path == method::WATCH => (None, Some(known), true),
         Err(known) => {
             services.client.note_open();

@@ -1,4 +1,4 @@
-//! etcd's service `Auth`, as far as a password becomes a token. There are no roles: each user may do everything.
+//! The users of the etcd API, and their tokens.
 //!
 //! A token is not remembered: it contains the time until which it is accepted, and is signed with a key that
 //! is derived from the file of users and from a secret that the nodes of one cluster share in their
@@ -13,21 +13,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
-use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::method;
 use primacy::stores::ownership;
 use primacy::stores::replaced_files::{FromFiles, Sources};
-use primacy_kv::command::{Command, Secret};
+use primacy_kv::command::Secret;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::crypto::tls13::{Hkdf, OkmBlock};
-use tonic::Status;
 
-use super::backend::Backend;
 use super::errors::Known;
-use super::throttle::Login;
-use super::{Services, kv};
 
 /// The time for which a token is accepted.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -58,7 +53,7 @@ const LOOKS_FOR_EXPIRED: u64 = 60;
 
 /// The users that may send requests, as their file has them at each request.
 #[derive(Debug)]
-pub(crate) struct Users {
+pub struct Users {
     file: FromFiles<Arc<UserList>>,
     /// Changes when a token that was valid may not be valid any more.
     looks: watch::Sender<()>,
@@ -80,7 +75,7 @@ fn hmac() -> &'static dyn Hkdf {
 ///
 /// # Errors
 /// The fault of the file, for its author. No password is in it.
-pub(crate) fn open_users(path: &Path) -> Result<Users, String> {
+pub fn open_users(path: &Path) -> Result<Users, String> {
     let path = path.to_owned();
     let looks = watch::Sender::new(());
     let changes = looks.clone();
@@ -167,7 +162,7 @@ impl UserList {
     }
 
     /// Returns a token for a user. For an unknown name, as much is compared as for a known one.
-    fn log_in(&self, secret: &Secret, name: &str, password: &str) -> Result<String, Known> {
+    pub(super) fn log_in(&self, secret: &Secret, name: &str, password: &str) -> Result<String, Known> {
         let user = self.passwords.get(name);
         let known = user.map_or(NO_PASSWORD, String::as_str);
         if !is_same(known.as_bytes(), password.as_bytes()) || user.is_none() {
@@ -209,30 +204,6 @@ pub(super) fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
 
-/// From a password to a token.
-pub(super) async fn authenticate(
-    services: Arc<Services>,
-    request: api::AuthenticateRequest,
-) -> Result<api::AuthenticateResponse, Status> {
-    let users = services.users.as_ref().ok_or(Known::AUTHENTICATION_NOT_ENABLED)?.current();
-    let secret = shared_secret(services.backend()).await?;
-    let attempt = || users.log_in(&secret, &request.name, &request.password);
-    let login = Login { address: services.client.address, name: &request.name, password: &request.password };
-    let token = services.throttle.attempt(&login, attempt).ok_or(Known::TOO_MANY_REQUESTS)??;
-    Ok(api::AuthenticateResponse { header: Some(services.header_now()), token })
-}
-
-/// The secret that all nodes share. The first login of a cluster draws it; of several at once, one is kept.
-async fn shared_secret(backend: &dyn Backend) -> Result<Secret, Known> {
-    if let Some(secret) = backend.secret() {
-        return Ok(secret);
-    }
-    let mut drawn = Secret([0; 32]);
-    getrandom::fill(&mut drawn.0).expect("the system has random numbers");
-    kv::propose(backend, Command::Share(drawn)).await?;
-    backend.secret().ok_or(Known::STOPPED)
-}
-
 /// Without passwords and tokens.
 impl fmt::Debug for UserList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,7 +220,7 @@ pub(super) mod tests {
     use super::*;
 
     /// The users of a file that is gone when they were read.
-    pub(in crate::serve) fn users(text: &str) -> Users {
+    pub(crate) fn users(text: &str) -> Users {
         let directory = std::env::temp_dir();
         let path = directory.join(format!("primacy-users-{}-{:x}", std::process::id(), random()));
         std::fs::write(&path, text).unwrap();

@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use super::convert;
 use super::errors::{Known, within_recipe};
 use super::hub::{Kinds, Wish};
 use super::recipe::{self, Placed, Stood};
+use super::services::Services;
 use super::watching::{Told, Watching, WhileLed};
-use super::{Services, convert};
 
 /// The most leaders that wait to be sent to one observer.
 const OBSERVED_MAX: usize = 16;

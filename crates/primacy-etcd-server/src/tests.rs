@@ -10,8 +10,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use primacy_kv::state::State;
 
 use super::client::READ_PATIENCE;
+use super::hub::Hub;
 use super::in_memory::InMemory;
-use super::{Hub, Services, answer};
+use super::server::answer;
+use super::services::Services;
 
 /// The client answers every probe, so that alone does not keep a connection.
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ use primacy::stores::error_text::shortened;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::idle_connections::network;
+use primacy::idle_connections::network;
 
 /// The tries that an address may fail at once, and the time after which it gets one back. The same of a user at an address.
 const ADDRESS_TRIES: u32 = 10;
@@ -217,7 +217,7 @@ mod tests {
     /// Logs in so many times as this name with another wrong password each; returns the number of logins that
     /// were looked at.
     fn guesses_at(throttle: &Throttle, address: IpAddr, name: &str, tries: u32) -> u32 {
-        let guess = |_| attempt(throttle, address, name, &format!("{:x}", super::super::auth::random()));
+        let guess = |_| attempt(throttle, address, name, &format!("{:x}", crate::users::random()));
         (0..tries).map(guess).map(|looked_at| u32::from(looked_at.is_some())).sum()
     }
 

@@ -1,45 +1,4 @@
-//! The etcd API: a server that answers etcd's v3 API over the replicated map, for clients that know etcd.
-//!
-//! Requests and answers are etcd's to the letter, errors with their texts included, because its clients
-//! decide by them. Other methods are answered with `Unimplemented`. Everything that a client may make grow
-//! has a limit: [`REQUEST_BYTES_MAX`], [`OPERATIONS_MAX`], [`WATCHERS_MAX`], [`STREAMS_MAX`],
-//! [`CONNECTIONS_MAX`], and all of it together the budgets in [`client`].
-//!
-//! A request takes this way: [`EtcdApi`] accepts its connection, [`route`] finds its method and checks its
-//! token, one file for each of etcd's services answers it, and [`Backend`] does the work.
-
-mod auth;
-mod backend;
-mod body;
-mod budget;
-mod client;
-mod cluster;
-mod convert;
-mod election;
-mod errors;
-mod figures;
-mod hub;
-#[cfg(test)]
-mod in_memory;
-mod kv;
-mod lease;
-mod lock;
-mod long_reads;
-mod maintenance;
-mod operation_count;
-mod paced;
-mod pass;
-mod read_ahead;
-mod recipe;
-mod replicated;
-mod route;
-#[cfg(test)]
-mod tests;
-mod throttle;
-mod tls;
-mod turns;
-mod watch;
-mod watching;
+//! The server: accepts the connections of clients, and ends those that ask too much.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -49,42 +8,26 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use primacy::stores::etcd::api;
+use primacy::idle_connections::IdleConnections;
 use primacy::transport::ServerTls;
-use primacy_kv::command::{Answer, Operation, Version};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
-use self::backend::Freshness;
-use self::client::Client;
-use self::errors::Known;
-use self::figures::Counts;
-use self::hub::Hub;
-use self::paced::{Pace, Paced, paced};
-use self::throttle::Throttle;
-use crate::idle_connections::IdleConnections;
-use crate::memory;
-
-pub(crate) use self::auth::{Users, open_users};
-pub(crate) use self::backend::Backend;
-pub(crate) use self::figures::EtcdApiFigures;
-pub(crate) use self::replicated::{Replicated, Whereabouts};
-pub(crate) use self::tls::GRPC;
-
-/// The most bytes of a replicated request, with its wrapping.
-const REQUEST_BYTES_MAX: usize = 3 << 19;
-
-/// The most bytes of any message.
-const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
-
-/// The most operations in each list of a transaction.
-const OPERATIONS_MAX: usize = 128;
-
-/// The most watchers of one stream.
-const WATCHERS_MAX: usize = 100_000;
+use super::abort_on_drop::AbortOnDrop;
+use super::body::Failed;
+use super::client::Client;
+use super::figures::{Counts, EtcdApiFigures};
+use super::hub::Hub;
+use super::paced::{Pace, Paced, paced};
+use super::replicated::Replicated;
+use super::services::Services;
+use super::throttle::Throttle;
+use super::tls::PREFACE_LENGTH;
+use super::users::Users;
+use super::{free_memory, route, tls};
 
 /// The most requests and streams of one connection at a time.
 const STREAMS_MAX: u32 = 1024;
@@ -112,19 +55,10 @@ const CONNECTION_WINDOW: u32 = 6 << 20;
 /// The most bytes of the names and values in the head of a request.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// The time that a message may take to come once it was announced, and the same of requests without a token.
-const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
-const OPEN_MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The most bytes of a message in a request without a token, where one is required.
-const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
-
 /// The time that a client may take to send its first bytes, and for its TLS handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The length of HTTP/2's preface, which is the same for all, and the interval at which it is checked whether it has
-/// come.
-const PREFACE_LENGTH: usize = 24;
+/// The interval at which it is checked whether the preface has come.
 const PREFACE_LOOK: Duration = Duration::from_millis(20);
 
 /// The bytes of an answer that wait to be sent when the next part is asked for: none, so that a part stays
@@ -145,60 +79,8 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(20);
 /// The pause before the next accept, where the system has refused one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The shared state by which all services answer the requests of one connection.
-#[derive(Debug)]
-struct Services {
-    hub: Arc<Hub>,
-    users: Option<Arc<Users>>,
-    throttle: Arc<Throttle>,
-    counts: Arc<Counts>,
-    client: Arc<Client>,
-}
-
-impl Services {
-    /// Of a connection from this machine, that may do everything.
-    #[cfg(test)]
-    fn on_loopback(hub: Arc<Hub>) -> Arc<Self> {
-        let (counts, throttle) = (Arc::<Counts>::default(), Arc::default());
-        let client = client::on_loopback(&counts.budgets);
-        Arc::new(Self { hub, users: None, throttle, counts, client })
-    }
-
-    fn backend(&self) -> &dyn Backend {
-        &*self.hub.backend
-    }
-
-    /// Does an operation that only reads: the answer, and the version of the map.
-    ///
-    /// # Errors
-    /// Why it could not be read.
-    async fn observe(&self, operation: Operation, freshness: Freshness) -> Result<(Version, Answer), Known> {
-        long_reads::observe(&self.hub, &self.client.long_reads, operation, freshness).await
-    }
-
-    /// Returns the header of an answer that is of this version of the map.
-    fn header(&self, version: Version) -> api::ResponseHeader {
-        header(self.backend(), version)
-    }
-
-    /// The same of the version that the map has here.
-    fn header_now(&self) -> api::ResponseHeader {
-        self.header(self.backend().now())
-    }
-}
-
-fn header(backend: &dyn Backend, version: Version) -> api::ResponseHeader {
-    let vitals = backend.vitals();
-    api::ResponseHeader {
-        cluster_id: vitals.cluster,
-        member_id: vitals.member,
-        revision: convert::signed(version.0),
-        raft_term: vitals.term,
-    }
-}
-
 /// The server of the etcd API: accepts the connections of clients, and answers their requests.
-pub(crate) struct EtcdApi {
+pub struct EtcdApi {
     listener: TcpListener,
     hub: Arc<Hub>,
     users: Option<Arc<Users>>,
@@ -212,21 +94,21 @@ pub(crate) struct EtcdApi {
 impl EtcdApi {
     /// Listens, and answers no client yet. No more than `connections` are open at a time. With `users`, only
     /// these are answered; with `tls`, only clients whose handshake it accepts.
-    pub(crate) fn on(
+    pub fn on(
         listener: TcpListener,
-        backend: Arc<dyn Backend>,
+        replicated: Replicated,
         users: Option<Users>,
         tls: Option<Arc<ServerTls>>,
         connections: usize,
     ) -> Self {
-        let hub = Arc::new(Hub::new(backend));
+        let hub = Arc::new(Hub::new(Arc::new(replicated)));
         let connections = connections.min(CONNECTIONS_MAX);
         let (users, throttle, counts) = (users.map(Arc::new), Arc::default(), Arc::default());
         Self { listener, hub, users, throttle, counts, tls, connections }
     }
 
     /// Its metrics, for the registry of the node of this name.
-    pub(crate) fn figures(&self, election: &str, node: &str) -> EtcdApiFigures {
+    pub fn figures(&self, election: &str, node: &str) -> EtcdApiFigures {
         EtcdApiFigures {
             counts: Arc::clone(&self.counts),
             connections_max: self.connections,
@@ -238,7 +120,7 @@ impl EtcdApi {
 
     /// Answers clients; never returns. Dropping this closes the server; answers under way go on for as long as the
     /// runtime.
-    pub(crate) async fn serve(self) {
+    pub async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.hub).run()));
         let _looking = self.users.clone().map(|users| AbortOnDrop(tokio::spawn(users.look_again())));
         let idle = IdleConnections::new(Arc::new(Semaphore::new(self.connections)));
@@ -296,20 +178,10 @@ async fn give_back_memory(ended: Arc<AtomicUsize>) {
         if now.wrapping_sub(before) >= ENDED_FOR_MEMORY {
             before = now;
             // It may take some milliseconds.
-            let _ = tokio::task::spawn_blocking(memory::give_back_what_is_free).await;
+            let _ = tokio::task::spawn_blocking(free_memory::give_back).await;
         }
     }
 }
-
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn connection(
     stream: TcpStream,
@@ -350,7 +222,7 @@ async fn preface(stream: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-async fn answer(
+pub(super) async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     services: Arc<Services>,
 ) -> Result<(), Failed> {

@@ -18,9 +18,8 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use super::super::in_memory::InMemory;
-use super::super::{
-    Services, auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, operation_count, watch,
-};
+use super::super::services::Services;
+use super::super::{auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, operation_count, watch};
 
 /// The number of answers of a stream that are looked at; more than these requests get.
 const ANSWERS_MAX: usize = 10_000;

@@ -13,8 +13,9 @@ use super::backend::{Backend, BackendError};
 use super::budget::Charge;
 use super::errors::Known;
 use super::pass::Messages;
+use super::services::Services;
 use super::watching::WhileLed;
-use super::{Services, convert, kv};
+use super::{convert, outcome};
 
 /// The shortest time to live of a session, in seconds, whatever is requested: that of etcd's default
 /// configuration.
@@ -49,7 +50,7 @@ pub(super) async fn begin(
     }
     loop {
         let session = asked.unwrap_or_else(draw);
-        match kv::propose(backend, Command::Begin { session, time_to_live }).await {
+        match outcome::propose(backend, Command::Begin { session, time_to_live }).await {
             Ok((version, _)) => return Ok((version, session)),
             // Another client has drawn the same, or chosen it.
             Err(Known::LEASE_EXISTS) if asked.is_none() => {}
@@ -61,7 +62,7 @@ pub(super) async fn begin(
 /// A number that no other session has, but for a coincidence: positive, since some clients print it as if it had no sign.
 fn draw() -> SessionId {
     loop {
-        let drawn = super::auth::random() >> 1;
+        let drawn = super::users::random() >> 1;
         let number = i64::try_from(drawn).expect("a bit less");
         if let Some(session) = SessionId::new(number) {
             return session;
@@ -74,7 +75,7 @@ pub(super) async fn revoke(
     request: api::LeaseRevokeRequest,
 ) -> Result<api::LeaseRevokeResponse, Status> {
     let session = SessionId::new(request.id).ok_or(Known::LEASE_NOT_FOUND)?;
-    let (version, _) = kv::propose(services.backend(), Command::End { session }).await?;
+    let (version, _) = outcome::propose(services.backend(), Command::End { session }).await?;
     Ok(api::LeaseRevokeResponse { header: Some(services.header(version)) })
 }
 

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_kv::command::{
-    Answer, Command, OPERATIONS_IN_ALL_MAX, Operation, Outcome, Refusal, RequestLimits, Version,
-};
+use primacy_kv::command::{Answer, Command, OPERATIONS_IN_ALL_MAX, Operation, RequestLimits, Version};
 use prost::Message;
 use tonic::Status;
 
-use super::backend::{Backend, Freshness};
+use super::backend::Freshness;
+use super::convert;
 use super::errors::Known;
+use super::limits::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
+use super::outcome::{answered, propose};
+use super::services::Services;
 use super::turns::Turn;
-use super::{OPERATIONS_MAX, REQUEST_BYTES_MAX, Services, convert};
 
 /// The bytes by which etcd wraps a request before it checks its size: its number, and its sender.
 const WRAPPING_BYTES: usize = 18;
@@ -137,17 +138,4 @@ pub(super) async fn operate(services: &Services, operation: Operation) -> Result
 /// Waits for the turn of an operation; `None` if it needs none.
 pub(super) async fn turn(services: &Services, operation: &Operation) -> Option<Turn> {
     services.client.turns.wait(operation, services.backend().size()).await
-}
-
-/// Has a command replicated.
-///
-/// # Errors
-/// As [`operate`].
-pub(super) async fn propose(backend: &dyn Backend, command: Command) -> Result<(Version, Answer), Known> {
-    answered(backend.propose(command).await?)
-}
-
-pub(super) fn answered(outcome: Outcome) -> Result<(Version, Answer), Known> {
-    let answer = outcome.result.map_err(|refusal: Refusal| Known::from(refusal))?;
-    Ok((outcome.version, answer))
 }

@@ -14,8 +14,8 @@ use primacy_kv::command::Secret;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::auth::{self, UserList, Users};
 use super::errors::Known;
+use super::users::{self, UserList, Users};
 
 /// A token that was good when its request came.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Pass {
     }
 
     fn is_good(&self) -> bool {
-        auth::now() < self.until && self.users.current().has_tokens_of(&self.list)
+        users::now() < self.until && self.users.current().has_tokens_of(&self.list)
     }
 
     /// Returns when the token is not good any more.
@@ -127,10 +127,10 @@ mod tests {
     /// The users of a file of which nothing more than this is known.
     #[tokio::test(start_paused = true)]
     async fn what_goes_on_ends_when_the_time_of_its_token_is_over() {
-        let users = Arc::new(auth::tests::users("a:1\n"));
+        let users = Arc::new(users::tests::users("a:1\n"));
         let _looks = tokio::spawn(Arc::clone(&users).look_again());
         // The calendar's clock does not stand still in this test.
-        let pass = Pass { list: users.current(), until: auth::now() + 2, users };
+        let pass = Pass { list: users.current(), until: users::now() + 2, users };
         let waits = || std::future::pending::<Result<(), Status>>();
         assert!(pass.is_good());
         let stream = tokio_stream::pending::<Result<(), Status>>();

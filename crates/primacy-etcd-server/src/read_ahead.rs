@@ -13,9 +13,10 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::mpsc;
 
+use super::abort_on_drop::AbortOnDrop;
+use super::body::Failed;
 use super::budget::Charge;
 use super::errors::Known;
-use super::{AbortOnDrop, Failed};
 
 /// The bytes that a frame takes besides its data.
 const FRAME_BYTES: usize = 256;

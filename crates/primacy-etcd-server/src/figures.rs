@@ -117,7 +117,7 @@ impl Drop for Open {
 
 /// The metrics of one etcd API.
 #[derive(Clone, Debug)]
-pub(crate) struct EtcdApiFigures {
+pub struct EtcdApiFigures {
     pub(super) counts: Arc<Counts>,
     /// The most connections.
     pub(super) connections_max: usize,

@@ -12,7 +12,10 @@ use tonic::Status;
 use super::budget::Charge;
 use super::client::{Client, OpenStream, WaitsForReader};
 use super::errors::Known;
-use super::{Failed, MESSAGE_BYTES_MAX};
+use super::limits::MESSAGE_BYTES_MAX;
+
+/// The reason why a connection or a body ends.
+pub(super) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// The bytes before each message: whether it is compressed, and its length.
 const PREFIX_LENGTH: usize = 5;

@@ -14,11 +14,13 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sle
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::convert;
 use super::errors::Known;
 use super::hub::{Kinds, Wish, bytes_of};
+use super::limits::{MESSAGE_BYTES_MAX, WATCHERS_MAX};
 use super::pass::Messages;
+use super::services::Services;
 use super::watching::{Told, Watching};
-use super::{MESSAGE_BYTES_MAX, Services, WATCHERS_MAX, convert};
 
 /// The number of no watcher.
 const NO_WATCHER: i64 = -1;

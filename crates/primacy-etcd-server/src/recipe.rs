@@ -15,8 +15,9 @@ use super::backend::{Backend, Freshness};
 use super::convert::signed;
 use super::errors::Known;
 use super::hub::{Hub, Kinds, Wish, after_all_with};
+use super::services::Services;
 use super::watching::{Told, Watching};
-use super::{Services, kv, lease};
+use super::{kv, lease, outcome};
 
 /// The time to live of a session that the server begins for a client, in seconds.
 const SESSION_SECONDS: i64 = 60;
@@ -97,7 +98,7 @@ pub(super) async fn transact(
     backend: &dyn Backend,
     transaction: Transaction,
 ) -> Result<(Version, bool, Vec<Answer>), Known> {
-    decided(kv::propose(backend, Command::Operate(Operation::Transaction(transaction))).await)
+    decided(outcome::propose(backend, Command::Operate(Operation::Transaction(transaction))).await)
 }
 
 fn decided(done: Result<(Version, Answer), Known>) -> Result<(Version, bool, Vec<Answer>), Known> {
@@ -131,7 +132,7 @@ pub(super) async fn stand(
     let turn = kv::turn(services, &operation).await;
     let (hub, key) = (Arc::clone(&services.hub), Bytes::clone(key));
     tokio::spawn(async move {
-        let done = decided(kv::propose(&*hub.backend, Command::Operate(operation)).await);
+        let done = decided(outcome::propose(&*hub.backend, Command::Operate(operation)).await);
         drop(turn);
         let stood = done.map(|(version, held, answers)| {
             let made = held.then(|| Placed::new(&hub, &key, version));

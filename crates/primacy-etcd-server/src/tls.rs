@@ -6,10 +6,11 @@ use primacy::transport::ServerTls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-use super::PREFACE_LENGTH;
+/// The length of HTTP/2's preface, which is the same for all.
+pub(super) const PREFACE_LENGTH: usize = 24;
 
 /// The name of gRPC's protocol in TLS (ALPN).
-pub(crate) const GRPC: &[u8] = b"h2";
+pub const GRPC: &[u8] = b"h2";
 
 /// Waits for the TLS handshake of a client, and for the preface of its connection. The preface is read again
 /// by the next reader. The node shows the certificate that is in its file at that moment.
@@ -43,8 +44,8 @@ mod tests {
     use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
     use tokio_rustls::{TlsConnector, client};
 
-    use super::super::HANDSHAKE_MAX;
     use super::*;
+    use crate::server::HANDSHAKE_MAX;
 
     /// A client after its handshake, which has sent nothing else, and the server's end of its connection.
     async fn client(ground: &Ground) -> (ServerTls, DuplexStream, impl Future<Output = Client>) {

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use super::backend::{Backend, BackendError, Changes, Life, Member, Pending, Vitals};
 
 /// The map of one node.
-pub(crate) struct Replicated {
+#[derive(Debug)]
+pub struct Replicated {
     map: Map,
     cluster: u64,
     me: NodeId,
@@ -24,20 +25,20 @@ pub(crate) struct Replicated {
 
 /// The addresses of nodes, as far as the map does not have them.
 #[derive(Clone, Debug)]
-pub(crate) struct Whereabouts {
+pub struct Whereabouts {
     /// Where this node listens for clients.
-    pub(crate) listens: SocketAddr,
+    pub listens: SocketAddr,
     /// The address for clients, if one was given: host and port.
-    pub(crate) advertised: Option<String>,
+    pub advertised: Option<String>,
     /// Whether clients speak TLS.
-    pub(crate) clients_by_tls: bool,
+    pub clients_by_tls: bool,
     /// Whether nodes do.
-    pub(crate) nodes_by_tls: bool,
+    pub nodes_by_tls: bool,
 }
 
 impl Replicated {
     /// The map of the node `me` in the cluster of this name.
-    pub(crate) fn new(map: Map, cluster: &str, me: NodeId, whereabouts: Whereabouts) -> Self {
+    pub fn new(map: Map, cluster: &str, me: NodeId, whereabouts: Whereabouts) -> Self {
         Self { map, cluster: number_of(cluster), me, whereabouts }
     }
 }

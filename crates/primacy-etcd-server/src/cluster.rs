@@ -5,7 +5,7 @@ use std::sync::Arc;
 use primacy::stores::etcd::api;
 use tonic::Status;
 
-use super::Services;
+use super::services::Services;
 
 pub(super) async fn member_list(
     services: Arc<Services>,

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// The idle connections of one server.
 #[derive(Debug)]
-pub(crate) struct IdleConnections {
+pub struct IdleConnections {
     places: Arc<Semaphore>,
     table: Mutex<Table>,
 }
@@ -62,7 +62,7 @@ impl Table {
 }
 
 /// The bits of an address that tell one client from another: of IPv6, those of its network, in which it may choose the rest.
-pub(crate) fn network(address: IpAddr) -> u64 {
+pub fn network(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(address) => u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX),
@@ -71,7 +71,7 @@ pub(crate) fn network(address: IpAddr) -> u64 {
 
 /// One connection in the table, idle at first. Dropping it takes it out.
 #[derive(Debug)]
-pub(crate) struct Evictable {
+pub struct Evictable {
     server: Arc<IdleConnections>,
     network: u64,
     /// Its number in the table; `None` while it is busy.
@@ -81,7 +81,7 @@ pub(crate) struct Evictable {
 
 impl IdleConnections {
     /// Makes a table for a server whose connections each take one of these places.
-    pub(crate) fn new(places: Arc<Semaphore>) -> Arc<Self> {
+    pub fn new(places: Arc<Semaphore>) -> Arc<Self> {
         Arc::new(Self { places, table: Mutex::default() })
     }
 
@@ -91,7 +91,7 @@ impl IdleConnections {
 
     /// Returns a place for the next connection. When all are taken, an idle connection is closed; when none is
     /// idle, this waits.
-    pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
+    pub async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return place;
         }
@@ -102,8 +102,7 @@ impl IdleConnections {
     }
 
     /// Closes idle ones until no more than so many are left.
-    #[cfg(any(feature = "etcd", test))]
-    pub(crate) fn keep_at_most(&self, idle: usize) {
+    pub fn keep_at_most(&self, idle: usize) {
         let mut table = self.table();
         while table.idle.len() > idle
             && let Some(one) = table.pop()
@@ -113,7 +112,7 @@ impl IdleConnections {
     }
 
     /// Enters a connection that has been accepted from this address.
-    pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Evictable {
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Evictable {
         let (server, network) = (Arc::clone(self), network(from));
         let connection = Evictable { server, network, number: Mutex::default(), evicted: Arc::default() };
         connection.set_idle();
@@ -127,14 +126,14 @@ impl Evictable {
     }
 
     /// From now on it is not closed to make room.
-    pub(crate) fn set_busy(&self) {
+    pub fn set_busy(&self) {
         if let Some(number) = self.number().take() {
             self.server.table().remove(number);
         }
     }
 
     /// From now on it may be closed to make room.
-    pub(crate) fn set_idle(&self) {
+    pub fn set_idle(&self) {
         let mut mine = self.number();
         let mut table = self.server.table();
         let number = table.next;
@@ -146,17 +145,18 @@ impl Evictable {
     }
 
     /// Returns when it has to be closed to make room.
-    pub(crate) async fn evicted(&self) {
+    pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }
 
 /// A connection that has something to do until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Evictable>);
+pub struct Busy(Arc<Evictable>);
 
 impl Busy {
-    pub(crate) fn with(connection: &Arc<Evictable>) -> Self {
+    /// Takes this connection out of those that may be closed.
+    pub fn with(connection: &Arc<Evictable>) -> Self {
         connection.set_busy();
         Self(Arc::clone(connection))
     }

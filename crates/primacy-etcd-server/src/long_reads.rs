@@ -1,4 +1,4 @@
-//! Reads of a map, and the turns of long ones.
+//! The turns of long reads of a map.
 //!
 //! A read that looks at few entries is done at once. A longer one waits for its turn, of its connection and then of the node, and is done
 //! by a thread of its own, which then rests for as long: the threads that serve all clients are never busy with one of them, and so
@@ -6,17 +6,8 @@
 
 use std::sync::Arc;
 
-use primacy_kv::command::{Answer, Operation, Refusal, Version};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
-
-use super::backend::Freshness;
-use super::errors::Known;
-use super::hub::Hub;
-use super::kv;
-
-/// Entries that a read may look at without waiting for a turn.
-const SHORT_LOOKS_MAX: u64 = 1_000;
 
 /// The turns of long reads: one at a time for a connection, and one for every two processors of the node.
 #[derive(Clone, Debug)]
@@ -39,7 +30,10 @@ impl LongReads {
 
     /// Waits for a turn, and looks by a thread of its own; `None` if the runtime ends. If this is dropped after that has begun, it goes on,
     /// and keeps its turn until it has ended and rested: a client that goes away must not begin another one.
-    async fn run<T: Send + 'static>(&self, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let connection = Arc::clone(&self.connection).acquire_owned().await.ok()?;
         let node = Arc::clone(&self.node).acquire_owned().await.ok()?;
         let (tell, told) = oneshot::channel();
@@ -52,27 +46,6 @@ impl LongReads {
         });
         told.await.ok()
     }
-}
-
-/// Does an operation that only reads: the answer, and the version of the map.
-///
-/// # Errors
-/// Why it could not be read.
-pub(super) async fn observe(
-    hub: &Arc<Hub>,
-    turns: &LongReads,
-    operation: Operation,
-    freshness: Freshness,
-) -> Result<(Version, Answer), Known> {
-    if freshness == Freshness::Newest {
-        hub.backend.catch_up().await?;
-    }
-    let outcome = hub.backend.look(&operation, SHORT_LOOKS_MAX);
-    if outcome.result != Err(Refusal::TooManyEntries) {
-        return kv::answered(outcome);
-    }
-    let hub = Arc::clone(hub);
-    kv::answered(turns.run(move || hub.backend.look(&operation, u64::MAX)).await.ok_or(Known::STOPPED)?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use tonic::Status;
 
 use super::errors::{Known, within_recipe};
 use super::recipe::{self, Placed, Stood};
-use super::{Services, convert, kv};
+use super::services::Services;
+use super::{convert, kv};
 
 /// Waits for its turn, and answers when it has come. A client that hangs up before leaves the queue.
 pub(super) async fn lock(

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use primacy::stores::etcd::api;
 use tonic::Status;
 
-use super::{Services, convert};
+use super::convert;
+use super::services::Services;
 
 /// The version of etcd whose API this is.
 const API_VERSION: &str = "3.4.0";

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use primacy::idle_connections::{Evictable, IdleConnections};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::OPEN_MESSAGE_BYTES_MAX;
 use super::budget::{Budget, Charge, Purse, StreamBudget, Streams};
 use super::errors::Known;
+use super::limits::OPEN_MESSAGE_BYTES_MAX;
 use super::long_reads::LongReads;
 use super::throttle::Bucket;
 use super::turns::{self, Turns};
-use crate::idle_connections::{Evictable, IdleConnections};
 
 /// The bytes that the requests of all clients may hold: their streams, messages and watchers.
 const NODE_REQUEST_BYTES_MAX: usize = 128 << 20;

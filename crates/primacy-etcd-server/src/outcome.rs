@@ -1,0 +1,19 @@
+//! The outcome of a command, as an answer or as one of etcd's errors.
+
+use primacy_kv::command::{Answer, Command, Outcome, Refusal, Version};
+
+use super::backend::Backend;
+use super::errors::Known;
+
+/// Has a command replicated.
+///
+/// # Errors
+/// Why it was not done, or may not have been.
+pub(super) async fn propose(backend: &dyn Backend, command: Command) -> Result<(Version, Answer), Known> {
+    answered(backend.propose(command).await?)
+}
+
+pub(super) fn answered(outcome: Outcome) -> Result<(Version, Answer), Known> {
+    let answer = outcome.result.map_err(|refusal: Refusal| Known::from(refusal))?;
+    Ok((outcome.version, answer))
+}
