@@ -6,9 +6,10 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::error_text::shortened;
+use crate::mutex::lock;
 
 tokio::task_local! {
     static CURRENT: Attempts;
@@ -37,7 +38,7 @@ impl Attempts {
     /// The error of the latest attempt that failed; `None` if none has.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -46,7 +47,7 @@ impl Attempts {
 pub(crate) fn failed(why: &dyn Display) {
     // An error means that no caller observes the request.
     let _ = CURRENT.try_with(|attempts| {
-        *attempts.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shortened(why));
+        *lock(&attempts.0) = Some(shortened(why));
     });
 }
 

@@ -3,12 +3,13 @@
 mod sessions;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
 
 pub use self::sessions::FaultySessions;
+use crate::mutex::lock;
 use crate::register::{Pending, ReadError, Register, SetError};
 
 /// The fate of a request.
@@ -60,16 +61,16 @@ impl FaultyRegister {
 impl FaultSwitch {
     /// Gives every request this fault from now on.
     pub fn always(&self, fault: Fault) {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).always = fault;
+        lock(&self.faults).always = fault;
     }
 
     /// One request meets this fault: the next one, or the one after those for which a fault waits already.
     pub fn next(&self, fault: Fault) {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).next.push_back(fault);
+        lock(&self.faults).next.push_back(fault);
     }
 
     fn draw(&self) -> Fault {
-        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = lock(&self.faults);
         let always = faults.always;
         faults.next.pop_front().unwrap_or(always)
     }

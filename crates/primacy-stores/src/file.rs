@@ -24,7 +24,7 @@ mod tests;
 mod watch;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
@@ -35,6 +35,7 @@ pub use self::document::FileDocument;
 use self::place::Place;
 use crate::attempts::Attempts;
 use crate::file_system;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::ownership::Sharing;
@@ -161,11 +162,11 @@ impl FileRegister {
     }
 
     fn see(&self, mark: Mark) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+        *lock(&self.seen) = mark;
     }
 
     fn has_seen(&self, mark: &Mark) -> bool {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == *mark
+        *lock(&self.seen) == *mark
     }
 }
 

@@ -27,7 +27,7 @@ mod yaml;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use primacy_core::election::lease::{Record, Version};
@@ -40,6 +40,7 @@ pub(crate) use self::diagnostics::examine;
 use self::lease::Lease;
 pub use self::transport::{Body, Bytes, Transport, TransportError};
 use self::watch::News;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::register::{Pending, ReadError, Register, SetError};
@@ -185,12 +186,12 @@ impl KubernetesRegister {
 
     fn show(&self, lease: Option<Lease>, asked: u64) {
         self.news.saw(lease.as_ref().map(|lease| lease.version_text().to_owned()), asked);
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        *lock(&self.shown) = lease;
     }
 
     /// The Lease of this version, with all that is in it.
     async fn whole(&self, version: &Version) -> Result<Lease, SetError> {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown = lock(&self.shown).clone();
         if let Some(lease) = shown.filter(|lease| lease.version() == *version) {
             return Ok(lease);
         }

@@ -27,6 +27,7 @@ pub mod gs;
 pub mod kubernetes;
 pub mod login;
 pub mod memory;
+mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "nats")]

@@ -8,7 +8,7 @@ mod sessions;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use primacy_core::election::lease::{Record, Version};
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 pub use self::sessions::MemorySessions;
 pub(crate) use self::sessions::open_url as open_sessions_url;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
@@ -50,7 +51,7 @@ impl MemoryRegister {
     /// A handle on the election `election` in the store `name`; handles of the same names share their record.
     #[must_use]
     pub fn open(name: &str, election: &str) -> Self {
-        let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cells = lock(&CELLS);
         let cell = cells.entry((name.to_owned(), election.to_owned())).or_default();
         Self { cell: Arc::clone(cell), seen: AtomicU64::new(cell.content.borrow().0) }
     }
@@ -72,7 +73,7 @@ impl MemoryRegister {
     }
 
     fn exists(name: &str) -> bool {
-        let cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let cells = lock(&CELLS);
         cells.keys().any(|(store, _)| store == name)
     }
 

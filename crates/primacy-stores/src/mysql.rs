@@ -30,7 +30,7 @@ mod sha;
 mod table;
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
@@ -41,6 +41,7 @@ pub(crate) use self::diagnostics::examine;
 use self::pool::ConnectionPool;
 use self::refusal::Failure;
 use self::settings::Settings;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
@@ -263,10 +264,6 @@ const READ_ONLY: &str = "the server has become read-only; name the one that take
 fn is_one(answers: &[Answer], at: usize) -> bool {
     let row = answers.get(at).and_then(|answer| answer.rows.first());
     row.and_then(|row| table::text(row, 0)).is_some_and(|value| value == "1")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn number_of(version: &Version) -> Option<i64> {

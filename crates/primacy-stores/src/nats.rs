@@ -20,7 +20,7 @@ mod link;
 mod settings;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) use self::diagnostics::examine;
 use self::link::{Entry, Failure, Heard, Link};
 use self::settings::Settings;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
@@ -204,10 +205,6 @@ impl Register for NatsRegister {
             std::future::pending::<()>().await;
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ mod document;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 mod reread;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use object_store::{self, ObjectStore};
@@ -35,9 +35,10 @@ use tokio::time::Instant;
 
 use self::bucket::Bucket;
 pub use self::document::{ObjectDocument, StaleWrite};
-#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::document::Document;
 use crate::election_name::check_election;
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::record::{self, LENGTH_MAX, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
@@ -134,7 +135,7 @@ impl ObjectRegister {
     }
 
     fn see(&self, mark: &Mark, asked_at: Instant) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         *seen = Seen { mark: mark.clone(), asked_at };
         drop(seen);
         self.publish(mark);
@@ -150,13 +151,13 @@ impl ObjectRegister {
 
     /// Returns whether `mark` was seen already, and when it is time to ask again.
     fn has_seen(&self, mark: &Mark) -> (bool, Instant) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = lock(&self.seen);
         (seen.mark == *mark, seen.asked_at + LOOK_INTERVAL)
     }
 
     /// Asks the store for the version of the present content.
     async fn look(&self) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).asked_at = Instant::now();
+        lock(&self.seen).asked_at = Instant::now();
         // An error is ignored: the store is asked again.
         if let Ok(mark) = self.document.version().await {
             self.publish(&mark);

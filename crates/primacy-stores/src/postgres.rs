@@ -37,7 +37,6 @@ mod trust;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -52,6 +51,7 @@ use self::refusal::Failure;
 use self::settings::{FORM, Recipe, Settings};
 use self::table::Table;
 pub use self::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, is_trusted, reached};
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
@@ -209,14 +209,13 @@ impl PostgresRegister {
     /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: i64, record: Option<&Record>) {
         self.notifications.look(count, version);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            record.map(|record| (version, record.clone()));
+        *lock(&self.last) = record.map(|record| (version, record.clone()));
     }
 
     /// Returns whether other processes must be notified of the write at once. A renewal is found by polling, which is soon enough: a
     /// notification takes a lock of the whole server while it is committed.
     fn is_news(&self, expect: i64, record: &Record) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = lock(&self.last);
         let before = last.as_ref().filter(|(version, _)| *version == expect).map(|(_, before)| before);
         before.is_none_or(|before| {
             before.holder != record.holder

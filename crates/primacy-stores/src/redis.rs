@@ -26,7 +26,7 @@ mod script;
 mod settings;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
@@ -39,6 +39,7 @@ use self::notices::Heard;
 use self::refusal::Failure;
 use self::script::Keys;
 use self::settings::Settings;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
@@ -237,10 +238,6 @@ impl Register for RedisRegister {
             std::future::pending::<()>().await;
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Above 0, and below what other tools take for a negative number.

@@ -41,10 +41,11 @@ mod from_files {
     use std::fmt::{self, Display};
     use std::io;
     use std::path::{Path, PathBuf};
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
     use super::Stamp;
+    use crate::mutex::lock;
     use crate::ownership::{check_trusted, read_trusted};
 
     /// The time after which unchanged files that could not be used are read again: there may have been too many open files.
@@ -123,7 +124,7 @@ mod from_files {
         /// Returns the value as the files have it now, or as they had it last.
         pub fn current(&self) -> T {
             // Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             let is_due = state.refused.as_ref().is_some_and(|(at, _)| at.elapsed() >= READ_AGAIN_AFTER);
             if is_due || state.sources.have_changed() {
                 let mut sources = Sources::default();

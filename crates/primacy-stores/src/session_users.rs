@@ -1,7 +1,9 @@
 //! The elections of a process that use a session which they may share.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use crate::mutex::lock;
 
 /// The handle that uses the session, of each election; none where one has used it before.
 #[derive(Debug, Default)]
@@ -11,12 +13,12 @@ impl SessionUsers {
     /// Joins this handle on this election to the session; returns whether it may use it. Once one has joined, no other
     /// handle on that election may: requests of the first one that are not done have the same name in the store.
     pub(crate) fn join(&self, election: &str, handle: u64) -> bool {
-        *self.lock().entry(election.to_owned()).or_insert(Some(handle)) == Some(handle)
+        *lock(&self.0).entry(election.to_owned()).or_insert(Some(handle)) == Some(handle)
     }
 
     /// This handle uses it no more; whether others do.
     pub(crate) fn leave(&self, election: &str, handle: u64) -> bool {
-        let mut users = self.lock();
+        let mut users = lock(&self.0);
         if let Some(used) = users.get_mut(election).filter(|used| **used == Some(handle)) {
             *used = None;
         }
@@ -25,17 +27,13 @@ impl SessionUsers {
 
     /// Returns whether this handle uses it.
     pub(crate) fn has(&self, election: &str, handle: u64) -> bool {
-        self.lock().get(election) == Some(&Some(handle))
+        lock(&self.0).get(election) == Some(&Some(handle))
     }
 
     /// Returns whether several elections use it.
     #[cfg(feature = "etcd")]
     pub(crate) fn are_many(&self) -> bool {
-        self.lock().values().filter(|user| user.is_some()).count() > 1
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<u64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).values().filter(|user| user.is_some()).count() > 1
     }
 }
 

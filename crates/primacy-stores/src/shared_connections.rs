@@ -6,7 +6,9 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::mutex::lock;
 
 /// The connections of one kind of store, each under what it was opened with.
 #[derive(Debug)]
@@ -39,7 +41,7 @@ impl<T> SharedConnections<T> {
         election: &str,
         open: impl FnOnce() -> Result<T, E>,
     ) -> Result<Share<T>, E> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         slots.retain(|(_, slot)| slot.strong_count() > 0);
         let same = slots.iter().filter(|(name, _)| name == key).filter_map(|(_, slot)| slot.upgrade());
         for slot in same {
@@ -57,7 +59,7 @@ impl<T> SharedConnections<T> {
 impl<T> Slot<T> {
     /// Takes a share for the election; returns whether it had none yet.
     fn take(&self, election: &str) -> bool {
-        self.elections.lock().unwrap_or_else(PoisonError::into_inner).insert(election.to_owned())
+        lock(&self.elections).insert(election.to_owned())
     }
 }
 
@@ -71,7 +73,7 @@ impl<T> Deref for Share<T> {
 
 impl<T> Drop for Share<T> {
     fn drop(&mut self) {
-        self.slot.elections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.election);
+        lock(&self.slot.elections).remove(&self.election);
     }
 }
 

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::attempts;
+use crate::mutex::lock;
 use crate::replaced_files::FromFiles;
 use crate::runtime::{self, Aborted};
 use crate::store_url::Host;
@@ -201,14 +202,14 @@ impl Agents {
     }
 
     fn take_idle(&self, agent: usize) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         idle.retain(|(_, connection)| !connection.sender.is_closed());
         let found = idle.iter().rposition(|(known, _)| *known == agent)?;
         Some(idle.remove(found).1)
     }
 
     fn put_idle(&self, agent: usize, connection: Connection) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         if idle.len() < IDLE_MAX && !connection.sender.is_closed() {
             idle.push((agent, connection));
         }

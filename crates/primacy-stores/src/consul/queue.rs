@@ -18,10 +18,11 @@ use primacy_core::election::session::{Entry as Candidate, Place};
 use primacy_core::{FencingToken, Identity};
 
 use super::api::{Api, Entry, Found, LOCK_FLAG, Written, no_answer};
-use super::session::{User, lock};
+use super::session::User;
 use super::url::not_a_lock;
 use super::value::{Value, stranger};
 use super::watch::{Seen, Watch};
+use crate::mutex::lock;
 use crate::sessions::SessionError;
 
 /// The number of attempts of an operation that other clients' writes to the key have foiled. Each time, another client has won.

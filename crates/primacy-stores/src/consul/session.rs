@@ -4,7 +4,7 @@
 //! long as the session was begun for. A new leader counts anew. The second half is what covers a keep-alive that a leader has
 //! taken which did not know yet that it was none any more.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::Instant;
@@ -12,6 +12,7 @@ use primacy_core::election::session::SessionId;
 
 use super::api::Api;
 use crate::clock;
+use crate::mutex::lock;
 use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
@@ -67,7 +68,7 @@ impl Pool {
                 let session = Session::new(id, asked, began);
                 session.join(user);
                 let begun = Begun { session: SessionId::new(&session.id), timeout: asked };
-                self.lock().push(Arc::new(session));
+                lock(&self.sessions).push(Arc::new(session));
                 // Its time began after the request.
                 return Ok(begun);
             };
@@ -105,7 +106,7 @@ impl Pool {
     /// election uses are shared no more.
     pub(super) fn forget_user(&self, user: &User) -> Vec<(String, Duration)> {
         let mut used = Vec::new();
-        self.lock().retain(|session| {
+        lock(&self.sessions).retain(|session| {
             if !session.users.has(&user.key, user.handle) {
                 return true;
             }
@@ -117,11 +118,11 @@ impl Pool {
 
     /// Removes a session from the pool: it has ended, or is to be destroyed.
     pub(super) fn forget(&self, id: &str) {
-        self.lock().retain(|session| session.id != id);
+        lock(&self.sessions).retain(|session| session.id != id);
     }
 
     fn join(&self, asked: Duration, user: &User) -> Option<Arc<Session>> {
-        let sessions = self.lock();
+        let sessions = lock(&self.sessions);
         sessions.iter().find(|session| session.asked == asked && session.join(user)).cloned()
     }
 
@@ -131,11 +132,7 @@ impl Pool {
     }
 
     fn find(&self, id: &str) -> Option<Arc<Session>> {
-        self.lock().iter().find(|session| session.id == id).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
-        lock(&self.sessions)
+        lock(&self.sessions).iter().find(|session| session.id == id).cloned()
     }
 }
 
@@ -178,10 +175,6 @@ fn granted(timeout: Duration) -> Duration {
     let (least, most) = TTL;
     let milliseconds = timeout.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX)).clamp(least, most)
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

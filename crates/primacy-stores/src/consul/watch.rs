@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
 use super::api::{Api, Entry, LOCK_FLAG};
-use super::session::lock;
+use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
 
 /// The number of elections of a process that may have such a query open: each takes a connection, and an agent allows 200

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -19,6 +19,7 @@ use super::api::{self, method};
 use super::connect::{Member, Refusal};
 use crate::attempts;
 use crate::error_text::shortened;
+use crate::mutex::lock;
 
 /// The time for one member to answer the first try of a request. Far longer than a healthy cluster takes, and short enough
 /// that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is slow
@@ -171,26 +172,26 @@ impl Client {
     /// Gets the token of the login, where there is none yet.
     async fn log_in(&self, channel: &Channel) -> Result<(), Status> {
         let Some(login) = &self.login else { return Ok(()) };
-        if self.token.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if lock(&self.token).is_some() {
             return Ok(());
         }
         let ask = api::AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
         let answer: api::AuthenticateResponse =
             unary(channel, method::AUTHENTICATE, with_leader(Request::new(ask))).await?;
         let token = answer.token.parse().map_err(|_| Status::internal("its token cannot be sent"))?;
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        *lock(&self.token) = Some(token);
         Ok(())
     }
 
     /// The token is not accepted any more.
     pub(super) fn forget_token(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.token) = None;
     }
 
     /// Adds the metadata of each request.
     fn complete<Q>(&self, request: Q) -> Request<Q> {
         let mut request = with_leader(Request::new(request));
-        if let Some(token) = &*self.token.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(token) = &*lock(&self.token) {
             request.metadata_mut().insert("token", token.clone());
         }
         request

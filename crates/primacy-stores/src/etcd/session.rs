@@ -6,7 +6,7 @@
 //! it was still the leader after it had renewed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use crate::attempts;
+use crate::mutex::lock;
 use crate::runtime::Aborted;
 use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
@@ -98,18 +99,18 @@ impl Pool {
     async fn begin_anew(&self, client: &Client, user: &User, asked: i64) -> Result<Begun, SessionError> {
         let session = Arc::new(grant(client, asked).await?);
         session.join(user);
-        self.lock().push(Arc::clone(&session));
+        lock(&self.sessions).push(Arc::clone(&session));
         // Its time began after the request.
         Ok(Begun { session: session.lease.id(), timeout: session.granted })
     }
 
     fn join(&self, asked: i64, user: &User) -> Option<Arc<Session>> {
-        let sessions = self.lock();
+        let sessions = lock(&self.sessions);
         sessions.iter().find(|session| session.asked == asked && session.join(user)).cloned()
     }
 
     pub(super) fn find(&self, lease: Lease) -> Option<Arc<Session>> {
-        self.lock().iter().find(|session| session.lease == lease).cloned()
+        lock(&self.sessions).iter().find(|session| session.lease == lease).cloned()
     }
 
     /// Keeps it alive; returns the least time that it lasts from now on.
@@ -138,7 +139,7 @@ impl Pool {
     /// This election uses it no more; the session is ended if no other one does.
     pub(super) async fn end(&self, client: &Client, lease: Lease, user: &User) -> Result<(), SessionError> {
         let is_used = {
-            let mut sessions = self.lock();
+            let mut sessions = lock(&self.sessions);
             let is_used = sessions.iter().any(|session| session.lease == lease && session.leave(user));
             if !is_used {
                 sessions.retain(|session| session.lease != lease);
@@ -154,7 +155,7 @@ impl Pool {
     /// This handle is gone: the sessions that it used, and that go on with others. The rest is kept alive no more.
     pub(super) fn forget(&self, user: &User) -> Vec<Arc<Session>> {
         let mut left = Vec::new();
-        self.lock().retain(|session| {
+        lock(&self.sessions).retain(|session| {
             if !session.users.has(&user.election, user.handle) {
                 return true;
             }
@@ -176,11 +177,7 @@ impl Pool {
     }
 
     fn remove(&self, lease: Lease) {
-        self.lock().retain(|session| session.lease != lease);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
-        lock(&self.sessions)
+        lock(&self.sessions).retain(|session| session.lease != lease);
     }
 }
 
@@ -339,10 +336,6 @@ async fn renew(
     };
     let given_up = |_| RequestError::NoAnswer { why: "the session was not renewed in time".to_owned() };
     tokio::time::timeout(patience, renewing).await.map_err(given_up)?
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<RequestError> for SessionError {

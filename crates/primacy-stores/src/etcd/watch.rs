@@ -10,6 +10,7 @@ use tonic::Streaming;
 
 use super::api::{self, WatchFilter, WatchUnion};
 use super::client::{Client, Connection};
+use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
 
 /// The pause before a stream that broke is renewed, and before a watcher learns that etcd refuses its watch: else a
@@ -89,7 +90,7 @@ impl Watches {
     /// Watches for events from the revision `from` on; 0 for all events from now on.
     pub(super) fn watch(&self, target: Target, from: i64) -> Watch {
         let start = || {
-            let received = self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let received = lock(&self.received).take();
             let received = received.ok_or("it was started before")?;
             runtime::spawn(serve(Arc::downgrade(&self.client), received))
         };

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{Either, select};
@@ -34,6 +34,7 @@ use tokio::time::timeout;
 
 use super::kubeconfig::{Exec, User};
 use crate::attempts;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
@@ -219,7 +220,7 @@ impl Program {
     /// The state, with the outcome of a run that has ended.
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change is whole, so a thread that panicked has left nothing half-done.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if let Some(outcome) = state.run.as_ref().and_then(Run::outcome) {
             state.run = None;
             let failed = match outcome.token {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
@@ -15,6 +15,7 @@ use primacy_core::{FencingToken, Identity};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::register::Pending;
@@ -83,13 +84,13 @@ impl MemorySessions {
     /// A handle on the election `election` in the store `name`; handles of the same names share their queue.
     #[must_use]
     pub fn open(name: &str, election: &str) -> Self {
-        let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = lock(&SERVERS);
         let server = servers.entry(name.to_owned()).or_default();
         Self { server: Arc::clone(server), election: election.to_owned(), own: Mutex::default() }
     }
 
     fn exists(name: &str) -> bool {
-        SERVERS.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+        lock(&SERVERS).contains_key(name)
     }
 
     /// Limits the timeouts of sessions that begin from now on to this range, whatever the client requests, as some servers
@@ -124,7 +125,7 @@ impl MemorySessions {
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     /// The present view of this handle.
@@ -168,7 +169,7 @@ impl Server {
     /// Ends expired sessions, then runs `act`, and wakes all waiters, which check whether the change concerns them.
     fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let outcome = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             state.end_what_has_run_out();
             act(&mut state)
         };
@@ -321,7 +322,7 @@ impl Sessions for MemorySessions {
             loop {
                 changes.borrow_and_update();
                 let (is_news, next_end) = {
-                    let mut state = self.server.state.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut state = lock(&self.server.state);
                     state.end_what_has_run_out();
                     let view = self.view(&state);
                     let is_news = self.own().seen.as_ref().is_some_and(|seen| *seen != view);

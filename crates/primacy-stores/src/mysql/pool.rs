@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -17,6 +17,7 @@ use super::refusal::{self, Failure};
 use super::settings::{Settings, authority};
 use super::table;
 use crate::attempts;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime;
 
@@ -225,10 +226,6 @@ impl Inner {
     fn silence(&self, doing: &str) -> String {
         format!("{} did not {doing} in time", self.settings.names().join(", "))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for ConnectionPool {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use super::credentials;
 use super::settings::{Login, Settings};
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
 
@@ -147,13 +148,13 @@ impl Link {
     /// Returns a receiver of the changes of a key.
     pub(super) fn listen_for(&self, key: &str) -> watch::Receiver<Heard> {
         let (sender, receiver) = watch::channel(Heard::default());
-        self.inner.elections().insert(key.to_owned(), sender);
+        lock(&self.inner.elections).insert(key.to_owned(), sender);
         receiver
     }
 
     /// Removes the receiver of a key's changes.
     pub(super) fn forget(&self, key: &str) {
-        self.inner.elections().remove(key);
+        lock(&self.inner.elections).remove(key);
     }
 
     /// Connects, and looks for the bucket, which is made if `create` is set.
@@ -277,10 +278,6 @@ impl Settings {
 }
 
 impl Inner {
-    fn elections(&self) -> std::sync::MutexGuard<'_, HashMap<String, watch::Sender<Heard>>> {
-        self.elections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn silence(&self) -> String {
         format!("the stream {} did not answer in time; it may have no leader now", self.settings.stream())
     }
@@ -376,7 +373,7 @@ impl Inner {
                 while let Some(Ok(entry)) = entries.next().await {
                     let is_record = entry.operation == Operation::Put;
                     let version = if is_record { entry.revision } else { 0 };
-                    if let Some(heard) = self.elections().get(&entry.key) {
+                    if let Some(heard) = lock(&self.elections).get(&entry.key) {
                         heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
                     }
                 }

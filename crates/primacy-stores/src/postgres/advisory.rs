@@ -23,7 +23,7 @@ mod lock_session;
 mod statements;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Holder, Record, ResignRequest};
@@ -42,6 +42,7 @@ use super::refusal::Failure;
 use super::settings::Settings;
 use super::table::Table;
 use crate::clock;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::record;
 use crate::register::Pending;
@@ -706,7 +707,7 @@ impl Task {
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use super::pooler;
 use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
 use super::table::{self, Statements, Table};
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::register::SetError;
 use crate::runtime::{self, Aborted};
@@ -500,10 +501,6 @@ where
         }
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Link {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -24,6 +24,7 @@ use super::notices::{self, Elections, Heard, Inbox};
 use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
 use crate::runtime::{self, Aborted};
@@ -348,10 +349,6 @@ fn allowed<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
 async fn drive(driver: impl Future<Output = ()>, is_over: Arc<AtomicBool>) {
     driver.await;
     is_over.store(true, Ordering::SeqCst);
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Link {

@@ -13,8 +13,9 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::link::{CONNECT_PATIENCE, Inner, Live, REQUEST_PATIENCE, lock};
+use super::link::{CONNECT_PATIENCE, Inner, Live, REQUEST_PATIENCE};
 use super::refusal;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 
 /// The interval at which elections are notified.

@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use getrandom::u64 as random;
@@ -31,6 +31,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState};
 use super::layout::Guid;
 use crate::attempts;
 use crate::clock;
+use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
 use crate::sessions::{Begun, SessionError};
 use crate::shared_connections::SharedConnections;
@@ -482,10 +483,6 @@ pub(crate) fn guid() -> Result<Guid, String> {
     let half =
         || random().map(u128::from).map_err(|error| format!("the system has no random numbers: {error}"));
     Ok(Guid(half()? << 64 | half()?))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Without the password.

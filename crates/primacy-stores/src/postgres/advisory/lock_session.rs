@@ -1,6 +1,6 @@
 //! Sessions, each of which is a connection: what this process locks by it is free when the server has ended it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use primacy_core::Instant;
@@ -17,6 +17,7 @@ use super::super::refusal;
 use super::super::settings::Settings;
 use super::super::table::{self, LOCK_PATIENCE};
 use crate::clock;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
 use crate::session_users::SessionUsers;
@@ -104,14 +105,13 @@ impl Pool {
         let begun = attempt.finished().await;
         *beginning = None;
         let lock_session = begun.map_err(super::no_answer)??;
-        self.lock().push(Arc::new(lock_session));
+        lock(&self.sessions).push(Arc::new(lock_session));
         Ok(None)
     }
 
     /// Returns the session of this name, unless it has ended as far as is known.
     pub(super) fn find(&self, session: &SessionId) -> Result<Arc<LockSession>, SessionError> {
-        let closed = self
-            .lock()
+        let closed = lock(&self.sessions)
             .iter()
             .find(|lock_session| lock_session.id() == *session)
             .and_then(|lock_session| lock_session.live.end());
@@ -127,7 +127,7 @@ impl Pool {
     /// This election uses it no more. Where no other one does, it ends with its last use.
     pub(super) fn leave(&self, lock_session: &LockSession, user: &User) {
         // No election joins it meanwhile.
-        let mut sessions = self.lock();
+        let mut sessions = lock(&self.sessions);
         if !lock_session.users.leave(&user.election, user.handle) {
             sessions.retain(|other| other.number != lock_session.number);
         }
@@ -136,7 +136,7 @@ impl Pool {
     /// Returns the sessions that this handle uses.
     pub(super) fn used_by(&self, user: &User) -> Vec<Arc<LockSession>> {
         let is_used = |lock_session: &&Arc<LockSession>| lock_session.users.has(&user.election, user.handle);
-        self.lock().iter().filter(is_used).map(Arc::clone).collect()
+        lock(&self.sessions).iter().filter(is_used).map(Arc::clone).collect()
     }
 
     fn join(&self, user: &User, wanted: Duration) -> Option<Arc<LockSession>> {
@@ -146,13 +146,9 @@ impl Pool {
     }
 
     fn find_where(&self, is_wanted: impl Fn(&LockSession) -> bool) -> Option<Arc<LockSession>> {
-        let mut sessions = self.lock();
+        let mut sessions = lock(&self.sessions);
         sessions.retain(|lock_session| !lock_session.has_ended());
         sessions.iter().find(|lock_session| is_wanted(lock_session)).map(Arc::clone)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<LockSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -239,7 +235,7 @@ impl LockSession {
     }
 
     fn kept_at(&self) -> MutexGuard<'_, Instant> {
-        self.kept_at.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept_at)
     }
 }
 
