@@ -5,6 +5,9 @@
 mod attempts;
 #[cfg(feature = "az")]
 pub mod az;
+#[cfg(any(feature = "mysql", feature = "nats", feature = "postgres", feature = "redis"))]
+#[allow(dead_code, reason = "not every store both hears of changes and reads for them")]
+mod changes;
 #[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
 mod clock;
 #[cfg(feature = "consul")]
@@ -70,6 +73,15 @@ mod store_url;
 #[cfg(feature = "network")]
 #[allow(dead_code, reason = "a program may have only stores without TLS")]
 mod tls;
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "nats",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite"
+))]
+mod version_number;
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod watch;
 #[cfg(feature = "zookeeper")]

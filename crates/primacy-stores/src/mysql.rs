@@ -29,25 +29,24 @@ mod settings;
 mod sha;
 mod table;
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
-use tokio::time::{Instant, sleep_until};
 
 use self::connection::Answer;
 pub(crate) use self::diagnostics::examine;
 use self::pool::ConnectionPool;
 use self::refusal::Failure;
 use self::settings::Settings;
+use crate::changes::SeenVersion;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
+use crate::version_number;
 
 /// The longest delay of [`changed`](Register::changed), while the server answers and the machine lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
@@ -71,8 +70,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
             create: address.create,
             // A handle before this one may have left a write whose outcome it did not learn. An onlooker writes nothing.
             unsure: Mutex::new(address.create.then_some(Unsure::Opened)),
-            seen: Arc::default(),
-            look_at: Arc::default(),
+            seen: SeenVersion::default(),
         })))
     })
 }
@@ -86,10 +84,7 @@ struct MysqlRegister {
     create: bool,
     /// The reason why the next read must be durable, if it must.
     unsure: Mutex<Option<Unsure>>,
-    /// The version that was last read or written through this handle; 0 is absence.
-    seen: Arc<AtomicI64>,
-    /// When a handle that waits for a change asks for the version next: a wait that is dropped and begun again goes on with the one before.
-    look_at: Arc<Mutex<Option<Instant>>>,
+    seen: SeenVersion,
 }
 
 /// The reason why what a read shows may not be on disk.
@@ -113,7 +108,7 @@ impl MysqlRegister {
 
     async fn write(&self, expect: Option<i64>, record: &Record) -> Result<i64, SetError> {
         let bytes = record::encode(record)?;
-        let version = draw_version().map_err(|error| SetError::Unavailable { why: error.to_string() })?;
+        let version = version_number::draw().map_err(|why| SetError::Unavailable { why })?;
         let writing = match expect {
             None => table::insert(&self.election, version, &bytes),
             Some(expect) => table::update(&self.election, expect, version, &bytes),
@@ -179,11 +174,11 @@ impl Register for MysqlRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
             let Some((version, bytes)) = self.find().await? else {
-                self.seen.store(0, Ordering::SeqCst);
+                self.seen.set(0);
                 return Ok(None);
             };
             // Noted before the record is decoded, because one that cannot be is not a change either.
-            self.seen.store(version, Ordering::SeqCst);
+            self.seen.set(version.cast_unsigned());
             if version <= 0 {
                 let error = RecordError::Version { found: version.to_string(), allowed: "a number above 0" };
                 return Err(ReadError::Malformed { error });
@@ -199,11 +194,7 @@ impl Register for MysqlRegister {
         record: &'a Record,
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
-            let expect = match expect {
-                None => None,
-                // A version that is no number of ours is of another store, and so it is not the present one.
-                Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
-            };
+            let expect = version_number::expected(expect)?;
             if expect.is_none() && self.create {
                 // An administrator may have dropped it since it was opened.
                 self.pool
@@ -220,41 +211,27 @@ impl Register for MysqlRegister {
             let version = written?;
             // The earlier writes are on disk with this one.
             *lock(&self.unsure) = None;
-            self.seen.store(version, Ordering::SeqCst);
+            self.seen.set(version.cast_unsigned());
             Ok(Version::from(version.unsigned_abs()))
         })
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        let (pool, look) = (ConnectionPool::clone(&self.pool), table::look(&self.election));
-        let (seen, look_at) = (Arc::clone(&self.seen), Arc::clone(&self.look_at));
-        Box::pin(async move {
-            let looking = runtime::run(async move {
-                loop {
-                    let due = || Instant::now() + LOOK_INTERVAL;
-                    let at = *lock(&look_at).get_or_insert_with(due);
-                    sleep_until(at).await;
-                    let found = pool.request_here(&look, None).await;
-                    *lock(&look_at) = Some(due());
-                    let version = match found {
-                        Ok(answers) => answers.first().map(|answer| {
-                            let version = answer.rows.first().and_then(|row| table::text(row, 0));
-                            version.and_then(|version| version.parse().ok()).unwrap_or(0)
-                        }),
-                        Err(Failure::NoTable) => Some(0),
-                        // It was said to those who wanted something.
-                        Err(Failure::NotDone(_) | Failure::Unknown(_) | Failure::Duplicate) => None,
-                    };
-                    if version.is_some_and(|version: i64| version != seen.load(Ordering::SeqCst)) {
-                        return;
-                    }
+        let (pool, look) = (ConnectionPool::clone(&self.pool), Arc::new(table::look(&self.election)));
+        let read = move || {
+            let (pool, look) = (pool.clone(), Arc::clone(&look));
+            async move {
+                match pool.request_here(&look, None).await {
+                    Ok(answers) => answers.first().map(|answer| {
+                        let version = answer.rows.first().and_then(|row| table::text(row, 0));
+                        version.and_then(|version| version.parse().ok()).map_or(0, i64::cast_unsigned)
+                    }),
+                    Err(Failure::NoTable) => Some(0),
+                    Err(Failure::NotDone(_) | Failure::Unknown(_) | Failure::Duplicate) => None,
                 }
-            });
-            if looking.await.is_err() {
-                // Nothing will ever be noticed; the caller's own reading now and then has to do.
-                std::future::pending::<()>().await;
             }
-        })
+        };
+        Box::pin(self.seen.other(LOOK_INTERVAL, read))
     }
 }
 
@@ -264,15 +241,4 @@ const READ_ONLY: &str = "the server has become read-only; name the one that take
 fn is_one(answers: &[Answer], at: usize) -> bool {
     let row = answers.get(at).and_then(|answer| answer.rows.first());
     row.and_then(|row| table::text(row, 0)).is_some_and(|value| value == "1")
-}
-
-fn number_of(version: &Version) -> Option<i64> {
-    i64::try_from(version.as_u64()?).ok().filter(|number| *number > 0)
-}
-
-/// Positive.
-fn draw_version() -> Result<i64, getrandom::Error> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)?;
-    Ok((i64::from_ne_bytes(bytes) & i64::MAX).max(1))
 }

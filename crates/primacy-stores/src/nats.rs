@@ -19,24 +19,22 @@ mod diagnostics;
 mod link;
 mod settings;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 
 pub(crate) use self::diagnostics::examine;
-use self::link::{Entry, Failure, Heard, Link};
+use self::link::{Entry, Failure, Link};
 use self::settings::Settings;
-use crate::mutex::lock;
+use crate::changes::Changes;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
+use crate::version_number;
 
 /// The longest time until [`changed`](Register::changed) resolves, while the stream has a leader that answers and the machine
 /// lets its threads run.
@@ -55,9 +53,8 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let link =
             LINKS.join(&address.rest, &address.election, || Ok::<_, OpenError>(Link::new(settings)))?;
         let key = key_of(&address.election);
-        let heard = link.listen_for(&key);
-        let (looked_at, seen) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
-        let register = NatsRegister { link, key, heard, looked_at, seen, look_at: Arc::default() };
+        let changes = link.elections().add(&key);
+        let register = NatsRegister { link, key, changes };
         register.link.open(address.create).await?;
         Ok(Opened::Register(Arc::new(register)))
     })
@@ -79,29 +76,16 @@ fn key_of(election: &str) -> String {
 struct NatsRegister {
     link: Share<Link>,
     key: String,
-    heard: watch::Receiver<Heard>,
-    /// The count of heard changes when the last answered request began.
-    looked_at: AtomicU64,
-    /// The version that was last read or written through this handle; 0 is absence.
-    seen: Arc<AtomicU64>,
-    /// The time of the next read of the record by any wait for a change: a wait that is dropped and begun again continues the
-    /// schedule of the one before.
-    look_at: Arc<Mutex<Option<Instant>>>,
+    changes: Changes,
 }
 
 impl Drop for NatsRegister {
     fn drop(&mut self) {
-        self.link.forget(&self.key);
+        self.link.elections().remove(&self.key);
     }
 }
 
 impl NatsRegister {
-    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
-    fn look(&self, count: u64, version: u64) {
-        self.seen.store(version, Ordering::SeqCst);
-        self.looked_at.store(count, Ordering::SeqCst);
-    }
-
     async fn find(&self) -> Result<Entry, Failure> {
         let (handle, key) = (self.link.handle(), self.key.clone());
         runtime::run(async move { handle.find(&key).await }).await.map_err(Failure::Unknown)?
@@ -121,15 +105,15 @@ impl NatsRegister {
 impl Register for NatsRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let count = self.heard.borrow().count;
+            let count = self.changes.count();
             let found = self.find().await;
             let found = found.map_err(|failure| ReadError::Unavailable { why: failure.why() })?;
             let Entry::Present { sequence, bytes } = found else {
-                self.look(count, 0);
+                self.changes.saw(count, 0);
                 return Ok(None);
             };
             // Noted before the record is decoded, because a record that is invalid is not a change either.
-            self.look(count, sequence);
+            self.changes.saw(count, sequence);
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             Ok(Some((record, Version::from(sequence))))
         })
@@ -142,12 +126,10 @@ impl Register for NatsRegister {
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
             let bytes = record::encode(record)?;
-            let count = self.heard.borrow().count;
-            let sequence = match expect {
+            let count = self.changes.count();
+            let sequence = match version_number::expected(expect)? {
                 None => self.absence().await?,
-                // A version that is no number of ours is of another store, and so it is not the present one. The server takes
-                // 0 for absence.
-                Some(version) => version.as_u64().filter(|number| *number > 0).ok_or(SetError::Conflict)?,
+                Some(sequence) => sequence,
             };
             let (handle, key) = (self.link.handle(), self.key.clone());
             let writing = runtime::run(async move { handle.write(&key, sequence, bytes).await });
@@ -158,51 +140,20 @@ impl Register for NatsRegister {
                 Err(Failure::NotDone(why)) => return Err(SetError::Unavailable { why }),
                 Err(Failure::Unknown(why)) => return Err(SetError::Unknown { why }),
             };
-            self.look(count, version);
+            self.changes.saw(count, version);
             Ok(Version::from(version))
         })
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        let mut heard = self.heard.clone();
-        let handle = self.link.handle();
-        let (key, seen) = (self.key.clone(), Arc::clone(&self.seen));
-        let look_at = Arc::clone(&self.look_at);
+        let (handle, key) = (self.link.handle(), self.key.clone());
+        let read = move || {
+            let (handle, key) = (handle.clone(), key.clone());
+            async move { handle.find(&key).await.ok().map(|found| found.version()) }
+        };
         Box::pin(async move {
             self.link.watch();
-            let looking = runtime::run(async move {
-                loop {
-                    let due = || Instant::now() + LOOK_INTERVAL;
-                    let at = *lock(&look_at).get_or_insert_with(due);
-                    sleep_until(at).await;
-                    let found = handle.find(&key).await;
-                    *lock(&look_at) = Some(due());
-                    // The error is ignored: requests report their own.
-                    if let Ok(found) = found
-                        && found.version() != seen.load(Ordering::SeqCst)
-                    {
-                        return;
-                    }
-                }
-            });
-            let is_news = |heard: &Heard| {
-                heard.count > self.looked_at.load(Ordering::SeqCst)
-                    && heard.version != self.seen.load(Ordering::SeqCst)
-            };
-            tokio::select! {
-                told = heard.wait_for(is_news) => {
-                    if told.is_ok() {
-                        return;
-                    }
-                }
-                found = looking => {
-                    if found.is_ok() {
-                        return;
-                    }
-                }
-            }
-            // Nothing will ever be noticed; the caller's own reading now and then has to do.
-            std::future::pending::<()>().await;
+            self.changes.heard_or_read(LOOK_INTERVAL, read).await;
         })
     }
 }

@@ -26,7 +26,6 @@ mod diagnostics;
 mod limited;
 mod link;
 mod locks;
-mod notifications;
 mod password;
 mod pooler;
 mod refusal;
@@ -36,7 +35,6 @@ mod trust;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -46,12 +44,11 @@ use self::batch::Write;
 pub(crate) use self::diagnostics::examine;
 use self::link::Link;
 pub use self::locks::{holders, others_in};
-use self::notifications::Notifications;
 use self::refusal::Failure;
 use self::settings::{FORM, Recipe, Settings};
 use self::table::Table;
 pub use self::trust::{EVENT_TRIGGER_FIX, EVENT_TRIGGERS, MAY_BE_SUPERUSER, is_trusted, reached};
-use crate::mutex::lock;
+use crate::changes::{Changes, LastRecord};
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record::{self, RecordError};
@@ -60,6 +57,7 @@ use crate::runtime;
 use crate::sessions::Sessions;
 use crate::shared_connections::{Share, SharedConnections};
 use crate::tls;
+use crate::version_number;
 
 /// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads run. A new
 /// holder, a release and a request to resign are notified at once, unless a pooler is in between.
@@ -180,9 +178,8 @@ async fn start(
     create: bool,
 ) -> Result<PostgresRegister, OpenError> {
     let link = LINKS.join(key, election, || Ok::<_, OpenError>(Link::new(settings, Table::Record)))?;
-    let notifications = Notifications::new(&link, election);
-    let last = Mutex::new(None);
-    let register = PostgresRegister { link, election: election.to_owned(), create, notifications, last };
+    let (changes, last) = (link.elections().add(election), LastRecord::default());
+    let register = PostgresRegister { link, election: election.to_owned(), create, changes, last };
     register.link.open(create).await?;
     Ok(register)
 }
@@ -194,41 +191,29 @@ struct PostgresRegister {
     election: String,
     /// The table may be made.
     create: bool,
-    notifications: Notifications,
-    /// The record that was last read or written through this handle, and its version; none if it was no record.
-    last: Mutex<Option<(i64, Record)>>,
+    changes: Changes,
+    last: LastRecord,
 }
 
 impl Drop for PostgresRegister {
     fn drop(&mut self) {
-        self.link.forget(&self.election);
+        self.link.elections().remove(&self.election);
     }
 }
 
 impl PostgresRegister {
     /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: i64, record: Option<&Record>) {
-        self.notifications.look(count, version);
-        *lock(&self.last) = record.map(|record| (version, record.clone()));
-    }
-
-    /// Returns whether other processes must be notified of the write at once. A renewal is found by polling, which is soon enough: a
-    /// notification takes a lock of the whole server while it is committed.
-    fn is_news(&self, expect: i64, record: &Record) -> bool {
-        let last = lock(&self.last);
-        let before = last.as_ref().filter(|(version, _)| *version == expect).map(|(_, before)| before);
-        before.is_none_or(|before| {
-            before.holder != record.holder
-                || before.token != record.token
-                || before.young != record.young
-                || before.resign_request != record.resign_request
-        })
+        let version = version.cast_unsigned();
+        self.changes.saw(count, version);
+        self.last.set(version, record);
     }
 
     async fn write(&self, expect: Option<i64>, record: &Record) -> Result<i64, SetError> {
         let bytes = record::encode(record)?;
-        let version = draw_version().map_err(|error| SetError::Unavailable { why: error.to_string() })?;
-        let is_news = expect.is_none_or(|expect| self.is_news(expect, record));
+        let version = version_number::draw().map_err(|why| SetError::Unavailable { why })?;
+        // A notification takes a lock of the whole server while it is committed.
+        let is_news = self.last.is_news(expect.map(i64::cast_unsigned), record);
         let (election, token) = (self.election.clone(), record.token.to_string());
         let write = Write { election, expect, version, token, bytes, is_news };
         let written = match self.link.queue() {
@@ -262,7 +247,7 @@ impl PostgresRegister {
 impl Register for PostgresRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let count = self.notifications.count();
+            let count = self.changes.count();
             let Some((version, bytes)) = self.find().await? else {
                 self.look(count, 0, None);
                 return Ok(None);
@@ -285,12 +270,8 @@ impl Register for PostgresRegister {
         record: &'a Record,
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
-            let expect = match expect {
-                None => None,
-                // A version that is no number of ours is of another store, and so it is not the present one.
-                Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
-            };
-            let count = self.notifications.count();
+            let expect = version_number::expected(expect)?;
+            let count = self.changes.count();
             if expect.is_none() && self.create {
                 // The table may have been dropped since it was opened.
                 self.link.make_table().await?;
@@ -302,17 +283,6 @@ impl Register for PostgresRegister {
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        Box::pin(self.notifications.news(&self.link))
+        Box::pin(self.link.news(&self.changes))
     }
-}
-
-fn number_of(version: &Version) -> Option<i64> {
-    i64::try_from(version.as_u64()?).ok().filter(|number| *number > 0)
-}
-
-/// Positive.
-fn draw_version() -> Result<i64, getrandom::Error> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)?;
-    Ok((i64::from_ne_bytes(bytes) & i64::MAX).max(1))
 }

@@ -25,27 +25,23 @@ mod refusal;
 mod script;
 mod settings;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 
 pub(crate) use self::diagnostics::examine;
 use self::link::Link;
-use self::notices::Heard;
 use self::refusal::Failure;
 use self::script::Keys;
 use self::settings::Settings;
-use crate::mutex::lock;
+use crate::changes::{Changes, LastRecord};
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::runtime;
 use crate::shared_connections::{Share, SharedConnections};
+use crate::version_number;
 
 /// The longest time until [`changed`](Register::changed) resolves, while the server answers and the machine lets its threads
 /// run. A new holder, a release and a request to resign are notified at once.
@@ -72,17 +68,9 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let keys = Keys::new(&settings.prefix, &address.election);
         let link =
             LINKS.join(&address.rest, &address.election, || Ok::<_, OpenError>(Link::new(settings)))?;
-        let heard = link.listen_for(&address.election);
-        let register = RedisRegister {
-            link,
-            keys,
-            election: address.election,
-            heard,
-            looked_at: AtomicU64::new(0),
-            seen: Arc::new(AtomicU64::new(0)),
-            last: Mutex::new(None),
-            look_at: Arc::default(),
-        };
+        let changes = link.elections().add(&address.election);
+        let last = LastRecord::default();
+        let register = RedisRegister { link, election: address.election, keys, changes, last };
         register.link.open().await?;
         Ok(Opened::Register(Arc::new(register)))
     })
@@ -94,52 +82,31 @@ struct RedisRegister {
     link: Share<Link>,
     election: String,
     keys: Keys,
-    heard: watch::Receiver<Heard>,
-    /// The count of heard changes when the last answered request began.
-    looked_at: AtomicU64,
-    /// The version that was last read or written through this handle; 0 is absence.
-    seen: Arc<AtomicU64>,
-    /// The record of that version, if it was one.
-    last: Mutex<Option<(u64, Record)>>,
-    /// The time of the next read of the version by any wait for a change: a wait that is dropped and begun again continues
-    /// the schedule of the one before.
-    look_at: Arc<Mutex<Option<Instant>>>,
+    changes: Changes,
+    last: LastRecord,
 }
 
 impl Drop for RedisRegister {
     fn drop(&mut self) {
-        self.link.forget(&self.election);
+        self.link.elections().remove(&self.election);
     }
 }
 
 impl RedisRegister {
     /// Notes the version that was seen, by a request that began when `count` changes had been heard.
     fn look(&self, count: u64, version: u64, record: Option<&Record>) {
-        self.seen.store(version, Ordering::SeqCst);
-        self.looked_at.store(count, Ordering::SeqCst);
-        *lock(&self.last) = record.map(|record| (version, record.clone()));
-    }
-
-    /// Returns whether other processes must be notified of the write at once. A renewal is found by polling, which is soon
-    /// enough.
-    fn is_news(&self, expect: Option<u64>, record: &Record) -> bool {
-        let last = lock(&self.last);
-        let before = last.as_ref().filter(|(version, _)| Some(*version) == expect).map(|(_, before)| before);
-        before.is_none_or(|before| {
-            before.holder != record.holder
-                || before.token != record.token
-                || before.young != record.young
-                || before.resign_request != record.resign_request
-        })
+        self.changes.saw(count, version);
+        self.last.set(version, record);
     }
 
     async fn write(&self, expect: Option<u64>, record: &Record) -> Result<u64, SetError> {
+        let version = version_number::draw().map_err(|why| SetError::Unavailable { why })?;
         let write = script::Write {
             expect,
-            version: draw_version().map_err(|error| SetError::Unavailable { why: error.to_string() })?,
+            version: version.cast_unsigned(),
             bytes: record::encode(record)?,
             token: record.token,
-            told: self.is_news(expect, record).then(|| self.link.channel()),
+            told: self.last.is_news(expect, record).then(|| self.link.channel()),
         };
         let request = script::write(&self.keys, &self.election, &write);
         match self.link.request(request).await {
@@ -164,7 +131,7 @@ impl RedisRegister {
 impl Register for RedisRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let count = self.heard.borrow().count;
+            let count = self.changes.count();
             let Some((version, bytes)) = self.find().await? else {
                 self.look(count, 0, None);
                 return Ok(None);
@@ -183,14 +150,8 @@ impl Register for RedisRegister {
         record: &'a Record,
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
-            let expect = match expect {
-                None => None,
-                // A version that is no number of ours is of another store, and so it is not the present one.
-                Some(version) => {
-                    Some(version.as_u64().filter(|number| *number > 0).ok_or(SetError::Conflict)?)
-                }
-            };
-            let count = self.heard.borrow().count;
+            let expect = version_number::expected(expect)?;
+            let count = self.changes.count();
             let version = self.write(expect, record).await?;
             self.look(count, version, Some(record));
             Ok(Version::from(version))
@@ -198,51 +159,11 @@ impl Register for RedisRegister {
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        let mut heard = self.heard.clone();
-        let asking = self.link.handle();
-        let (keys, seen) = (self.keys.clone(), Arc::clone(&self.seen));
-        let look_at = Arc::clone(&self.look_at);
-        Box::pin(async move {
-            let looking = runtime::run(async move {
-                loop {
-                    let due = || Instant::now() + LOOK_INTERVAL;
-                    let at = *lock(&look_at).get_or_insert_with(due);
-                    sleep_until(at).await;
-                    let found = asking.request(script::look(&keys)).await;
-                    *lock(&look_at) = Some(due());
-                    // The error is ignored: requests report their own.
-                    if let Ok(reply) = found
-                        && script::version(&reply).is_some_and(|found| found != seen.load(Ordering::SeqCst))
-                    {
-                        return;
-                    }
-                }
-            });
-            let is_news = |heard: &Heard| {
-                heard.count > self.looked_at.load(Ordering::SeqCst)
-                    && heard.version != self.seen.load(Ordering::SeqCst)
-            };
-            tokio::select! {
-                told = heard.wait_for(is_news) => {
-                    if told.is_ok() {
-                        return;
-                    }
-                }
-                found = looking => {
-                    if found.is_ok() {
-                        return;
-                    }
-                }
-            }
-            // Nothing will ever be noticed; the caller's own reading now and then has to do.
-            std::future::pending::<()>().await;
-        })
+        let (handle, keys) = (self.link.handle(), self.keys.clone());
+        let read = move || {
+            let (handle, look) = (handle.clone(), script::look(&keys));
+            async move { script::version(&handle.request(look).await.ok()?) }
+        };
+        Box::pin(self.changes.heard_or_read(LOOK_INTERVAL, read))
     }
-}
-
-/// Above 0, and below what other tools take for a negative number.
-fn draw_version() -> Result<u64, getrandom::Error> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)?;
-    Ok((u64::from_ne_bytes(bytes) >> 1).max(1))
 }

@@ -34,6 +34,7 @@ use crate::opening::{Address, Opened, Opening};
 use crate::ownership::Sharing;
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::version_number;
 use crate::watch::Watcher;
 
 /// The `application_id` of a database that this store has made: `PRMY`.
@@ -196,11 +197,7 @@ impl Register for SqliteRegister {
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
             let bytes = record::encode(record)?;
-            let expect = match expect {
-                None => None,
-                // A version that is no number of ours is of another store, and so it is not the present one.
-                Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
-            };
+            let expect = version_number::expected(expect)?;
             let request = |reply| Request::CompareAndSet { expect, bytes, reply };
             let Some(result) = self.ask(request).await else {
                 return Err(SetError::Unknown { why: THREAD_STOPPED.to_owned() });
@@ -233,10 +230,6 @@ fn wrong_version(found: String) -> ReadError {
 
 fn version_of(number: i64) -> Version {
     Version::from(number.unsigned_abs())
-}
-
-fn number_of(version: &Version) -> Option<i64> {
-    i64::try_from(version.as_u64()?).ok().filter(|number| *number > 0)
 }
 
 impl Database {

@@ -17,6 +17,7 @@ use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::runtime;
 use crate::shared_connections::Share;
+use crate::version_number;
 
 /// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
@@ -64,13 +65,7 @@ impl Register for EtcdRegister {
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
             let value = record::encode(record)?;
-            let expect = match expect {
-                None => 0,
-                Some(version) => {
-                    let number = version.as_u64().and_then(|number| i64::try_from(number).ok());
-                    number.filter(|number| *number > 0).ok_or(SetError::Conflict)?
-                }
-            };
+            let expect = version_number::expected(expect)?.unwrap_or(0);
             let (client, key) = (Arc::clone(&self.share.client), self.key.clone());
             // On its own, because a caller that gives up does not take the write back.
             let set = runtime::run(async move { set(&client, key, expect, value).await }).await;

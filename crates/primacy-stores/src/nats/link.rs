@@ -2,11 +2,10 @@
 
 pub(super) mod bucket;
 
-use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -17,12 +16,12 @@ use async_nats::jetstream::stream::{Info, LastRawMessageError, LastRawMessageErr
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, HeaderMap, header};
 use futures_util::StreamExt;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
 use super::credentials;
 use super::settings::{Login, Settings};
-use crate::mutex::lock;
+use crate::changes::Listeners;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
 
@@ -95,15 +94,6 @@ impl Entry {
     }
 }
 
-/// The changes heard of an election.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heard {
-    /// The number of changes.
-    pub(super) count: u64,
-    /// The version that was named last; 0 is absence.
-    pub(super) version: u64,
-}
-
 /// A connection that looks for another server by itself when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
@@ -113,8 +103,8 @@ pub(super) struct Link {
 
 struct Inner {
     settings: Settings,
-    /// The elections that are open over this connection, by their keys, and what has been heard of each.
-    elections: Mutex<HashMap<String, watch::Sender<Heard>>>,
+    /// By their keys.
+    elections: Listeners,
     ready: OnceCell<Ready>,
     /// The number of servers that keep the bucket, as it was found last.
     replicas: AtomicUsize,
@@ -137,7 +127,7 @@ impl Link {
     pub(super) fn new(settings: Settings) -> Self {
         let inner = Inner {
             settings,
-            elections: Mutex::default(),
+            elections: Listeners::default(),
             ready: OnceCell::new(),
             replicas: AtomicUsize::new(0),
             has_warned: AtomicBool::new(false),
@@ -145,16 +135,9 @@ impl Link {
         Self { inner: Arc::new(inner), watcher: OnceLock::new() }
     }
 
-    /// Returns a receiver of the changes of a key.
-    pub(super) fn listen_for(&self, key: &str) -> watch::Receiver<Heard> {
-        let (sender, receiver) = watch::channel(Heard::default());
-        lock(&self.inner.elections).insert(key.to_owned(), sender);
-        receiver
-    }
-
-    /// Removes the receiver of a key's changes.
-    pub(super) fn forget(&self, key: &str) {
-        lock(&self.inner.elections).remove(key);
+    /// Returns the elections that are open over this connection, by their keys.
+    pub(super) fn elections(&self) -> &Listeners {
+        &self.inner.elections
     }
 
     /// Connects, and looks for the bucket, which is made if `create` is set.
@@ -373,9 +356,7 @@ impl Inner {
                 while let Some(Ok(entry)) = entries.next().await {
                     let is_record = entry.operation == Operation::Put;
                     let version = if is_record { entry.revision } else { 0 };
-                    if let Some(heard) = lock(&self.elections).get(&entry.key) {
-                        heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
-                    }
+                    self.elections.notify(&entry.key, version);
                 }
             }
             sleep(WATCH_PAUSE).await;

@@ -37,10 +37,10 @@ use self::lock_session::{LockSession, Pool, User};
 use self::statements::IDLE_TIMEOUT;
 pub(super) use self::statements::LockStatements;
 use super::link::{Link, Parameter};
-use super::notifications::Notifications;
 use super::refusal::Failure;
 use super::settings::Settings;
 use super::table::Table;
+use crate::changes::Changes;
 use crate::clock;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
@@ -49,6 +49,7 @@ use crate::register::Pending;
 use crate::runtime;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared_connections::{Share, SharedConnections};
+use crate::version_number;
 
 /// The number of attempts of an operation that other clients' writes to the row have foiled. Each time, another one has won.
 const ROUNDS_MAX: usize = 8;
@@ -92,7 +93,7 @@ struct Task {
     user: User,
     /// The table may be made.
     create: bool,
-    notifications: Arc<Notifications>,
+    changes: Arc<Changes>,
     own: Arc<Mutex<Own>>,
     /// Notified when [`Sessions::changed`] may have to wait for something else.
     moved: Arc<watch::Sender<()>>,
@@ -153,9 +154,9 @@ pub(super) async fn start(
     })?;
     let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
     let user = User { election: election.to_owned(), handle };
-    let notifications = Arc::new(Notifications::new(&share.link, election));
+    let changes = Arc::new(share.link.elections().add(election));
     let (own, moved) = (Arc::default(), Arc::new(watch::Sender::new(())));
-    let task = Task { connected: Connected::clone(&share), user, create, notifications, own, moved };
+    let task = Task { connected: Connected::clone(&share), user, create, changes, own, moved };
     let sessions = AdvisorySessions { share, task };
     let answer = sessions.share.link.ask(IDLE_TIMEOUT).await?;
     let refused = |why: &str| OpenError::Refused { why: why.to_owned() };
@@ -278,7 +279,7 @@ impl Sessions for AdvisorySessions {
 /// leadership, if it had one, was good for as long as a session is, so the lock is given back after that time.
 impl Drop for AdvisorySessions {
     fn drop(&mut self) {
-        self.share.link.forget(&self.task.user.election);
+        self.share.link.elections().remove(&self.task.user.election);
         let Connected { pool, .. } = &*self.share;
         for lock_session in pool.used_by(&self.task.user) {
             pool.leave(&lock_session, &self.task.user);
@@ -302,7 +303,7 @@ impl Task {
         }
         let mut process = None;
         for _ in 0..ROUNDS_MAX {
-            let count = self.notifications.count();
+            let count = self.changes.count();
             let taken = self.take(lock_session, count).await?;
             let Taken { is_own, row, .. } = taken;
             process = taken.process.filter(|_| !is_own);
@@ -320,7 +321,7 @@ impl Task {
                     (Some(first), _) => return Ok(Place::Behind { first }),
                     // The holder of the lock is about to write its row.
                     (None, _) => {
-                        let news = self.notifications.news(&self.connected.link);
+                        let news = self.connected.link.news(&self.changes);
                         drop(tokio::time::timeout(BETWEEN, news).await);
                     }
                 }
@@ -381,7 +382,7 @@ impl Task {
         };
         let (version, token) =
             taken.row.as_ref().map_or((0, FencingToken(0)), |(version, record)| (*version, record.token));
-        self.notifications.look(count, version);
+        self.changes.saw(count, version.cast_unsigned());
         let mut own = self.own();
         own.spent = own.spent.max(token);
         own.wait_until = None;
@@ -456,7 +457,7 @@ impl Task {
         if lock_session.ask(&write.statement, &write.parameters).await?.is_empty() {
             return Ok(None);
         }
-        self.notifications.look(count, write.version);
+        self.changes.saw(count, write.version.cast_unsigned());
         {
             let mut own = self.own();
             own.wrote_by = vec![record.nonce];
@@ -482,7 +483,7 @@ impl Task {
         let mut known = self.own().first.take();
         let election = || (Box::new(self.user.election.clone()) as _, Type::TEXT);
         for _ in 0..ROUNDS_MAX {
-            let count = self.notifications.count();
+            let count = self.changes.count();
             let (version, record) = match known.take() {
                 Some(known) => known,
                 // By the session itself: its earlier requests are done by then.
@@ -499,7 +500,7 @@ impl Task {
                 (Box::new(version), Type::INT8),
             ];
             if !lock_session.ask(&statements.lock.give_back, &parameters).await?.is_empty() {
-                self.notifications.look(count, -next);
+                self.changes.saw(count, (-next).cast_unsigned());
                 self.tell(next).await;
                 return Ok(());
             }
@@ -508,10 +509,11 @@ impl Task {
     }
 
     async fn first(&self) -> Result<Option<Entry>, SessionError> {
-        let count = self.notifications.count();
+        let count = self.changes.count();
         let (is_held, row) = self.find().await?;
         let version = row.as_ref().map_or(0, |(version, _)| *version);
-        self.notifications.look(count, if is_held { version } else { -version });
+        let shown = if is_held { version } else { -version };
+        self.changes.saw(count, shown.cast_unsigned());
         {
             let mut own = self.own();
             if own.lock_session.as_ref().is_some_and(|lock_session| lock_session.has_ended()) {
@@ -608,7 +610,7 @@ impl Task {
                 }
             };
             tokio::select! {
-                () = self.notifications.news(&self.connected.link) => return,
+                () = self.connected.link.news(&self.changes) => return,
                 () = closed => return,
                 () = waited => return,
                 // Something else is to be waited for; the sender exists as long as this does.
@@ -747,7 +749,7 @@ fn stranger(process: i32) -> Holder {
 }
 
 fn draw() -> Result<i64, SessionError> {
-    super::draw_version().map_err(|error| no_answer(format!("no random number: {error}")))
+    version_number::draw().map_err(no_answer)
 }
 
 fn encode(record: &Record) -> Result<Vec<u8>, SessionError> {

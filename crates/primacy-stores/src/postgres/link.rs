@@ -26,6 +26,7 @@ use super::pooler;
 use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
 use super::table::{self, Statements, Table};
+use crate::changes::{Changes, Listeners};
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::register::SetError;
@@ -55,18 +56,6 @@ const UNTOLD_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// A value of a statement, and its type: so the server need not be asked for it.
 pub(super) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
 
-/// The changes heard of an election.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heard {
-    /// The number of changes.
-    pub(super) count: u64,
-    /// The version that was named last; 0 is absence.
-    pub(super) version: i64,
-}
-
-/// The elections that are open over this connection, and what has been heard of each.
-type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
-
 /// A connection that is made anew when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
@@ -83,7 +72,7 @@ pub(super) struct Inner {
     /// For the table by the name that was given; once it was found, for the table that was found, even if the path leads
     /// to another one later.
     statements: Mutex<Arc<Statements>>,
-    elections: Elections,
+    elections: Listeners,
     state: Mutex<State>,
     /// The table was seen, and it is ours.
     has_table: AtomicBool,
@@ -147,7 +136,7 @@ impl Link {
             settings: settings.clone(),
             table,
             statements: Mutex::new(Arc::new(Statements::new(settings.schema.as_deref(), table))),
-            elections: Elections::default(),
+            elections: Listeners::default(),
             state: Mutex::default(),
             has_table: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
@@ -161,16 +150,8 @@ impl Link {
         self.inner.statements()
     }
 
-    /// Returns a receiver of the changes of an election.
-    pub(super) fn listen_for(&self, election: &str) -> watch::Receiver<Heard> {
-        let (sender, receiver) = watch::channel(Heard::default());
-        lock(&self.inner.elections).insert(election.to_owned(), sender);
-        receiver
-    }
-
-    /// Removes the receiver of an election's changes.
-    pub(super) fn forget(&self, election: &str) {
-        lock(&self.inner.elections).remove(election);
+    pub(super) fn elections(&self) -> &Listeners {
+        &self.inner.elections
     }
 
     /// Connects, and looks for the table, which is made if `create` is set.
@@ -264,10 +245,10 @@ impl Link {
         let _ = runtime::run(async move { inner.notify(written).await }).await;
     }
 
-    /// Starts the watcher, if it has not been started; returns whether it runs.
-    pub(super) fn watch(&self) -> bool {
-        let start = || runtime::spawn(Arc::clone(&self.inner).watch()).ok();
-        self.watcher.get_or_init(start).is_some()
+    /// Resolves when another version was heard of than was seen; never, where the watcher cannot be started.
+    pub(super) async fn news(&self, changes: &Changes) {
+        self.watcher.get_or_init(|| runtime::spawn(Arc::clone(&self.inner).watch()).ok());
+        changes.heard().await;
     }
 }
 
@@ -319,7 +300,7 @@ impl Inner {
     }
 
     pub(super) fn news(&self) -> News {
-        News { channel: self.table.name(), elections: Arc::clone(&self.elections) }
+        News { channel: self.table.name(), elections: self.elections.clone() }
     }
 
     /// Does not use this connection again.
@@ -387,39 +368,21 @@ impl Inner {
     async fn watch(self: Arc<Self>) {
         let _listening = self.start_listening();
         loop {
-            let elections: Vec<String> = lock(&self.elections).keys().cloned().collect();
-            let counts = self.counts();
+            let counts = self.elections.counts();
+            let elections: Vec<String> = counts.keys().cloned().collect();
             let asked: Vec<Parameter> = vec![(Box::new(elections), Type::TEXT_ARRAY)];
             match self.query(&self.statements().versions, &asked).await {
                 Ok(rows) => {
-                    let found =
-                        rows.iter().filter_map(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)));
-                    self.look(&found.collect(), &counts);
+                    let version = |row: &Row| row.try_get(1).ok().map(i64::cast_unsigned);
+                    let found = rows.iter().filter_map(|row| Some((row.try_get(0).ok()?, version(row)?)));
+                    self.elections.notify_read(&found.collect(), &counts);
                 }
-                Err(Failure::NoTable) => self.look(&HashMap::new(), &counts),
+                Err(Failure::NoTable) => self.elections.notify_read(&HashMap::new(), &counts),
                 // The error is ignored: requests report their own.
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
             }
             let is_told = self.is_listening.load(Ordering::SeqCst);
             sleep(if is_told { LOOK_INTERVAL } else { UNTOLD_LOOK_INTERVAL }).await;
-        }
-    }
-
-    fn counts(&self) -> HashMap<String, u64> {
-        lock(&self.elections).iter().map(|(name, heard)| (name.clone(), heard.borrow().count)).collect()
-    }
-
-    /// Takes in the versions that were read. A change heard meanwhile may be newer, and stays.
-    fn look(&self, found: &HashMap<String, i64>, counts: &HashMap<String, u64>) {
-        for (name, heard) in lock(&self.elections).iter() {
-            let version = found.get(name).copied().unwrap_or(0);
-            heard.send_if_modified(|heard| {
-                let is_newest = counts.get(name) == Some(&heard.count);
-                if is_newest {
-                    *heard = Heard { count: heard.count + 1, version };
-                }
-                is_newest
-            });
         }
     }
 }
@@ -428,7 +391,7 @@ impl Inner {
 #[derive(Clone)]
 pub(super) struct News {
     channel: &'static str,
-    elections: Elections,
+    elections: Listeners,
 }
 
 /// Tries one server after the other.
@@ -494,10 +457,9 @@ where
             && let Some(News { channel, elections }) = &news
             && told.channel() == *channel
             && let Some((version, election)) = told.payload().split_once(' ')
-            && let Ok(version) = version.parse()
-            && let Some(heard) = lock(elections).get(election)
+            && let Ok(version) = version.parse::<i64>()
         {
-            heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
+            elections.notify(election, version.cast_unsigned());
         }
     }
     Ok(())

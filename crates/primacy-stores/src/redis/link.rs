@@ -20,10 +20,11 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::inspection::Inspection;
-use super::notices::{self, Elections, Heard, Inbox};
+use super::notices::{self, Inbox};
 use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
+use crate::changes::Listeners;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
@@ -50,7 +51,7 @@ pub(super) struct Link {
 
 pub(super) struct Inner {
     pub(super) settings: Settings,
-    pub(super) elections: Elections,
+    pub(super) elections: Listeners,
     state: Mutex<State>,
     /// True if the warnings about this server have been logged.
     has_warned: AtomicBool,
@@ -89,23 +90,15 @@ impl Link {
     pub(super) fn new(settings: Settings) -> Self {
         let inner = Inner {
             settings,
-            elections: Elections::default(),
+            elections: Listeners::default(),
             state: Mutex::default(),
             has_warned: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner), notices: Arc::default() }
     }
 
-    /// Returns a receiver of the changes of an election.
-    pub(super) fn listen_for(&self, election: &str) -> watch::Receiver<Heard> {
-        let (sender, receiver) = watch::channel(Heard::default());
-        lock(&self.inner.elections).insert(election.to_owned(), sender);
-        receiver
-    }
-
-    /// Removes the receiver of an election's changes.
-    pub(super) fn forget(&self, election: &str) {
-        lock(&self.inner.elections).remove(election);
+    pub(super) fn elections(&self) -> &Listeners {
+        &self.inner.elections
     }
 
     /// The channel of notices for all elections with this prefix.
@@ -260,7 +253,7 @@ impl Inner {
             login = login.set_password(password);
         }
         let (limit, inbox) = (Arc::new(ReadLimit::new(ANSWER_MAX)), Arc::<Inbox>::default());
-        let (elections, notices) = (Arc::clone(&self.elections), Arc::clone(&inbox));
+        let (elections, notices) = (self.elections.clone(), Arc::clone(&inbox));
         let hear = move |push: PushInfo| -> Result<(), ()> {
             notices.take(&elections, &push);
             Ok(())

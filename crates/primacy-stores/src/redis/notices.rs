@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::link::{CONNECT_PATIENCE, Inner, Live, REQUEST_PATIENCE};
 use super::refusal;
+use crate::changes::Listeners;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 
@@ -28,18 +29,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before another subscription follows one that has ended.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The notices of an election that were heard.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heard {
-    /// A count.
-    pub(super) count: u64,
-    /// The version that was named last.
-    pub(super) version: u64,
-}
-
-/// The elections that are open over a connection, and what has been heard of each.
-pub(super) type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
-
 /// The versions that were named last, of elections that are open and have not been notified yet.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
@@ -52,13 +41,13 @@ pub(super) struct Subscription(Live);
 
 impl Inbox {
     /// Takes in a message of the channel: `VERSION ELECTION`.
-    pub(super) fn take(&self, elections: &Elections, push: &PushInfo) {
+    pub(super) fn take(&self, elections: &Listeners, push: &PushInfo) {
         if push.kind == PushKind::Message
             && let [_, Value::BulkString(told)] = push.data.as_slice()
             && let Ok(told) = std::str::from_utf8(told)
             && let Some((version, election)) = told.split_once(' ')
             && let Ok(version) = version.parse()
-            && lock(elections).contains_key(election)
+            && elections.contain(election)
         {
             lock(&self.named).insert(election.to_owned(), version);
             self.arrived.notify_one();
@@ -66,14 +55,12 @@ impl Inbox {
     }
 
     /// Notifies the elections until it is dropped.
-    async fn tell(&self, elections: &Elections) {
+    async fn tell(&self, elections: &Listeners) {
         loop {
             self.arrived.notified().await;
             let named = std::mem::take(&mut *lock(&self.named));
             for (election, version) in named {
-                if let Some(heard) = lock(elections).get(&election) {
-                    heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
-                }
+                elections.notify(&election, version);
             }
             sleep(TELL_INTERVAL).await;
         }
@@ -142,27 +129,27 @@ mod tests {
 
     #[tokio::test]
     async fn many_notices_are_told_as_one_and_of_unknown_elections_none_is_kept() {
-        let (elections, inbox) = (Elections::default(), Inbox::default());
-        let (sender, mut heard) = watch::channel(Heard::default());
-        lock(&elections).insert("e".to_owned(), sender);
+        let (elections, inbox) = (Listeners::default(), Inbox::default());
+        let changes = elections.add("e");
         for number in 1..=10_000_u64 {
             inbox.take(&elections, &notice(&format!("{number} e")));
             inbox.take(&elections, &notice(&format!("{number} e{number}")));
         }
         assert_eq!(lock(&inbox.named).len(), 1);
         let telling = async {
-            heard.changed().await.unwrap();
-            let first = *heard.borrow_and_update();
+            changes.heard().await;
+            let first = changes.last();
+            changes.saw(first.0, first.1);
             inbox.take(&elections, &notice("1 e"));
             inbox.take(&elections, &notice("2 e"));
-            heard.changed().await.unwrap();
-            (first, *heard.borrow())
+            changes.heard().await;
+            (first, changes.last())
         };
         let (first, second) = tokio::select! {
             () = inbox.tell(&elections) => unreachable!("it has no end"),
             told = telling => told,
         };
-        assert_eq!((first.count, first.version), (1, 10_000));
-        assert_eq!((second.count, second.version), (2, 2));
+        assert_eq!(first, (1, 10_000));
+        assert_eq!(second, (2, 2));
     }
 }

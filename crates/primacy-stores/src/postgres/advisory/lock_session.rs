@@ -23,6 +23,7 @@ use crate::runtime::{self, Aborted};
 use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
+use crate::version_number;
 
 /// The time limit of a request. A request that is on its way then is not taken back, and the next one waits behind it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
@@ -154,8 +155,7 @@ impl Pool {
 
 impl LockSession {
     async fn connect(settings: &Settings, timeout: Duration) -> Result<Self, SessionError> {
-        let number = super::super::draw_version()
-            .map_err(|error| SessionError::NoAnswer { why: format!("no random number: {error}") })?;
+        let number = version_number::draw().map_err(super::no_answer)?;
         // A network that is away for a while ends no session, for as long as the server would keep it.
         let live = link::connect(&settings.with_patience(timeout), None).await.map_err(of_opening)?;
         let checking = tokio::time::timeout(REQUEST_PATIENCE, pooler::is_between(&live.client)).await;
