@@ -47,6 +47,8 @@ mod passing;
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod read_limit;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod reconnecting;
 pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -102,6 +102,6 @@ impl Inner {
 
     /// Returns whether requests go over this connection.
     fn is_used(&self, live: &Weak<Live>) -> bool {
-        self.newest().is_some_and(|newest| Weak::ptr_eq(&Arc::downgrade(&newest), live))
+        self.live.newest().is_some_and(|newest| Weak::ptr_eq(&Arc::downgrade(&newest), live))
     }
 }

@@ -1,7 +1,6 @@
 //! The [`Link`]: one connection for all elections of a process that were opened with one URL.
 //!
-//! It is made when a request needs it, by a task of its own, so that a caller that gives up waiting does not end the
-//! attempt. The watcher looks after it, and asks for all versions now and then: that notices changes without a
+//! The watcher looks after it, and asks for all versions now and then: that notices changes without a
 //! notification, and also a server that has fallen silent.
 
 use std::collections::HashMap;
@@ -14,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, Row, SimpleQueryMessage, Socket};
@@ -29,6 +28,7 @@ use super::table::{self, Statements, Table};
 use crate::changes::{Changes, Listeners};
 use crate::mutex::lock;
 use crate::open_error::OpenError;
+use crate::reconnecting::{self, Reconnecting};
 use crate::register::SetError;
 use crate::runtime::{self, Aborted};
 
@@ -43,9 +43,6 @@ const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The time limit of a request, the connecting included. It is a fraction of a lease of usual length.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Between two attempts to connect.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The interval at which all versions are read, in one statement: it finds changes without a notification.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,7 +70,7 @@ pub(super) struct Inner {
     /// to another one later.
     statements: Mutex<Arc<Statements>>,
     elections: Listeners,
-    state: Mutex<State>,
+    pub(super) live: Reconnecting<Live>,
     /// The table was seen, and it is ours.
     has_table: AtomicBool,
     looking: tokio::sync::Mutex<()>,
@@ -83,14 +80,6 @@ pub(super) struct Inner {
     pub(super) is_told: AtomicBool,
 }
 
-#[derive(Default)]
-struct State {
-    live: Option<Arc<Live>>,
-    attempt: Option<Attempt>,
-    /// The time from which the next attempt may begin.
-    next_at: Option<Instant>,
-}
-
 /// The answers to statements.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
@@ -98,14 +87,6 @@ pub(super) struct Answer {
     pub(super) rows: Vec<Vec<Option<String>>>,
     /// True if a pooler is in between.
     pub(super) is_pooled: bool,
-}
-
-type Outcome = Option<Result<Arc<Live>, OpenError>>;
-
-/// Connecting, and what becomes of it.
-struct Attempt {
-    outcome: watch::Receiver<Outcome>,
-    _task: Aborted<()>,
 }
 
 /// A connection that works, as far as is known.
@@ -130,6 +111,12 @@ impl Live {
     }
 }
 
+impl reconnecting::Breakable for Live {
+    fn is_broken(&self) -> bool {
+        self.client.is_closed()
+    }
+}
+
 impl Link {
     pub(super) fn new(settings: &Settings, table: Table) -> Self {
         let inner = Inner {
@@ -137,7 +124,7 @@ impl Link {
             table,
             statements: Mutex::new(Arc::new(Statements::new(settings.schema.as_deref(), table))),
             elections: Listeners::default(),
-            state: Mutex::default(),
+            live: Reconnecting::default(),
             has_table: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             is_listening: AtomicBool::new(false),
@@ -257,58 +244,13 @@ impl Inner {
         Arc::clone(&lock(&self.statements))
     }
 
-    /// Returns the connection: the present one, or the one being made, or a new one.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
-        let mut outcome = {
-            let mut state = lock(&self.state);
-            if let Some(live) = state.live.as_ref().filter(|live| !live.client.is_closed()) {
-                return Ok(Arc::clone(live));
-            }
-            state.live = None;
-            match &state.attempt {
-                Some(attempt) => attempt.outcome.clone(),
-                None => {
-                    let (sender, outcome) = watch::channel(None);
-                    let begin_at = state.next_at;
-                    let inner = Arc::clone(self);
-                    let attempt = async move {
-                        if let Some(at) = begin_at {
-                            sleep_until(at).await;
-                        }
-                        let result = connect(&inner.settings, None).await;
-                        let mut state = lock(&inner.state);
-                        state.live = result.as_ref().ok().map(Arc::clone);
-                        state.next_at = Some(Instant::now() + RETRY_PAUSE);
-                        sender.send_replace(Some(result));
-                        // The waiting callers have the outcome; this task is at its end.
-                        state.attempt = None;
-                    };
-                    let task = runtime::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
-                    state.attempt = Some(Attempt { outcome: outcome.clone(), _task: task });
-                    outcome
-                }
-            }
-        };
-        let ended = || OpenError::Unavailable { why: "the attempt to connect was given up".to_owned() };
-        let found = outcome.wait_for(Option::is_some).await.map_err(|_| ended())?;
-        found.clone().ok_or_else(ended)?
-    }
-
-    /// The connection over which requests go, if there is one.
-    pub(super) fn newest(&self) -> Option<Arc<Live>> {
-        lock(&self.state).live.clone()
+        let inner = Arc::clone(self);
+        self.live.get(async move || connect(&inner.settings, None).await).await
     }
 
     pub(super) fn news(&self) -> News {
         News { channel: self.table.name(), elections: self.elections.clone() }
-    }
-
-    /// Does not use this connection again.
-    fn give_up(&self, live: &Arc<Live>) {
-        let mut state = lock(&self.state);
-        if state.live.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, live)) {
-            state.live = None;
-        }
     }
 
     pub(super) fn silence(&self, doing: &str) -> String {
@@ -348,7 +290,7 @@ impl Inner {
         let Ok(answer) = timeout_at(until, live.client.query_typed(statement, &parameters)).await else {
             // A statement on the way is not taken back: it may wait for a standby, and must not be seen before the
             // standby has it.
-            self.give_up(&live);
+            self.live.give_up(&live);
             return Err(Failure::Unknown(self.silence("answer")));
         };
         answer.map_err(|error| {
@@ -356,9 +298,9 @@ impl Inner {
             match &failure {
                 Failure::NoTable => self.has_table.store(false, Ordering::SeqCst),
                 // A server that has become a standby, or is ending: there may be another server.
-                Failure::NotDone(_) if refusal::is_elsewhere(&error) => self.give_up(&live),
+                Failure::NotDone(_) if refusal::is_elsewhere(&error) => self.live.give_up(&live),
                 Failure::NotDone(_) => {}
-                Failure::Unknown(_) => self.give_up(&live),
+                Failure::Unknown(_) => self.live.give_up(&live),
             }
             failure
         })

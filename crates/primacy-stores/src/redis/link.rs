@@ -1,13 +1,10 @@
 //! The [`Link`]: one connection for the requests of all elections of a process that were opened with one URL, and one for notices.
-//!
-//! It is made when a request needs it, by a task of its own, so that a caller that gives up waiting does not end the attempt, and
-//! of many callers that need it at once none waits longer than one attempt takes.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -15,8 +12,8 @@ use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInf
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OnceCell, watch};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::inspection::Inspection;
@@ -25,9 +22,9 @@ use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
 use crate::changes::Listeners;
-use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
+use crate::reconnecting::{self, Reconnecting};
 use crate::runtime::{self, Aborted};
 
 /// The time for a connection, the login and the questions at the beginning included: half a dozen round trips.
@@ -39,9 +36,6 @@ pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// The most that is read for one answer, in bytes: above the longest record, and what a server tells of itself.
 const ANSWER_MAX: usize = 256 * 1024;
 
-/// Between two attempts to connect.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-
 /// A connection that is made anew when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
@@ -52,25 +46,9 @@ pub(super) struct Link {
 pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) elections: Listeners,
-    state: Mutex<State>,
+    live: Reconnecting<Live>,
     /// True if the warnings about this server have been logged.
     has_warned: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    live: Option<Arc<Live>>,
-    attempt: Option<Attempt>,
-    /// The time from which the next attempt may begin.
-    next_at: Option<Instant>,
-}
-
-type Outcome = Option<Result<Arc<Live>, OpenError>>;
-
-/// Connecting, and what becomes of it.
-struct Attempt {
-    outcome: watch::Receiver<Outcome>,
-    _task: Aborted<()>,
 }
 
 /// A connection that works, as far as is known.
@@ -86,12 +64,18 @@ pub(super) struct Live {
 #[derive(Clone)]
 pub(super) struct Handle(Arc<Inner>);
 
+impl reconnecting::Breakable for Live {
+    fn is_broken(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+}
+
 impl Link {
     pub(super) fn new(settings: Settings) -> Self {
         let inner = Inner {
             settings,
             elections: Listeners::default(),
-            state: Mutex::default(),
+            live: Reconnecting::default(),
             has_warned: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner), notices: Arc::default() }
@@ -156,7 +140,7 @@ impl Handle {
         };
         let Ok(answer) = timeout_at(until, sending).await else {
             // A silent server may be gone without closing the connection.
-            inner.give_up(&live);
+            inner.live.give_up(&live);
             return Err(Failure::Unknown(inner.silence("answer")));
         };
         live.limit.renew();
@@ -164,7 +148,7 @@ impl Handle {
             let failure = Failure::of(&error);
             match &failure {
                 Failure::NotDone(_) if !refusal::is_elsewhere(&error) => {}
-                Failure::NotDone(_) | Failure::Unknown(_) => inner.give_up(&live),
+                Failure::NotDone(_) | Failure::Unknown(_) => inner.live.give_up(&live),
             }
             inner.named(failure)
         })
@@ -172,44 +156,13 @@ impl Handle {
 }
 
 impl Inner {
-    /// Returns the connection: the present one, or the one being made, or a new one.
     async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
-        let mut outcome = {
-            let mut state = lock(&self.state);
-            if let Some(live) = state.live.as_ref().filter(|live| !live.is_over.load(Ordering::SeqCst)) {
-                return Ok(Arc::clone(live));
-            }
-            state.live = None;
-            match &state.attempt {
-                Some(attempt) => attempt.outcome.clone(),
-                None => {
-                    let (sender, outcome) = watch::channel(None);
-                    let attempt = Arc::clone(self).attempt(state.next_at, sender);
-                    let task = runtime::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
-                    state.attempt = Some(Attempt { outcome: outcome.clone(), _task: task });
-                    outcome
-                }
-            }
+        let inner = Arc::clone(self);
+        let connect = async move || match timeout(CONNECT_PATIENCE, inner.connect_for_requests()).await {
+            Ok(result) => result.map(Arc::new).map_err(|error| inner.named_error(error)),
+            Err(_) => Err(OpenError::Unavailable { why: inner.silence("answer") }),
         };
-        let ended = || OpenError::Unavailable { why: "the attempt to connect was given up".to_owned() };
-        let found = outcome.wait_for(Option::is_some).await.map_err(|_| ended())?;
-        found.clone().ok_or_else(ended)?
-    }
-
-    async fn attempt(self: Arc<Self>, begin_at: Option<Instant>, sender: watch::Sender<Outcome>) {
-        if let Some(at) = begin_at {
-            sleep_until(at).await;
-        }
-        let result = match timeout(CONNECT_PATIENCE, self.connect_for_requests()).await {
-            Ok(result) => result.map(Arc::new).map_err(|error| self.named_error(error)),
-            Err(_) => Err(OpenError::Unavailable { why: self.silence("answer") }),
-        };
-        let mut state = lock(&self.state);
-        state.live = result.as_ref().ok().map(Arc::clone);
-        state.next_at = Some(Instant::now() + RETRY_PAUSE);
-        sender.send_replace(Some(result));
-        // The waiting callers have the outcome; this task is at its end.
-        state.attempt = None;
+        self.live.get(connect).await
     }
 
     async fn connect_for_requests(&self) -> Result<Live, OpenError> {
@@ -291,15 +244,7 @@ impl Inner {
 
     /// The connection over which requests go.
     pub(super) fn newest(&self) -> Weak<Live> {
-        lock(&self.state).live.as_ref().map_or_else(Weak::new, Arc::downgrade)
-    }
-
-    /// Does not use this connection again.
-    fn give_up(&self, live: &Arc<Live>) {
-        let mut state = lock(&self.state);
-        if state.live.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, live)) {
-            state.live = None;
-        }
+        self.live.newest().as_ref().map_or_else(Weak::new, Arc::downgrade)
     }
 
     pub(super) fn silence(&self, doing: &str) -> String {
