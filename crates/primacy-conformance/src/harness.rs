@@ -52,8 +52,8 @@ pub trait Harness: Send + Sync {
         unreachable!("{} claims no raw bytes", self.name())
     }
 
-    /// A process that runs [`rival::play_as_process`](crate::rival::play_as_process) on a handle of its own, with
-    /// `number` as the rival's, until the token is `last`. Asked for only where [`Capabilities::processes`] is claimed.
+    /// A process that runs [`rival::play_if_told`](crate::rival::play_if_told) on a handle of its own, with `number` as
+    /// the rival's, until the token is `last`: as a rule [`rival::command`](crate::rival::command). Asked for only where [`Capabilities::processes`] is claimed.
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
         let _ = (election, number, last);
         unreachable!("{} claims no processes", self.name())
@@ -74,6 +74,9 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Every claim, as of a store between processes.
+    pub const ALL: Self = Self { processes: true, lasting: true, raw_bytes: true, deletion: true };
+
     /// No claims beyond what every store must do.
     pub const NONE: Self = Self { processes: false, lasting: false, raw_bytes: false, deletion: false };
 

@@ -1,5 +1,6 @@
 //! Rivals for one record: each takes it again and again, and notes its requests and their answers.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ const END: &str = "primacy-rival has ended";
 
 /// The longest time for which a store may answer that it is not there, in nanoseconds.
 const UNAVAILABLE_MAX: u64 = 60_000_000_000;
+
+/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
+const ROLE_VARIABLE: &str = "PRIMACY_TEST_RIVAL";
 
 /// The environment variable that gives a rival's process faults: their seed.
 pub(crate) const FAULTS_VARIABLE: &str = "PRIMACY_TEST_RIVAL_FAULTS";
@@ -164,8 +168,33 @@ pub(crate) async fn take(
     register.compare_and_set(expect, &record).await
 }
 
+/// The command that runs this test program once more, as a rival on a handle of its own in the store of `url`: with nothing to do but the
+/// test `play_as_a_rival`, which calls [`play_if_told`].
+///
+/// # Panics
+/// If a test does not know its own program.
+#[must_use]
+pub fn command(url: &str, election: &str, number: u64, last: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
+    command.args(["--exact", "play_as_a_rival", "--nocapture"]);
+    command.env(ROLE_VARIABLE, format!("{url}\n{election}\n{number}\n{last}"));
+    command
+}
+
+/// Plays as the process of a rival, if this process was started by [`command`]; `open` opens an election by its URL.
+///
+/// # Panics
+/// As [`play`].
+pub async fn play_if_told(open: impl AsyncFn(&str, &str) -> Arc<dyn Register>) {
+    let Ok(told) = std::env::var(ROLE_VARIABLE) else { return };
+    let told: Vec<&str> = told.lines().collect();
+    let [url, election, number, last] = told[..] else { panic!("no role of a rival: {told:?}") };
+    let number_of = |text: &str| text.parse().expect("a number");
+    play_as_process(open(url, election).await, number_of(number), number_of(last)).await;
+}
+
 /// Runs a rival's process: plays, and prints each operation at once, on a line of its own.
-pub async fn play_as_process(register: Arc<dyn Register>, number: u64, last: u64) {
+async fn play_as_process(register: Arc<dyn Register>, number: u64, last: u64) {
     let faults = std::env::var(FAULTS_VARIABLE).ok().and_then(|seed| seed.parse().ok());
     // The line before may be another program's, and not ended.
     println!();

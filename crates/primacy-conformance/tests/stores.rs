@@ -13,9 +13,6 @@ use primacy_stores::memory::MemoryRegister;
 use primacy_stores::{OpenError, Pending, Register, file, memory, open, sqlite};
 use rusqlite::{Connection, OptionalExtension};
 
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_RIVAL";
-
 /// A store in memory, with or without the decorator in front.
 struct MemoryHarness {
     name: &'static str,
@@ -103,7 +100,7 @@ impl Harness for SqliteHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -138,7 +135,7 @@ impl Harness for SqliteHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        rival_command(&self.url(), election, number, last)
+        rival::command(&self.url(), election, number, last)
     }
 }
 
@@ -175,7 +172,7 @@ impl Harness for FileHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -210,16 +207,8 @@ impl Harness for FileHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        rival_command(&format!("file:{}", self.directory.display()), election, number, last)
+        rival::command(&format!("file:{}", self.directory.display()), election, number, last)
     }
-}
-
-/// This program once more, with nothing to do but [`play_as_a_rival`].
-fn rival_command(url: &str, election: &str, number: u64, last: u64) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-    command.args(["--exact", "play_as_a_rival", "--nocapture"]);
-    command.env(RIVAL_VARIABLE, format!("{url}\n{election}\n{number}\n{last}"));
-    command
 }
 
 /// The path of a directory that is not there yet.
@@ -232,21 +221,20 @@ fn new_directory() -> PathBuf {
 /// Not a test of its own: the process of each rival.
 #[tokio::test]
 async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = loop {
-        match open(url, election).await {
-            Ok(register) => break register,
-            // Others are writing, or a writer that was killed has left it in the middle.
-            Err(OpenError::Unavailable { .. } | OpenError::Shortage { .. })
-                if std::path::Path::new(&url[url.find(':').unwrap() + 1..]).exists() =>
-            {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+    rival::play_if_told(async |url, election| {
+        let path = std::path::Path::new(&url[url.find(':').unwrap() + 1..]);
+        loop {
+            match open(url, election).await {
+                Ok(register) => return register,
+                // Others are writing, or a writer that was killed has left it in the middle.
+                Err(OpenError::Unavailable { .. } | OpenError::Shortage { .. }) if path.exists() => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Err(error) => panic!("{error}"),
             }
-            Err(error) => panic!("{error}"),
         }
-    };
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,6 +34,13 @@ const LEASE: Duration = Duration::from_secs(4);
 /// The shortest that Consul grants, and what is long enough for ZooKeeper, which believes a tick and a half less than it grants.
 const LONG_LEASE: Duration = Duration::from_secs(10);
 
+/// Not a test of its own: the process of each rival in the laws of stores.
+#[tokio::test]
+async fn play_as_a_rival() {
+    let open = async |url: &str, election: &str| primacy_stores::open(url, election).await.unwrap();
+    primacy_conformance::rival::play_if_told(open).await;
+}
+
 /// Runs all stories over one store, whose URL has the server's address in it.
 fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {
     let through = |proxy: &Proxy| {

@@ -4,12 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 
 use primacy_conformance::live::azurite::Azurite;
-use primacy_core::FencingToken;
-use primacy_core::election::lease::Record;
 use primacy_stores::{OpenError, ReadError, SetError, open, open_existing};
 
 use crate::Column;
 use crate::object::{ObjectHarness, one_of_two_processes_makes_the_first_record};
+use crate::registers::record;
 
 pub(crate) fn check() -> Pin<Box<dyn Future<Output = Vec<Column>>>> {
     Box::pin(async {
@@ -26,10 +25,6 @@ pub(crate) fn check() -> Pin<Box<dyn Future<Output = Vec<Column>>>> {
 
 async fn server() -> Option<Azurite> {
     crate::to_be_tried("az", Azurite::start()).await
-}
-
-fn record(token: u64) -> Record {
-    Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,15 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_conformance::live::consul::Consul;
-use primacy_conformance::{
-    Outcome, REQUIRE_LIVE_VARIABLE, SESSION_LAWS, SessionCapabilities, SessionsHarness, check_sessions,
-};
+use primacy_conformance::{Outcome, SESSION_LAWS, SessionCapabilities, SessionsHarness, check_sessions};
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, consul, open_any};
 
-use crate::{Column, ONLY_VARIABLE};
+use crate::{Column, to_be_tried};
 
 /// The time to wait for something that must come. Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,23 +89,9 @@ pub(crate) async fn check() -> Vec<Column> {
     vec![(harness.name(), outcomes)]
 }
 
-/// A Consul for one test; `None` where there can be none, or only others are wanted.
+/// A Consul for one test, if there can be one; else `None`, with a line that says so.
 async fn consul() -> Option<Consul> {
-    is_wanted().then_some(())?;
-    started(Consul::start().await)
-}
-
-fn is_wanted() -> bool {
-    std::env::var(ONLY_VARIABLE).ok().is_none_or(|only| only.split(',').any(|name| name == "consul"))
-}
-
-fn started<T>(started: Result<T, String>) -> Option<T> {
-    started
-        .inspect_err(|missing| {
-            assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "{missing}");
-            eprintln!("NOT RUN: {missing}");
-        })
-        .ok()
+    to_be_tried("consul", Consul::start()).await
 }
 
 async fn open_url(url: &str, election: &str) -> Arc<dyn Sessions> {

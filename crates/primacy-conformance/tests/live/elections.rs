@@ -22,7 +22,7 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
-use crate::{Column, is_wanted, keep, nats, to_be_tried};
+use crate::{Column, is_wanted, keep, registers, to_be_tried};
 
 const TABLE: (&str, &str) = (
     "<!-- of elections, made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test live` -->\n\n",
@@ -61,7 +61,7 @@ fn sessions_of_consul(url: String) -> Server {
 /// A NATS server that has its bucket.
 async fn one_nats() -> Result<Nats, String> {
     let server = Nats::start(1).await?;
-    drop(nats::open_in_the_end(&server.url(), "first").await);
+    drop(registers::open_in_the_end(&server.url(), "first").await);
     Ok(server)
 }
 

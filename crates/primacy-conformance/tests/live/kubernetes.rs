@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_conformance::live::kubernetes::{ApiServer, lease_path};
-use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
+use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, rival};
 use primacy_kube::kube;
 use primacy_stores::{Pending, Register, kubernetes, open};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::{Column, ONLY_VARIABLE};
+use crate::{Column, to_be_tried};
 
 mod company;
 mod controller;
@@ -24,9 +24,6 @@ const NAME: &str = "kubernetes (stand-in)";
 
 /// Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_KUBERNETES_RIVAL";
 
 /// The annotation that the record is in.
 const RECORD: &str = "primacy-rs.github.io/record";
@@ -59,7 +56,7 @@ impl Harness for KubernetesHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -95,20 +92,8 @@ impl Harness for KubernetesHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "kubernetes::play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.server.url()));
-        command
+        rival::command(&self.server.url(), election, number, last)
     }
-}
-
-/// Not a test of its own: the process of each rival.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 
 /// The laws.
@@ -122,7 +107,7 @@ pub(crate) async fn check() -> Vec<Column> {
 
 /// A server, if there can be one; else `None`, with a line that says so.
 async fn server() -> Option<ApiServer> {
-    run_or_say(ApiServer::start().await)
+    to_be_tried("kubernetes", ApiServer::start()).await
 }
 
 /// A client of the application's own, which may send a request again by itself.
@@ -130,20 +115,6 @@ fn kube_client(server: &ApiServer, repeats: bool) -> kube::Client {
     let mut config = kube::Config::new(server.address().parse().expect("an address"));
     config.default_retry = repeats;
     kube::Client::try_from(config).expect("a client")
-}
-
-fn run_or_say<T>(started: Result<T, String>) -> Option<T> {
-    if std::env::var(ONLY_VARIABLE).is_ok_and(|only| only.split(',').all(|wanted| wanted != "kubernetes")) {
-        return None;
-    }
-    match started {
-        Ok(server) => Some(server),
-        Err(why) => {
-            eprintln!("{NAME}: NOT RUN: {why}");
-            assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "it is required to be there: {why}");
-            None
-        }
-    }
 }
 
 /// A process, and its output. It is killed when this is dropped.

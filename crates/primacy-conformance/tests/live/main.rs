@@ -13,6 +13,7 @@ mod nats;
 mod object;
 mod postgres;
 mod redis;
+mod registers;
 mod s3;
 mod zookeeper;
 
@@ -88,6 +89,12 @@ async fn every_live_store_keeps_the_laws_and_the_table_says_so() {
     hold(SESSION_STORES, &session_laws, SESSION_TABLE).await;
 }
 
+/// Not a test of its own: the process of each rival.
+#[tokio::test]
+async fn play_as_a_rival() {
+    primacy_conformance::rival::play_if_told(registers::open_in_the_end).await;
+}
+
 /// Holds the stores of a table to their laws, and keeps the table.
 async fn hold(stores: &[(&str, Check)], laws: &[&str], place: (&str, &str)) {
     let mut columns = Vec::new();
@@ -128,19 +135,22 @@ fn is_wanted(name: &str) -> bool {
 
 /// The start of a test of one server alone: the server, if it is to be tried and there.
 async fn to_be_tried<T>(name: &str, start: impl Future<Output = Result<T, String>>) -> Option<T> {
-    if !is_wanted(name) {
-        return None;
-    }
-    match start.await {
-        Ok(server) => Some(server),
-        Err(why) => {
+    if is_wanted(name) { found(name, start.await) } else { None }
+}
+
+/// Returns the server or the program that a test needs, if it is there; else `None`, with a line that says so.
+///
+/// # Panics
+/// If it is not there, and required to be.
+fn found<T>(name: &str, needed: Result<T, String>) -> Option<T> {
+    needed
+        .inspect_err(|why| {
             // Not by a macro: output of a test by macros is not shown when it passes.
             let _ = writeln!(std::io::stderr(), "{name}: NOT RUN: {why}");
             assert!(
                 std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(),
                 "{name} is required to be there: {why}"
             );
-            None
-        }
-    }
+        })
+        .ok()
 }

@@ -8,20 +8,13 @@ use std::time::Duration;
 use async_nats::jetstream::Context;
 use primacy_conformance::live::nats::{BUCKET, Nats};
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, rival};
-use primacy_core::FencingToken;
-use primacy_core::election::lease::Record;
-use primacy_stores::{OpenError, Pending, Register, nats as store, open};
+use primacy_stores::{Pending, Register, nats as store, open};
 
+use crate::registers::open_in_the_end;
 use crate::{Column, to_be_tried};
 
 mod failing;
 mod relay;
-
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_NATS_RIVAL";
-
-/// The time to wait for something that must come.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 struct NatsHarness {
     servers: Nats,
@@ -49,7 +42,7 @@ impl Harness for NatsHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -92,20 +85,8 @@ impl Harness for NatsHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "nats::play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.servers.url()));
-        command
+        rival::command(&self.servers.url(), election, number, last)
     }
-}
-
-/// Not a test of its own: the process of each rival.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open_in_the_end(url, election).await;
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 
 /// The laws.
@@ -124,29 +105,4 @@ pub(crate) async fn check() -> Vec<Column> {
 /// So many servers, if there can be; else `None`, with a line that says so.
 async fn servers(count: usize) -> Option<Nats> {
     to_be_tried("nats", Nats::start(count)).await
-}
-
-/// Opens a store that may have to find its leader first.
-pub(crate) async fn open_in_the_end(url: &str, election: &str) -> Arc<dyn Register> {
-    let opening = async {
-        loop {
-            match open(url, election).await {
-                Ok(register) => return register,
-                Err(OpenError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
-                Err(error) => panic!("{error}"),
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, opening).await.expect("the servers find together")
-}
-
-/// The error of a store that cannot be opened, in time.
-async fn refusal(url: &str) -> OpenError {
-    let opening = tokio::time::timeout(PATIENCE, open(url, "refused")).await;
-    opening.expect("an open does not hang").expect_err("nothing to open there")
-}
-
-/// A record without a holder.
-fn record(token: u64) -> Record {
-    Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
 }

@@ -9,9 +9,6 @@ use primacy_stores::object::object_store::{ObjectStoreExt, PutPayload, path::Pat
 use primacy_stores::object::{CHANGE_BOUND, ObjectStore};
 use primacy_stores::{Pending, Register, object_store_at, open};
 
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_OBJECT_RIVAL";
-
 /// A bucket.
 pub(crate) struct ObjectHarness {
     pub(crate) name: &'static str,
@@ -49,7 +46,7 @@ impl Harness for ObjectHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -97,20 +94,8 @@ impl Harness for ObjectHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "object::play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.url()));
-        command
+        rival::command(self.url(), election, number, last)
     }
-}
-
-/// Not a test of its own: the process of each rival.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.expect("the bucket can be used");
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 
 /// Of processes that all begin where there is no record, one makes it.

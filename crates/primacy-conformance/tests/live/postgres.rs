@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_conformance::live::postgres::{PgBouncer, Postgres};
-use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
-use primacy_stores::{OpenError, Pending, Register, open, postgres};
+use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, rival};
+use primacy_stores::{Pending, Register, open, postgres};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::{Column, ONLY_VARIABLE};
+use crate::{Column, to_be_tried};
 
 pub(crate) mod advisory;
 mod failing;
@@ -20,9 +20,6 @@ mod hostile;
 mod locks;
 mod many;
 mod reached;
-
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_POSTGRES_RIVAL";
 
 /// A server, or a pooler in front of it.
 struct PostgresHarness {
@@ -37,7 +34,7 @@ impl Harness for PostgresHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -75,20 +72,8 @@ impl Harness for PostgresHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "postgres::play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.url));
-        command
+        rival::command(&self.url, election, number, last)
     }
-}
-
-/// Not a test of its own: the process of each rival.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 
 /// The laws, on a server and through a pooler.
@@ -111,24 +96,5 @@ pub(crate) async fn check() -> Vec<Column> {
 
 /// A server, if there can be one; else `None`, with a line that says so.
 async fn server(settings: &[&str]) -> Option<Postgres> {
-    if std::env::var(ONLY_VARIABLE).is_ok_and(|only| only.split(',').all(|wanted| wanted != "postgres")) {
-        return None;
-    }
-    match Postgres::start(settings).await {
-        Ok(server) => Some(server),
-        Err(why) => {
-            eprintln!("postgres: NOT RUN: {why}");
-            assert!(
-                std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(),
-                "PostgreSQL is required to be there: {why}"
-            );
-            None
-        }
-    }
-}
-
-/// The error of a store that cannot be opened, in time.
-async fn refusal(url: &str) -> OpenError {
-    let opening = tokio::time::timeout(Duration::from_secs(60), open(url, "refused")).await;
-    opening.expect("an open does not hang").expect_err("nothing to open there")
+    to_be_tried("postgres", Postgres::start(settings)).await
 }

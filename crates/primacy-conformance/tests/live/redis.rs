@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, rival};
-use primacy_core::FencingToken;
-use primacy_core::election::lease::Record;
-use primacy_stores::{OpenError, Pending, Register, open, redis as store};
+use primacy_stores::{Pending, Register, open, redis as store};
 
 use crate::{Column, to_be_tried};
 
@@ -16,9 +14,6 @@ mod failing;
 mod fence;
 mod many;
 mod notices;
-
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_REDIS_RIVAL";
 
 struct RedisHarness {
     server: Redis,
@@ -35,7 +30,7 @@ impl Harness for RedisHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -69,20 +64,8 @@ impl Harness for RedisHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "redis::play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.server.url()));
-        command
+        rival::command(&self.server.url(), election, number, last)
     }
-}
-
-/// Not a test of its own: the process of each rival.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 
 /// The laws.
@@ -97,15 +80,4 @@ pub(crate) async fn check() -> Vec<Column> {
 /// A server, if there can be one; else `None`, with a line that says so.
 async fn server(settings: &[&str]) -> Option<Redis> {
     to_be_tried("redis", Redis::start(settings)).await
-}
-
-/// The error of a store that cannot be opened, in time.
-async fn refusal(url: &str) -> OpenError {
-    let opening = tokio::time::timeout(Duration::from_secs(60), open(url, "refused")).await;
-    opening.expect("an open does not hang").expect_err("nothing to open there")
-}
-
-/// A record without a holder.
-fn record(token: u64) -> Record {
-    Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
 }

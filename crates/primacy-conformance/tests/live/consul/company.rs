@@ -17,7 +17,7 @@ fn python() -> Option<Command> {
             .then_some(python)
             .ok_or_else(|| "there is no python-consul2; `cargo xtask live` installs it".to_owned())
     });
-    started(python).map(Command::new)
+    crate::found("consul", python).map(Command::new)
 }
 
 #[tokio::test(flavor = "multi_thread")]

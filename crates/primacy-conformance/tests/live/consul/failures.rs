@@ -113,9 +113,6 @@ async fn an_index_that_goes_backwards_stops_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_that_are_missing_are_told_and_those_of_the_page_are_enough() {
-    if !is_wanted() {
-        return;
-    }
     let ground = primacy_conformance::live::Ground::new("consul-acl");
     let acl = ground.at("acl.json");
     let rules = json!({
@@ -124,8 +121,8 @@ async fn rights_that_are_missing_are_told_and_those_of_the_page_are_enough() {
     });
     std::fs::write(&acl, rules.to_string()).unwrap();
     let options = ["--acl", acl.to_str().unwrap()];
-    let started_with = Consul::start_with(primacy_conformance::live::Ground::new("consul"), &options).await;
-    let Some(consul) = started(started_with) else { return };
+    let start = Consul::start_with(primacy_conformance::live::Ground::new("consul"), &options);
+    let Some(consul) = to_be_tried("consul", start).await else { return };
     let with = |prefix: &str, token: &str| {
         let file = ground.at(token);
         std::fs::write(&file, format!("{token}\n")).unwrap();
@@ -167,9 +164,6 @@ async fn a_key_that_is_no_lock_is_left_as_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_only_whom_the_authority_signed_is_believed() {
-    if !is_wanted() {
-        return;
-    }
     let ground = primacy_conformance::live::Ground::new("consul-tls");
     let (cert, key, other) = (ground.at("cert.pem"), ground.at("key.pem"), ground.at("other.pem"));
     let names = || vec!["127.0.0.1".to_owned()];
@@ -178,8 +172,8 @@ async fn over_tls_only_whom_the_authority_signed_is_believed() {
     std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
     std::fs::write(&other, rcgen::generate_simple_self_signed(names()).unwrap().cert.pem()).unwrap();
     let options = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
-    let started_with = Consul::start_with(primacy_conformance::live::Ground::new("consul"), &options).await;
-    let Some(consul) = started(started_with) else { return };
+    let start = Consul::start_with(primacy_conformance::live::Ground::new("consul"), &options);
+    let Some(consul) = to_be_tried("consul", start).await else { return };
     let one = Candidate::new(&consul.url(&format!("f?ca={}", cert.display())), "e", "a").await;
     let token = one.lead().await;
     assert_eq!(one.lead().await, token);

@@ -10,7 +10,7 @@ use primacy_conformance::live::program;
 use primacy_stores::open;
 use tokio::time::timeout;
 
-use super::{PATIENCE, Speaker, run_or_say, server};
+use super::{NAME, PATIENCE, Speaker, server};
 
 /// The number of its rounds. A second each, they are longer than the five seconds after which it takes a Lease that does not change.
 const ROUNDS: usize = 8;
@@ -49,7 +49,7 @@ fn has_package() -> Result<(), String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_and_primacy_hand_over_to_each_other_and_never_both_lead() {
     let Some(server) = server().await else { return };
-    let Some(()) = run_or_say(has_package()) else { return };
+    let Some(()) = crate::found(NAME, has_package()) else { return };
     let elector = Elector::builder().election("shared").lease(LEASE).connect(&server.url()).await.unwrap();
     let first = timeout(PATIENCE, elector.campaign()).await.unwrap().unwrap();
     let token = first.token();
@@ -87,7 +87,7 @@ async fn a_stranger_and_primacy_hand_over_to_each_other_and_never_both_lead() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stand_in_answers_a_stranger_as_an_api_server_does() {
     let Some(server) = server().await else { return };
-    let Some(()) = run_or_say(has_package()) else { return };
+    let Some(()) = crate::found(NAME, has_package()) else { return };
     let mut check = Command::new(program("python3").unwrap());
     check.arg(stand_in("kube_check.py")).arg(server.address());
     let ended = tokio::task::spawn_blocking(move || check.status()).await.unwrap().unwrap();

@@ -8,17 +8,18 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use primacy::{Elector, Reason};
 use primacy_conformance::live::Ground;
 use primacy_conformance::live::kubernetes::{ApiServer, lease_path};
-use primacy_core::FencingToken;
-use primacy_core::election::lease::{Record, Version};
+use primacy_core::election::lease::Version;
 use primacy_stores::{OpenError, ReadError, Register, SetError, open};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{PATIENCE, kube_client, run_or_say, server};
+use super::{PATIENCE, kube_client, server};
+use crate::registers::record;
+use crate::to_be_tried;
 
-fn record(token: u64) -> Record {
-    Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
+async fn server_with(ground: Ground, options: &[&str], scheme: &str) -> Option<ApiServer> {
+    to_be_tried("kubernetes", ApiServer::start_with(ground, options, scheme)).await
 }
 
 async fn set(register: &dyn Register, expect: Option<&Version>, token: u64) -> Result<Version, SetError> {
@@ -177,8 +178,8 @@ async fn who_may_not_is_told_which_rule_is_missing() {
         "reader-secret": named(&["get", "create"]),
     });
     std::fs::write(&users, all.to_string()).unwrap();
-    let started = ApiServer::start_with(ground, &["--users", users.to_str().unwrap()], "http").await;
-    let Some(server) = run_or_say(started) else { return };
+    let options = ["--users", users.to_str().unwrap()];
+    let Some(server) = server_with(ground, &options, "http").await else { return };
     let as_user = |token: &str| server.url_as(token, &json!({"token": token}), &json!({}));
     let least = open(&as_user("all-secret"), "e").await.unwrap();
     let version = set(&*least, None, 1).await.unwrap();
@@ -210,7 +211,7 @@ async fn over_tls_the_server_is_known_by_its_authority() {
     std::fs::write(&cert, signed.cert.pem()).unwrap();
     std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
     let options = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
-    let Some(server) = run_or_say(ApiServer::start_with(ground, &options, "https").await) else { return };
+    let Some(server) = server_with(ground, &options, "https").await else { return };
     let known = server.url_as("known", &json!({}), &json!({"certificate-authority": cert}));
     let register: Arc<dyn Register> = open(&known, "tls").await.unwrap();
     set(&*register, None, 1).await.unwrap();
@@ -243,7 +244,7 @@ async fn over_tls_a_client_is_known_by_its_certificate() {
     std::fs::write(&private, client.signing_key.serialize_pem()).unwrap();
     let [cert, key, shown, private] = [&cert, &key, &shown, &private].map(|path| path.to_str().unwrap());
     let options = ["--cert", cert, "--key", key, "--client-ca", shown];
-    let Some(server) = run_or_say(ApiServer::start_with(ground, &options, "https").await) else { return };
+    let Some(server) = server_with(ground, &options, "https").await else { return };
     let cluster = json!({"certificate-authority": cert});
     let data = |path: &str| BASE64.encode(std::fs::read(path).unwrap());
     let files = json!({"client-certificate": shown, "client-key": private});

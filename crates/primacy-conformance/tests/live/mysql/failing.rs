@@ -7,7 +7,8 @@ use primacy_conformance::live::proxy::Proxy;
 use primacy_stores::{OpenError, ReadError, SetError, Verdict, examine, open};
 use rustix::process::Signal;
 
-use super::{PATIENCE, read_in_the_end, record, refusal, server, set};
+use super::server;
+use crate::registers::{PATIENCE, read_in_the_end, record, refusal, set};
 
 #[tokio::test]
 async fn a_server_that_was_killed_has_what_it_acknowledged_and_is_found_again() {

@@ -6,7 +6,8 @@ use std::sync::mpsc;
 
 use primacy_stores::{OpenError, ReadError, error_text, open, open_existing};
 
-use super::{PATIENCE, refusal, server, set};
+use super::server;
+use crate::registers::{PATIENCE, refusal, set};
 
 /// More than is read for one request, and less than is on the way when the connection is closed.
 const TAKEN_MAX: usize = 16 * 1024 * 1024;

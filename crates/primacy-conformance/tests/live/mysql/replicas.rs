@@ -3,8 +3,9 @@
 use primacy_conformance::live::mysql::{MariaDb, url_at};
 use primacy_stores::{OpenError, open};
 
-use super::{PATIENCE, record, refusal, set};
 use crate::to_be_tried;
+
+use crate::registers::{PATIENCE, record, refusal, set};
 
 /// A server, and one that follows it.
 async fn pair() -> Option<(MariaDb, MariaDb)> {

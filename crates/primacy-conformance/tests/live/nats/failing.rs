@@ -13,31 +13,8 @@ use primacy_stores::{OpenError, ReadError, Register, SetError, open};
 use rustix::process::Signal;
 
 use super::relay::relay_that_lies;
-use super::{PATIENCE, open_in_the_end, record, refusal, servers};
-
-/// Reads again and again, until the store is there again.
-async fn read_in_the_end(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
-    let reading = async {
-        loop {
-            match register.read().await {
-                Ok(found) => return found,
-                Err(ReadError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
-                Err(error @ ReadError::Malformed { .. }) => panic!("{error}"),
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, reading).await.expect("it is reconnected to")
-}
-
-async fn set(
-    register: &Arc<dyn Register>,
-    expect: Option<&Version>,
-    token: u64,
-) -> Result<Version, SetError> {
-    let setting =
-        tokio::time::timeout(PATIENCE, async { register.compare_and_set(expect, &record(token)).await });
-    setting.await.expect("a request has a bound")
-}
+use super::servers;
+use crate::registers::{PATIENCE, open_in_the_end, read_in_the_end, record, refusal, set};
 
 /// Writes as an election would: where the outcome is unknown, it reads.
 async fn set_in_the_end(register: &Arc<dyn Register>, token: u64) -> Version {

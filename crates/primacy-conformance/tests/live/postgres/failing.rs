@@ -11,7 +11,8 @@ use primacy_core::election::lease::{Record, Version};
 use primacy_stores::record::LENGTH_MAX;
 use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError, open, open_existing};
 
-use super::{refusal, server};
+use super::server;
+use crate::registers::refusal;
 
 /// The time to wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);

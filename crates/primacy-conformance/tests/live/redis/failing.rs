@@ -11,34 +11,8 @@ use primacy_stores::record::LENGTH_MAX;
 use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError, open};
 use rustix::process::Signal;
 
-use super::{record, record_key, refusal, server};
-
-/// The time to wait for something that must come.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Reads again and again, until the store is there again.
-async fn read_in_the_end(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
-    let reading = async {
-        loop {
-            match register.read().await {
-                Ok(found) => return found,
-                Err(ReadError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
-                Err(error @ ReadError::Malformed { .. }) => panic!("{error}"),
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, reading).await.expect("it is reconnected to")
-}
-
-async fn set(
-    register: &Arc<dyn Register>,
-    expect: Option<&Version>,
-    token: u64,
-) -> Result<Version, SetError> {
-    let setting =
-        tokio::time::timeout(PATIENCE, async { register.compare_and_set(expect, &record(token)).await });
-    setting.await.expect("a request has a bound")
-}
+use super::{record_key, server};
+use crate::registers::{PATIENCE, read_in_the_end, record, refusal, set};
 
 #[tokio::test]
 async fn a_server_that_was_killed_has_what_it_acknowledged_and_is_found_again() {

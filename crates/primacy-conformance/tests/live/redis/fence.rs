@@ -5,7 +5,8 @@ use primacy_core::fence::FenceError;
 use primacy_fence_redis::{GuardError, RedisFence};
 use primacy_stores::open;
 
-use super::{record, server};
+use super::server;
+use crate::registers::record;
 use primacy_conformance::live::redis::PASSWORD;
 
 fn set(key: &str, value: &str) -> redis::Cmd {

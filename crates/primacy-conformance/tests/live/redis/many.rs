@@ -7,7 +7,8 @@ use primacy_conformance::live::redis::{PASSWORD, Redis};
 use primacy_stores::{OpenError, Register, open};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
-use super::{record, refusal, server};
+use super::server;
+use crate::registers::{record, refusal};
 
 /// The number of elections at once.
 const ELECTIONS: u64 = 200;

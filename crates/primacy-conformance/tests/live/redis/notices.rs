@@ -9,10 +9,8 @@ use std::time::Duration;
 use primacy_conformance::live::redis::Redis;
 use primacy_stores::open;
 
-use super::{record, server};
-
-/// The time to wait for something that must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::server;
+use crate::registers::{PATIENCE, record};
 
 /// The number of notices that are published at once, and then again after the pause: 50,000 a second.
 const BURST: usize = 500;

@@ -68,13 +68,7 @@ impl Stranger {
         name: &str,
         (times, hold): (usize, &str),
     ) -> Option<Self> {
-        let mut command = match kind.command() {
-            Ok(command) => command,
-            Err(missing) => {
-                not_run(&missing);
-                return None;
-            }
-        };
+        let mut command = crate::found("zookeeper", kind.command())?;
         let path = format!("/company/{election}-{}", kind.layout());
         command.args([&ensemble.addresses(), &path, name, TIMEOUT, &times.to_string(), hold]);
         let ground: &Ground = ensemble.ground();

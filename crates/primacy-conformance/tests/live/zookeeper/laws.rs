@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use zookeeper_client::Client;
 
 use super::{catch_up, open_url};
-use crate::Column;
+use crate::{Column, to_be_tried};
 
 /// The longest delay of the news of a change, and of the end of a session, on a machine that lets its processes run.
 const BOUND: Duration = Duration::from_secs(5);
@@ -26,13 +26,9 @@ pub(crate) async fn check() -> Vec<Column> {
     let mut columns = Vec::new();
     for layout in ["curator", "kazoo"] {
         let name = format!("zookeeper ({layout})");
-        let ensemble = match ZooKeeper::start().await {
-            Ok(ensemble) => ensemble,
-            Err(missing) => {
-                super::not_run(&missing);
-                columns.push((name, SESSION_LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect()));
-                continue;
-            }
+        let Some(ensemble) = to_be_tried("zookeeper", ZooKeeper::start()).await else {
+            columns.push((name, SESSION_LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect()));
+            continue;
         };
         let addresses = ensemble.addresses();
         let harness = Harness { ensemble: Mutex::new(ensemble), addresses, layout };

@@ -15,9 +15,6 @@ use tokio::sync::Mutex;
 pub(crate) const RECORDS: &str = "etcd, recipe=lease";
 pub(crate) const SESSIONS: &str = "etcd";
 
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_ETCD_RIVAL";
-
 /// The shortest that three members with their default timers give: one and a half election timeouts, in whole seconds.
 const SHORT: Duration = Duration::from_secs(2);
 
@@ -67,7 +64,7 @@ impl Harness for LeaseHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+        Capabilities::ALL
     }
 
     fn change_bound(&self) -> Duration {
@@ -97,19 +94,8 @@ impl Harness for LeaseHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = only_test(module_path!(), "play_as_a_rival");
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.url));
-        command
+        rival::command(&self.url, election, number, last)
     }
-}
-
-/// Not a test of its own: what each rival's process does.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 
 /// The sessions of the other recipe.
