@@ -44,6 +44,27 @@ impl Files {
         Ok(Self { ca, identity })
     }
 
+    /// Takes the setting `tls` from a URL, which is one of the two words; returns whether the connection is protected.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`] for another word, and for files that would not be used.
+    pub(crate) fn take_tls(
+        &self,
+        url: &mut StoreUrl,
+        [on, off]: [&str; 2],
+        default: bool,
+    ) -> Result<bool, OpenError> {
+        match url.take("tls") {
+            None => Ok(default),
+            Some(word) if word == on => Ok(true),
+            Some(word) if word == off && !self.is_given() => Ok(false),
+            Some(word) if word == off => {
+                Err(url.malformed(format!("`tls={off}` leaves `ca`, `cert` and `key` unused")))
+            }
+            Some(_) => Err(url.malformed(format!("`tls` is `{on}` or `{off}`"))),
+        }
+    }
+
     /// Returns whether any file was named.
     pub(crate) const fn is_given(&self) -> bool {
         self.ca.is_some() || self.identity.is_some()

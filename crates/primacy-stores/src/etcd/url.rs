@@ -43,13 +43,7 @@ fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
         return Err(url.malformed("it names no host"));
     }
     let files = Files::take(&mut url)?;
-    let tls = match url.take("tls").as_deref() {
-        None => files.is_given(),
-        Some("true") => true,
-        Some("false") if !files.is_given() => false,
-        Some("false") => return Err(url.malformed("`tls=false` goes with no `ca`, `cert` and `key`")),
-        Some(_) => return Err(url.malformed("`tls` is true or false")),
-    };
+    let tls = files.take_tls(&mut url, ["true", "false"], files.is_given())?;
     let recipe = match url.take("recipe").as_deref() {
         None | Some("session") => Recipe::Session,
         Some("lease") => Recipe::Lease,

@@ -42,13 +42,7 @@ impl Settings {
         let files = Files::take(&mut url)?;
         let password_file = url.take("password-file").map(PathBuf::from);
         let is_local = url.hosts.iter().all(is_of_this_machine);
-        let is_tls = match url.take("tls").as_deref() {
-            None => files.is_given() || !is_local,
-            Some("on") => true,
-            Some("off") if !files.is_given() => false,
-            Some("off") => return Err(url.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
-            Some(_) => return Err(url.malformed("`tls` is `on` or `off`")),
-        };
+        let is_tls = files.take_tls(&mut url, ["on", "off"], files.is_given() || !is_local)?;
         url.finish()?;
         if url.hosts.is_empty() {
             return Err(url.malformed("it names no host"));

@@ -50,13 +50,7 @@ impl Settings {
     pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
         let mut url = StoreUrl::parse(rest, FORM)?;
         let files = Files::take(&mut url)?;
-        let is_tls = match url.take("tls").as_deref() {
-            None => files.is_given(),
-            Some("on") => true,
-            Some("off") if !files.is_given() => false,
-            Some("off") => return Err(url.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
-            Some(_) => return Err(url.malformed("`tls` is `on` or `off`")),
-        };
+        let is_tls = files.take_tls(&mut url, ["on", "off"], files.is_given())?;
         let database = match url.take("db") {
             None => 0,
             Some(text) => text
