@@ -24,11 +24,11 @@ mod tests;
 mod watch;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
-use tokio::sync::{oneshot, watch as channel};
+use tokio::sync::watch as channel;
 
 use self::cell::{Content, Mark};
 pub use self::document::FileDocument;
@@ -41,7 +41,7 @@ use crate::opening::{Address, Opened, Opening};
 use crate::ownership::Sharing;
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
-use crate::watch::Watcher;
+use crate::store_thread::{Reply, StoreThread, THREAD_STOPPED};
 
 /// The longest time until [`changed`](Register::changed) resolves, on a machine that lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
@@ -52,18 +52,12 @@ const FORM: &str = "file:DIRECTORY or file:///DIRECTORY";
 /// A handle on one election in one directory.
 #[derive(Debug)]
 pub struct FileRegister {
-    requests: mpsc::Sender<Request>,
-    place: Arc<Place>,
+    thread: StoreThread<Request, Place, Mark>,
     /// The version last read or written through this handle.
     seen: Mutex<Mark>,
-    /// The newest that the store's thread has come across.
-    latest: channel::Receiver<Mark>,
-    /// Started by the first wait for a change.
-    watcher: OnceLock<Option<Watcher>>,
 }
 
-type Reply<T> = oneshot::Sender<T>;
-
+#[derive(Debug)]
 enum Request {
     Read {
         reply: Reply<Result<Content, String>>,
@@ -119,48 +113,18 @@ async fn start(
     election: &str,
     create: bool,
 ) -> Result<FileRegister, OpenError> {
-    let (requests, received) = mpsc::channel();
-    let (opened, outcome) = oneshot::channel();
     let (path, election) = (path.to_owned(), election.to_owned());
-    let serve = move || {
-        // A caller that has gone needs neither the answer nor the thread.
-        match Files::open(&path, sharing, &election, create) {
-            Err(error) => drop(opened.send(Err(error))),
-            Ok((files, latest)) => {
-                if opened.send(Ok((Arc::clone(&files.place), latest))).is_ok() {
-                    files.serve(&received);
-                }
-            }
-        }
+    let open = move || {
+        let (files, latest) = Files::open(&path, sharing, &election, create)?;
+        let place = Arc::clone(&files.place);
+        Ok((files, place, latest))
     };
-    let unavailable = |why: String| OpenError::Unavailable { why };
-    std::thread::Builder::new()
-        .name("primacy-file".to_owned())
-        .spawn(serve)
-        .map_err(|error| unavailable(format!("no thread could be started for the store: {error}")))?;
-    let (place, latest) = outcome.await.map_err(|_| unavailable(THREAD_STOPPED.to_owned()))??;
-    let seen = Mutex::new(latest.borrow().clone());
-    Ok(FileRegister { requests, place, seen, latest, watcher: OnceLock::new() })
+    let thread = StoreThread::start("primacy-file", open, Files::serve).await?;
+    let seen = Mutex::new(thread.latest());
+    Ok(FileRegister { thread, seen })
 }
 
-const THREAD_STOPPED: &str = "the store's thread has stopped";
-
 impl FileRegister {
-    /// Asks the store's thread, and waits for its answer.
-    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.requests.send(request(reply)).ok()?;
-        answer.await.ok()
-    }
-
-    fn watcher(&self) -> Option<&Watcher> {
-        let start = || {
-            let requests = self.requests.clone();
-            watch::watch(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
-        };
-        self.watcher.get_or_init(start).as_ref()
-    }
-
     fn see(&self, mark: Mark) {
         *lock(&self.seen) = mark;
     }
@@ -173,7 +137,7 @@ impl FileRegister {
 impl Register for FileRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let answer = self.ask(|reply| Request::Read { reply }).await;
+            let answer = self.thread.ask(|reply| Request::Read { reply }).await;
             let content = answer.unwrap_or_else(|| Err(THREAD_STOPPED.to_owned()));
             let content = content.map_err(|why| ReadError::Unavailable { why })?;
             // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before the
@@ -199,7 +163,7 @@ impl Register for FileRegister {
             let (bytes, expect) = (record::encode(record)?, expect.cloned());
             let attempts = Attempts::current();
             let request = |reply| Request::CompareAndSet { expect, bytes, attempts, reply };
-            let Some(result) = self.ask(request).await else {
+            let Some(result) = self.thread.ask(request).await else {
                 return Err(SetError::Unknown { why: THREAD_STOPPED.to_owned() });
             };
             let version = result?;
@@ -209,15 +173,10 @@ impl Register for FileRegister {
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        let mut latest = self.latest.clone();
-        Box::pin(async move {
-            let watcher = self.watcher();
-            let moved = latest.wait_for(|mark| !self.has_seen(mark)).await.is_ok();
-            if !moved || watcher.is_none() {
-                // Nothing will ever be noticed; the caller's own reading now and then has to do.
-                std::future::pending::<()>().await;
-            }
-        })
+        let watch = |place, requests: mpsc::Sender<_>| {
+            watch::watch(place, move || requests.send(Request::Look).is_ok())
+        };
+        Box::pin(self.thread.changed(watch, |mark| !self.has_seen(mark)))
     }
 }
 

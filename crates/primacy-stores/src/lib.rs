@@ -70,6 +70,8 @@ mod singleflight;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod store_id;
+#[cfg(any(feature = "file", feature = "sqlite"))]
+mod store_thread;
 #[cfg(feature = "network")]
 mod store_url;
 #[cfg(feature = "network")]

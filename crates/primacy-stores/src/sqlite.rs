@@ -19,13 +19,13 @@ mod watch;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, ffi};
-use tokio::sync::{oneshot, watch as channel};
+use tokio::sync::watch as channel;
 
 use self::place::Place;
 use crate::file_system;
@@ -34,8 +34,8 @@ use crate::opening::{Address, Opened, Opening};
 use crate::ownership::Sharing;
 use crate::record::{self, RecordError};
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::store_thread::{Reply, StoreThread, THREAD_STOPPED};
 use crate::version_number;
-use crate::watch::Watcher;
 
 /// The `application_id` of a database that this store has made: `PRMY`.
 pub const APPLICATION_ID: i32 = 0x5052_4d59;
@@ -61,21 +61,16 @@ const CREATE_TABLE: &str = "CREATE TABLE primacy_record(
 /// A handle on one election in one SQLite database.
 #[derive(Debug)]
 pub struct SqliteRegister {
-    requests: mpsc::Sender<Request>,
-    place: Arc<Place>,
+    thread: StoreThread<Request, Place, i64>,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: AtomicI64,
-    /// The newest version that the store's thread has come across.
-    latest: channel::Receiver<i64>,
-    /// Started by the first wait for a change.
-    watcher: OnceLock<Option<Watcher>>,
 }
 
-type Reply<T> = oneshot::Sender<T>;
 /// The bytes and the version of a record, both unchecked.
 type ReadResult = Result<Option<(Vec<u8>, i64)>, ReadError>;
 type Row = Result<(Vec<u8>, i64), ReadError>;
 
+#[derive(Debug)]
 enum Request {
     Read { reply: Reply<ReadResult> },
     CompareAndSet { expect: Option<i64>, bytes: Vec<u8>, reply: Reply<Result<i64, SetError>> },
@@ -125,54 +120,21 @@ async fn start(
     election: &str,
     create: bool,
 ) -> Result<SqliteRegister, OpenError> {
-    let (requests, received) = mpsc::channel();
-    let (opened, outcome) = oneshot::channel();
     let (path, election) = (path.to_owned(), election.to_owned());
-    let serve = move || {
-        let database = Database::open(&path, sharing, &election, create);
-        // A caller that has gone needs neither the answer nor the thread.
-        match database {
-            Err(error) => drop(opened.send(Err(error))),
-            Ok((database, latest)) => {
-                let place = Arc::clone(&database.place);
-                if opened.send(Ok((place, latest))).is_ok() {
-                    database.serve(&received);
-                }
-            }
-        }
+    let open = move || {
+        let (database, latest) = Database::open(&path, sharing, &election, create)?;
+        let place = Arc::clone(&database.place);
+        Ok((database, place, latest))
     };
-    let unavailable = |why: String| OpenError::Unavailable { why };
-    std::thread::Builder::new()
-        .name("primacy-sqlite".to_owned())
-        .spawn(serve)
-        .map_err(|error| unavailable(format!("no thread could be started for the database: {error}")))?;
-    let stopped = |_| unavailable("the database's thread has stopped".to_owned());
-    let (place, latest) = outcome.await.map_err(stopped)??;
-    let seen = AtomicI64::new(*latest.borrow());
-    Ok(SqliteRegister { requests, place, seen, latest, watcher: OnceLock::new() })
-}
-
-impl SqliteRegister {
-    /// Asks the store's thread, and waits for its answer.
-    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.requests.send(request(reply)).ok()?;
-        answer.await.ok()
-    }
-
-    fn watcher(&self) -> Option<&Watcher> {
-        let start = || {
-            let requests = self.requests.clone();
-            watch::watch(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
-        };
-        self.watcher.get_or_init(start).as_ref()
-    }
+    let thread = StoreThread::start("primacy-sqlite", open, Database::serve).await?;
+    let seen = AtomicI64::new(thread.latest());
+    Ok(SqliteRegister { thread, seen })
 }
 
 impl Register for SqliteRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let Some(result) = self.ask(|reply| Request::Read { reply }).await else {
+            let Some(result) = self.thread.ask(|reply| Request::Read { reply }).await else {
                 return Err(ReadError::Unavailable { why: THREAD_STOPPED.to_owned() });
             };
             let found = result?;
@@ -199,7 +161,7 @@ impl Register for SqliteRegister {
             let bytes = record::encode(record)?;
             let expect = version_number::expected(expect)?;
             let request = |reply| Request::CompareAndSet { expect, bytes, reply };
-            let Some(result) = self.ask(request).await else {
+            let Some(result) = self.thread.ask(request).await else {
                 return Err(SetError::Unknown { why: THREAD_STOPPED.to_owned() });
             };
             let version = result?;
@@ -209,19 +171,12 @@ impl Register for SqliteRegister {
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        let mut latest = self.latest.clone();
-        Box::pin(async move {
-            let watcher = self.watcher();
-            let moved = latest.wait_for(|version| *version != self.seen.load(Ordering::SeqCst)).await.is_ok();
-            if !moved || watcher.is_none() {
-                // Nothing will ever be noticed; the caller's own reading now and then has to do.
-                std::future::pending::<()>().await;
-            }
-        })
+        let watch = |place, requests: mpsc::Sender<_>| {
+            watch::watch(place, move || requests.send(Request::Look).is_ok())
+        };
+        Box::pin(self.thread.changed(watch, |version| *version != self.seen.load(Ordering::SeqCst)))
     }
 }
-
-const THREAD_STOPPED: &str = "the database's thread has stopped";
 
 fn wrong_version(found: String) -> ReadError {
     let allowed = "a whole number from 1 to 9223372036854775806";
