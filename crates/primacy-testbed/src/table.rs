@@ -56,12 +56,14 @@ pub fn signal(pid: Pid, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-fn all() -> impl Iterator<Item = i32> {
+/// The numbers of all processes.
+pub fn all() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn variable(pid: i32, name: &str) -> Option<String> {
+/// The value of a variable in the environment that a process was started with.
+pub fn variable(pid: i32, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|&byte| byte == 0);
     let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;

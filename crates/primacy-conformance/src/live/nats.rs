@@ -72,15 +72,6 @@ impl Nats {
         }
     }
 
-    /// Waits until this one answers.
-    ///
-    /// # Panics
-    /// If it has ended, or does not answer.
-    pub async fn until_it_serves(&mut self, index: usize) {
-        let url = Self::url_at(&[self.addresses()[index]]);
-        self.servers[index].until(async || has_found_the_others(&url).await).await;
-    }
-
     /// The addresses of all servers.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {

@@ -1,42 +1,29 @@
 //! The process table, as far as the run needs it: the processes that carry the mark of a node, and signals to them.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
+use primacy_testbed::table;
+pub(crate) use primacy_testbed::table::is_alive;
 use primacy_testbed::trouble::Trouble;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that marks all that a run starts: the run's process, the arm, and the node.
 pub(crate) const MARK: &str = "PRIMACY_CHAOS";
 
 /// The living processes whose mark begins with this.
 pub(crate) fn marked(mark: &str) -> Vec<Pid> {
-    all().filter(|&pid| mark_of(pid).is_some_and(|found| found.starts_with(mark)) && is_alive(pid)).collect()
+    let marked = all_marked().into_iter().filter(|(_, found)| found.starts_with(mark));
+    marked.map(|(pid, _)| pid).collect()
 }
 
 /// The marks of all living processes that have one, with the processes.
 pub(crate) fn all_marked() -> Vec<(Pid, String)> {
-    all().filter_map(|pid| Some((pid, mark_of(pid)?))).filter(|(pid, _)| is_alive(*pid)).collect()
-}
-
-fn all() -> impl Iterator<Item = Pid> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+    let pids = table::all().filter_map(Pid::from_raw);
+    pids.filter_map(|pid| Some((pid, mark_of(pid)?))).filter(|(pid, _)| is_alive(*pid)).collect()
 }
 
 fn mark_of(pid: Pid) -> Option<String> {
-    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
-    let mut variables = environment.split(|&byte| byte == 0);
-    let value = variables.find_map(|variable| variable.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
-    String::from_utf8(value.to_vec()).ok()
-}
-
-/// True if it is there, and more than an entry that has not been reaped yet.
-pub(crate) fn is_alive(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    table::variable(pid.as_raw_nonzero().get(), MARK)
 }
 
 /// True if it is alive, and carries exactly this mark. A reused number is not taken for the earlier process.
