@@ -10,7 +10,7 @@ use std::process::Command;
 use primacy_stores::etcd::api::{self, method};
 use primacy_testbed::keepers::{Keepers, value};
 use primacy_testbed::small_disk::SmallDisk;
-use primacy_testbed::{Place, peers, primacy, stderr, wait_until};
+use primacy_testbed::{Place, peers, primacy, stderr, wait_until, words};
 
 /// The size of the disk, in KiB. A log takes a mebibyte at a time in advance.
 const DISK: u32 = 4 << 10;
@@ -98,18 +98,8 @@ fn a_limit_on_the_length_of_files_is_told_like_a_full_disk() {
     let peers = peers(&["a"]);
     let mut command = Command::new("prlimit");
     place.prepare(&mut command);
-    command.args([
-        "--fsize=0",
-        "--core=0",
-        primacy(),
-        "node",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--peers",
-        &peers,
-    ]);
+    command.args(["--fsize=0", "--core=0", primacy()]);
+    command.args(words(&format!("node --election e --node a --peers {peers}")));
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(74), "{output:?}");
     assert!(stderr(&output).contains("File too large"), "{}", stderr(&output));

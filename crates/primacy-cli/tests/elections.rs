@@ -5,7 +5,7 @@
 
 use std::process::Output;
 
-use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until, words};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -244,7 +244,7 @@ fn what_does_not_go_together_is_refused_with_what_would() {
 fn a_cluster_is_held_as_its_settings_say() {
     let settings = "--allow-advisory --seeds b,a --detector deadline:2s --stable-after 500ms --neighbours 2 \
                     --minimum-members 3 --zone east --labels rack=7,disk=ssd";
-    let more: Vec<String> = settings.split_whitespace().map(ToOwned::to_owned).collect();
+    let more = words(settings);
     let mut nodes = Nodes::start("membership", "seniority", &more);
     assert_eq!(NAMES[nodes.leader(1)], "b");
     let members = |who: &Value| who["peers"]["members"]["all"].as_array().map_or(0, Vec::len);
@@ -267,17 +267,9 @@ fn a_cluster_whose_first_seed_is_gone_is_founded_by_another_one_that_is_named_fi
     let peers = peers(&NAMES);
     let node = |seeds: &str| {
         let state = place.text("b");
-        let mut args = strings(&["run", "--json", "--election", "e", "--node", "b", "--peers", &peers]);
-        args.extend(strings(&[
-            "--algorithm",
-            "seniority",
-            "--allow-advisory",
-            "--seeds",
-            seeds,
-            "--state-dir",
-            &state,
-        ]));
-        args.extend(strings(&["--", "sleep", "1000"]));
+        let line = format!("run --json --election e --node b --peers {peers} --state-dir {state}");
+        let more = format!("--algorithm seniority --allow-advisory --seeds {seeds} -- sleep 1000");
+        let args = words(&format!("{line} {more}"));
         Node::start(&place, "b", &args)
     };
     let who = || stdout(&place.output(&["status", "--election", "e", "--state-dir", &place.text("b")]));
@@ -529,17 +521,9 @@ fn nodes_of_different_elections_refuse_each_other() {
     let place = Place::new("differ");
     let peers = peers(&NAMES);
     let node = |name: &str, by: &str| {
-        let mut args = strings(&["run", "--json", "--election", "e", "--node", name, "--peers", &peers]);
-        args.extend(strings(&[
-            "--state-dir",
-            &place.text(name),
-            "--algorithm",
-            by,
-            "--safety",
-            "fenced",
-            "--",
-            "true",
-        ]));
+        let state = place.text(name);
+        let line = format!("run --json --election e --node {name} --peers {peers} --state-dir {state}");
+        let args = words(&format!("{line} --algorithm {by} --safety fenced -- true"));
         Node::start(&place, name, &args)
     };
     let _nodes = [node("a", "quorum"), node("b", "ranked")];

@@ -4,30 +4,16 @@
 
 use std::fs;
 
-use primacy_testbed::{Node, Place, peers, strings, wait_until};
+use primacy_testbed::{Node, Place, peers, strings, wait_until, words};
 
 /// A node whose health is whether a file of its name is there.
 fn start(place: &Place, name: &str, peers: &str) -> Node {
     let health = format!("test -e {} || {{ echo no file; exit 3; }}", place.text(&format!("{name}.ok")));
-    let args = [
-        "node",
-        "--json",
-        "--election",
-        "e",
-        "--node",
-        name,
-        "--peers",
-        peers,
-        "--state-dir",
-        &place.text(name),
-        "--health",
-        &health,
-        "--health-interval",
-        "500ms",
-        "--health-misses",
-        "2",
-    ];
-    Node::start(place, name, &strings(&args))
+    let line = format!(
+        "node --json --election e --node {name} --peers {peers} --state-dir {} --health-interval 500ms --health-misses 2",
+        place.text(name)
+    );
+    Node::start(place, name, &[words(&line), strings(&["--health", &health])].concat())
 }
 
 #[test]
@@ -64,19 +50,7 @@ fn a_check_that_hangs_has_failed_and_is_killed_with_what_it_has_started() {
     let place = Place::new("health-hangs");
     let marker = place.text("started");
     let health = format!("sleep 1000 & echo $! >> {marker}; sleep 1000");
-    let args = [
-        "node",
-        "--json",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--health",
-        &health,
-        "--health-interval",
-        "200ms",
-    ];
-    let node = Node::start(&place, "a", &strings(&args));
+    let node = start_with(&place, &health, "200ms");
     let failed = node.told.wait_for_event("check_failed");
     assert_eq!(failed["reason"], "it did not end within 200ms");
     let first = || fs::read_to_string(&marker).ok()?.lines().next()?.parse::<i32>().ok();
@@ -88,10 +62,8 @@ fn a_check_that_hangs_has_failed_and_is_killed_with_what_it_has_started() {
 
 /// A node alone on this machine, with this check.
 fn start_with(place: &Place, health: &str, interval: &str) -> Node {
-    let args = ["node", "--json", "--election", "e", "--node", "a", "--health", health, "--health-interval"];
-    let mut args = strings(&args);
-    args.push(interval.to_owned());
-    Node::start(place, "a", &args)
+    let line = format!("node --json --election e --node a --health-interval {interval}");
+    Node::start(place, "a", &[words(&line), strings(&["--health", health])].concat())
 }
 
 #[test]
@@ -148,25 +120,9 @@ fn under_run_the_command_is_ended_in_order_before_the_lead_is_given_up() {
     fs::write(place.path("ok"), "").unwrap();
     let health = format!("test -e {}", place.text("ok"));
     let job = format!("trap 'echo ended >> {}; exit 0' TERM; sleep 1000 & wait", place.text("job"));
-    let args = [
-        "run",
-        "--json",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--health",
-        &health,
-        "--health-interval",
-        "200ms",
-        "--health-misses",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        &job,
-    ];
-    let node = Node::start(&place, "a", &strings(&args));
+    let args = words("run --json --election e --node a --health-interval 200ms --health-misses 1");
+    let args = [args, strings(&["--health", &health, "--", "sh", "-c", &job])].concat();
+    let node = Node::start(&place, "a", &args);
     node.told.wait_for_event("started");
     fs::remove_file(place.path("ok")).unwrap();
     let released = node.told.wait_for_event("released");

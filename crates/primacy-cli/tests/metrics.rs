@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 
 use primacy_stores::etcd::api::{self, method};
 use primacy_testbed::etcd_api::Asked;
-use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
+use primacy_testbed::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until, words};
 use rustix::process::Signal;
 
 fn address(node: &Node) -> String {
@@ -21,21 +21,11 @@ fn node(place: &Place, name: &str, peers: &str) -> Node {
 }
 
 fn node_with(place: &Place, name: &str, peers: &str, more: &[&str]) -> Node {
-    let args = [
-        "node",
-        "--json",
-        "--election",
-        "e",
-        "--node",
-        name,
-        "--peers",
-        peers,
-        "--state-dir",
-        &place.text(name),
-        "--metrics",
-        "0",
-    ];
-    Node::start(place, name, &strings(&[&args, more].concat()))
+    let line = format!(
+        "node --json --election e --node {name} --peers {peers} --state-dir {} --metrics 0",
+        place.text(name)
+    );
+    Node::start(place, name, &[words(&line), strings(more)].concat())
 }
 
 /// By seniority, a leader whose cluster is too small must get no requests.

@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use primacy_testbed::{Node, PATIENCE, Place, ProcessOutput, peers, strings, wait_until};
+use primacy_testbed::{Node, PATIENCE, Place, ProcessOutput, peers, strings, wait_until, words};
 use rustix::process::Signal;
 
 /// Writes the settings of a node to a file, and starts it.
@@ -88,18 +88,8 @@ fn a_node_that_is_killed_is_followed_at_once_because_its_guardian_tells() {
 fn a_witness_runs_no_command() {
     let place = Place::new("node-witness-run");
     let peers = peers(&["a"]);
-    let output = place.output(&[
-        "run",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--peers",
-        &peers,
-        "--witness",
-        "--",
-        "true",
-    ]);
+    let line = format!("run --election e --node a --peers {peers} --witness -- true");
+    let output = place.output(&words(&line));
     assert_eq!(output.status.code(), Some(64), "{}", primacy_testbed::stderr(&output));
     assert!(
         primacy_testbed::stderr(&output).contains("use `primacy node`"),
@@ -232,19 +222,7 @@ fn the_trace_has_the_lines_of_the_simulator() {
 #[test]
 fn with_json_the_log_is_json_and_tells_what_the_machine_told() {
     let place = Place::new("node-machine");
-    let mut command = place.command(&[
-        "run",
-        "--json",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--lease",
-        "1s",
-        "--",
-        "sleep",
-        "1",
-    ]);
+    let mut command = place.command(&words("run --json --election e --node a --lease 1s -- sleep 1"));
     let output = command.env("PRIMACY_LOG", "primacy::machine=debug").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let lines: Vec<serde_json::Value> =

@@ -186,17 +186,7 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
         write_secretly(&file, text);
         let mut command = Command::new(primacy_testbed::primacy());
         let output = command
-            .args([
-                "node",
-                "--election",
-                "map",
-                "--node",
-                "a",
-                "--peers",
-                "a=127.0.0.1:1",
-                "--etcd-api",
-                "127.0.0.1:0",
-            ])
+            .args("node --election map --node a --peers a=127.0.0.1:1 --etcd-api 127.0.0.1:0".split(' '))
             .arg("--state-dir")
             .arg(ground.at("state"))
             .arg("--etcd-api-users")
