@@ -139,16 +139,16 @@ Exit codes:
 /// The exit codes in the help of the operator's verbs.
 pub(crate) const VERBS_HELP: &str = "\
 Exit codes:
-  0       done; for `status`, somebody leads
-  2       done, and another node was elected than the one that was named
-  64      the command line is wrong, or what is asked can never be done
+  0       done; for `status`, a node leads
+  2       done, but a node other than the named one was elected
+  64      the command line is wrong, or the request can never be done
   69      no such node runs here, it does not answer, or the store cannot be used
   71      the system refused a thread or a file descriptor
   74      the state directory, or the record in the store, cannot be used
-  75      nobody leads; or it cannot be done as things stand now, and nothing has
-          changed; or it was asked for, and not done within --wait: it may be yet
+  75      no node leads; or the request cannot be done now, and nothing has changed;
+          or it was not done within --wait, and may still be done
   76      the node speaks another version of the control protocol
-  77      others may write the control socket or its directory, or it is not yours";
+  77      other users may write the control socket or its directory, or it is not yours";
 
 /// Returns whether the process, or the machine, has no file descriptor left.
 pub(crate) fn is_descriptor_shortage(error: &std::io::Error) -> bool {

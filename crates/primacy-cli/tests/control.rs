@@ -310,7 +310,7 @@ fn refusals_have_their_exit_codes() {
     };
     let who = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "e")], &["status"]);
     assert_eq!(who.status.code(), Some(0), "{}", stderr(&who));
-    let nameless = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "")], &["status"]);
+    let nameless = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "")], &["cordon"]);
     assert_eq!(nameless.status.code(), Some(64), "{}", stderr(&nameless));
     assert!(stderr(&nameless).contains("--election <NAME>"), "{}", stderr(&nameless));
     let elsewhere = with(&[("PRIMACY_STATE_DIR", "")], &["status", "--election", "e"]);
@@ -399,6 +399,36 @@ fn silent_nodes_are_asked_at_once() {
             request.write_all(b" ").expect("it still waits for each answer");
         }
     });
+}
+
+#[test]
+fn status_without_an_election_shows_every_election_of_the_machine() {
+    let mut place = Place::new("control-all");
+    let dir = place.text("state");
+    place.set("PRIMACY_STATE_DIR", &dir);
+    ends(&place, &["status"], 69, &["no node runs here"]);
+    let start = |election: &str, name: &str, timers: &[&str]| {
+        let store = format!("sqlite:{}", place.text(&format!("{election}.db")));
+        let mut args = strings(&["run", "--json", "--restart", "--election", election, "--store", &store]);
+        args.extend(strings(timers));
+        args.extend(strings(&["--node", name, "--", "sleep", "1000"]));
+        Node::start(&place, name, &args)
+    };
+    let [web, batch] = ["web", "batch"].map(|election| start(election, "a", &["--lease", "1s"]));
+    web.told.wait_for_event("started");
+    batch.told.wait_for_event("started");
+    ends(&place, &["status"], 0, &["web: a leads", "batch: a leads"]);
+    let shown = stdout(&ends(&place, &["status", "--json"], 0, &[]));
+    let elections: Vec<Value> =
+        shown.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["election"].clone()).collect();
+    assert_eq!(elections, ["batch", "web"], "one object a line, in the order of the names");
+    // An election without a leader makes the difference.
+    ends(&place, &["cordon", "--election", "web"], 0, &[]);
+    wait_until("the lead is given up", || stdout(&place.output(&["status"])).contains("web: nobody leads"));
+    ends(&place, &["status"], 75, &["batch: a leads", "web: nobody leads"]);
+    ends(&place, &["status", "--store", "memory:x"], 64, &["need --election"]);
+    ends(&place, &["cordon"], 64, &["--election"]);
+    drop((web, batch));
 }
 
 #[test]

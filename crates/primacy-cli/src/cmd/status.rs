@@ -9,15 +9,21 @@ pub(super) use text::over_store;
 
 use super::store;
 use super::target::{self, Target, tell};
+use crate::control::{self, Node, NodeStatus};
 use crate::exit::{self, Exit, Failure};
 
 /// Show the leader of an election, or why there is none, and what its nodes know of each other.
 ///
 /// Asks every node of the election that runs on this machine, and shows those
 /// that do not answer as such; or, with --store, asks the record in the store.
+/// Without --election it asks the nodes of every election on this machine.
 /// The answer may be out of date before you read it.
 #[derive(Debug, Parser)]
 #[command(name = "status", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+#[command(mut_arg("election", |election| {
+    let help = "The name of the election; without it, all elections that have a node on this machine";
+    election.required(false).default_value("").hide_default_value(true).help(help)
+}))]
 pub(crate) struct Status {
     #[command(flatten)]
     target: Target,
@@ -31,6 +37,9 @@ pub(crate) struct Status {
 /// Runs the verb.
 pub(crate) fn status(args: &Status) -> Result<Exit, Failure> {
     let target = &args.target;
+    if target.election.is_empty() {
+        return of_all_elections(target);
+    }
     if let Some(url) = target.url()? {
         let look = || store::who(&url, &target.election, args.verify, target.json);
         // To verify takes as long as the record's duration.
@@ -40,29 +49,59 @@ pub(crate) fn status(args: &Status) -> Result<Exit, Failure> {
     if let [node] = nodes.as_slice() {
         let who = target::who(node)?;
         tell(target.json, &who, || text::text(&who))?;
-        return Ok(if who.leader.is_some() { Exit::Success } else { Exit::NotElected });
+        return Ok(exit_of(&who));
     }
+    let exits = of_nodes(&nodes, target.json)?;
+    Ok(exit_of_election(&exits))
+}
+
+/// Shows every node of every election that runs here. Succeeds if each election has a leader.
+fn of_all_elections(target: &Target) -> Result<Exit, Failure> {
+    if target.store.is_some() || target.node.is_some() {
+        let message =
+            "--store and --node need --election NAME: without it, the nodes of this machine are asked";
+        return Err(Failure::new(Exit::Usage, message.to_owned()));
+    }
+    let nodes = control::find_all(&target.state_dir()?, None)?;
+    let exits = of_nodes(&nodes, target.json)?;
+    let nodes_and_exits: Vec<_> = nodes.iter().zip(exits).collect();
+    let elections = nodes_and_exits.chunk_by(|(a, _), (b, _)| a.election == b.election);
+    let mut exits =
+        elections.map(|nodes| exit_of_election(&nodes.iter().map(|(_, exit)| *exit).collect::<Vec<_>>()));
+    Ok(exits.find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success))
+}
+
+/// Shows the answer of each of several nodes. One that does not answer hides none of the others.
+fn of_nodes(nodes: &[Node], json: bool) -> Result<Vec<Exit>, Failure> {
     let mut exits = Vec::new();
-    for (index, (node, who)) in nodes.iter().zip(target::who_all(&nodes)).enumerate() {
-        if index > 0 && !target.json {
+    for (index, (node, who)) in nodes.iter().zip(target::who_all(nodes)).enumerate() {
+        if index > 0 && !json {
             target::print("")?;
         }
         exits.push(match who {
             Ok(who) => {
-                tell(target.json, &who, || text::text(&who))?;
-                if who.leader.is_some() { Exit::Success } else { Exit::NotElected }
+                tell(json, &who, || text::text(&who))?;
+                exit_of(&who)
             }
-            // It hides none of the others.
             Err(failure) => {
-                let silent = Silent { election: &target.election, node: &node.node, error: &failure.message };
-                tell(target.json, &silent, || format!("{}: {}", node.node, failure.message))?;
+                let silent = Silent { election: &node.election, node: &node.node, error: &failure.message };
+                tell(json, &silent, || format!("{}: {}: {}", node.election, node.node, failure.message))?;
                 failure.exit
             }
         });
     }
+    Ok(exits)
+}
+
+fn exit_of(who: &NodeStatus) -> Exit {
+    if who.leader.is_some() { Exit::Success } else { Exit::NotElected }
+}
+
+/// The exit code for one election, from those of its nodes.
+fn exit_of_election(exits: &[Exit]) -> Exit {
     let one_says = |wanted: Exit| exits.contains(&wanted).then_some(wanted);
     let silence = exits.first().copied().unwrap_or(Exit::NotElected);
-    Ok(one_says(Exit::Success).or_else(|| one_says(Exit::NotElected)).unwrap_or(silence))
+    one_says(Exit::Success).or_else(|| one_says(Exit::NotElected)).unwrap_or(silence)
 }
 
 /// One of several nodes that cannot be asked.

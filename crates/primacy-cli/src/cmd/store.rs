@@ -250,7 +250,7 @@ pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> 
 /// Returns the reason why a node that was asked to give up the lead keeps it. The store does not know that;
 /// the node does, where it runs here.
 fn what_keeps_it(target: &Target, node: &str) -> String {
-    let found = target.state_dir().and_then(|dir| control::find_all(&dir, &target.election));
+    let found = target.state_dir().and_then(|dir| control::find_all(&dir, Some(&target.election)));
     let here = found.into_iter().flatten().find(|found| found.node == node);
     match here.and_then(|here| target::who(&here).ok()) {
         Some(NodeStatus { kept_by: Some(kept_by), .. }) => format!("it is still leading: {kept_by}"),

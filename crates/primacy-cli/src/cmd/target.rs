@@ -79,7 +79,7 @@ impl Target {
                 named.map_err(|error| Failure::new(Exit::Usage, format!("--node: {error}")))?;
                 Ok(vec![control::find(&dir, &self.election, node)])
             }
-            None => control::find_all(&dir, &self.election),
+            None => control::find_all(&dir, Some(&self.election)),
         }
     }
 

@@ -21,6 +21,8 @@ const ANSWER_MAX: u64 = 4 << 20;
 /// A node whose control socket is on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
+    /// Its election.
+    pub(crate) election: String,
     /// Its name.
     pub(crate) node: String,
     dir: PathBuf,
@@ -48,14 +50,15 @@ pub(crate) struct Answers {
     due: Option<Instant>,
 }
 
-/// Returns the nodes of an election that run here, as the state directory lists them.
+/// Returns the nodes of an election, or of every election, that run here, as the state directory lists them, in the order of their names.
 ///
 /// # Errors
 /// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if another user could answer in their place.
-pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure> {
+pub(crate) fn find_all(dir: &Path, election: Option<&str>) -> Result<Vec<Node>, Failure> {
     let none = || {
+        let whose = election.map(|election| format!(" of the election {election:?}")).unwrap_or_default();
         let message = format!(
-            "no node of the election {election:?} runs here, by the state directory {}; name another with --state-dir, \
+            "no node{whose} runs here, by the state directory {}; name another with --state-dir, \
              or the store with --store",
             dir.display()
         );
@@ -67,7 +70,7 @@ pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure>
     for file in names {
         let Some((its_election, node)) = socket::named(&file) else { continue };
         // What is no name of a node can only have been made by another user.
-        if its_election != election || node.parse::<NodeId>().is_err() {
+        if election.is_some_and(|election| election != its_election) || node.parse::<NodeId>().is_err() {
             continue;
         }
         match opened.connect(&file) {
@@ -75,16 +78,19 @@ pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure>
             Err(problem @ ConnectProblem::Unsafe(_)) => return Err(problem.into()),
             // Its faults are reported when it is asked.
             Ok(_) | Err(ConnectProblem::Busy(_) | ConnectProblem::System { .. }) => {
-                found.push(Node { node: node.to_owned(), dir: dir.to_owned(), file: file.clone() });
+                let (election, node) = (its_election.to_owned(), node.to_owned());
+                found.push(Node { election, node, dir: dir.to_owned(), file: file.clone() });
             }
         }
     }
+    found.sort_by(|a: &Node, b: &Node| (&a.election, &a.node).cmp(&(&b.election, &b.node)));
     if found.is_empty() { Err(none()) } else { Ok(found) }
 }
 
 /// This node, whether it runs or not.
 pub(crate) fn find(dir: &Path, election: &str, node: &str) -> Node {
-    Node { node: node.to_owned(), dir: dir.to_owned(), file: socket::name(election, node) }
+    let file = socket::name(election, node);
+    Node { election: election.to_owned(), node: node.to_owned(), dir: dir.to_owned(), file }
 }
 
 fn open(dir: &Path) -> Result<Option<Dir>, Failure> {

@@ -19,7 +19,7 @@ const NAME: &str = "all nodes have the same timers";
 /// That none runs here, or that another user could answer in their place.
 pub(super) fn timers(dir: &Path, election: &str) -> Result<Check, Failure> {
     let (mut known, mut silent) = (Vec::new(), Vec::new());
-    for node in control::find_all(dir, election)? {
+    for node in control::find_all(dir, Some(election))? {
         match target::who(&node) {
             Ok(who) => known.push(who),
             Err(failure) => silent.push(format!("{}: {}", node.node, failure.message)),
