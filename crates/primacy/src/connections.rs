@@ -6,7 +6,7 @@ mod peer_status;
 mod security;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use primacy_core::{Duration, NodeId};
 
@@ -16,6 +16,24 @@ pub use security::{CertificateStatus, Security, TlsError, TlsFiles};
 
 /// The longest frame without its length, except those of metadata. The longest one sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
+
+/// The host and the port of an address `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6 address in brackets; `None` for
+/// what is none.
+#[must_use]
+pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        // What is behind the `%` names an interface.
+        Some(bare) => bare.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()),
+        None => {
+            !host.is_empty() && host.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
+        }
+    };
+    // A sign is none of a port.
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|&port| port != 0 && is_port)?;
+    is_host.then_some((host, port))
+}
 
 /// Bounds of time and size in a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,12 +59,13 @@ pub mod transport;
 pub mod versions;
 
 pub use config::{ConfigError, SeniorityError, SeniorityOptions, SplitBrain, TimerProblem, Timers};
+pub use connections::host_and_port;
 pub use elector::{Builder, Confirm, Elector};
 pub use error::{AdminError, CampaignError, ConnectError, Kept, PublishError};
 pub use init::{Init, InitError, init};
 pub use leadership::{Leadership, Lost, WorkGuard, describe};
 pub use observer::{ANNOUNCEMENT_MAX, Announcement, Announcements, Change, Members, Membership, Observer};
-pub use peers::{Peers, host_and_port};
+pub use peers::Peers;
 pub use primacy_core::detector::Detection;
 pub use primacy_core::election::Algorithm;
 pub use primacy_core::election::quorum::Safety;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use primacy_core::NodeId;
 
 use crate::config::ConfigError;
+use crate::connections::host_and_port;
 
 /// All voters of an election among peers, each with the address on which it listens.
 ///
@@ -42,24 +42,6 @@ impl Peers {
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.0.iter().map(|(&node, address)| (node, address.as_str()))
     }
-}
-
-/// The host and the port of an address `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6 address in brackets; `None` for
-/// what is none.
-#[must_use]
-pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        // What is behind the `%` names an interface.
-        Some(bare) => bare.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()),
-        None => {
-            !host.is_empty() && host.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
-        }
-    };
-    // A sign is none of a port.
-    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
-    let port = port.parse().ok().filter(|&port| port != 0 && is_port)?;
-    is_host.then_some((host, port))
 }
 
 impl FromStr for Peers {

@@ -38,13 +38,12 @@ use tokio::sync::{mpsc, watch};
 
 use crate::codec::Frame;
 pub use crate::codec::Word;
-use crate::connections::CertificateReport as _;
+use crate::connections::{CertificateReport as _, host_and_port};
 pub use crate::connections::{
     CertificateStatus, Counters, Limits, PeerRefusal, PeerStatus, Security, TlsError, TlsFiles,
     TransportError,
 };
 use crate::handshake::{DiskId, Hello, PeerDisk, Voters};
-use crate::peers::host_and_port;
 
 use dial::Link;
 use state::{Introduction, Shared};
