@@ -44,6 +44,7 @@ type Check = fn(&Tree) -> Vec<Finding>;
 const CHECKS: &[(&str, Check)] = &[
     ("crates depend on each other in one direction", crates::direction),
     ("modules of a crate use each other in one direction", modules::circles),
+    ("connections between nodes know no election", modules::network),
     ("the picture of modules shows the code", picture::up_to_date),
     ("versions, features and lints of crates have one home", crates::one_home),
     ("crates that may be published have what their readers need", crates::ready_to_publish),

@@ -35,6 +35,29 @@ pub(super) fn circles(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// The modules of `primacy` that are its connections between nodes.
+const NETWORK: &[&str] = &["codec", "connections", "handshake", "transport", "versions"];
+
+/// The modules that they may use besides each other.
+const BELOW_NETWORK: &[&str] = &["clock", "disk", "log_limit"];
+
+/// Checks that the connections between nodes use no other part of `primacy`, as if they were a crate below it.
+pub(super) fn network(tree: &Tree) -> Vec<Finding> {
+    let crates = crates(tree);
+    let of_network = crates.get("primacy").into_iter().flatten();
+    let of_network = of_network.filter(|(module, _)| NETWORK.contains(&module.as_str()));
+    let may_use = |used: &&String| NETWORK.contains(&used.as_str()) || BELOW_NETWORK.contains(&used.as_str());
+    let wrong = of_network
+        .flat_map(|(module, used)| used.iter().filter(|used| !may_use(used)).map(move |used| (module, used)));
+    let finding = |(module, used): (&Module, &Module)| {
+        let message = format!(
+            "`{module}` must not use `{used}`: the connections between nodes know no election that runs over them"
+        );
+        Finding::new("crates/primacy/src", 0, message)
+    };
+    wrong.map(finding).collect()
+}
+
 /// The files of crates, each with the name of its crate and its path in there.
 fn sources(tree: &Tree) -> impl Iterator<Item = (&str, &str, &str, &str)> {
     tree.files("crates/", ".rs").filter_map(|(path, text)| {
@@ -246,6 +269,21 @@ mod self_tests {
             files.iter().map(|(path, text)| (format!("crates/k/src/{path}"), *text)).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         circles(&Tree::of(&files)).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn a_transport_that_knows_an_election_is_found() {
+        let found = |text| {
+            network(&Tree::of(&[
+                ("crates/primacy/src/lib.rs", "mod clock; mod driver; mod transport;"),
+                ("crates/primacy/src/clock.rs", ""),
+                ("crates/primacy/src/driver.rs", "use crate::transport::Mesh;"),
+                ("crates/primacy/src/transport/mod.rs", text),
+            ]))
+            .len()
+        };
+        assert_eq!(found("use crate::clock::now;"), 0);
+        assert_eq!(found("use crate::driver::Driver;"), 1);
     }
 
     #[test]
