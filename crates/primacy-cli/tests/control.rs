@@ -11,23 +11,17 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until};
+use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until, words};
 use rustix::process::Signal;
 use serde_json::Value;
 
 /// A node that leads alone, with its state in `dir`.
 fn alone(place: &Place, dir: &str) -> Node {
-    let mut args =
-        strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--node", "a"]);
-    args.extend(strings(&[
-        "--peers",
-        &peers(&["a"]),
-        "--state-dir",
-        &place.text(dir),
-        "--",
-        "sleep",
-        "1000",
-    ]));
+    let args = words(&format!(
+        "run --json --restart --election e --lease 1s --node a --peers {} --state-dir {} -- sleep 1000",
+        peers(&["a"]),
+        place.text(dir)
+    ));
     let node = Node::start(place, "a", &args);
     node.told.wait_for_event("started");
     node
@@ -35,10 +29,9 @@ fn alone(place: &Place, dir: &str) -> Node {
 
 /// A candidate over a store, with its control socket in the default directory.
 fn over_store(place: &Place, name: &str, url: &str) -> Node {
-    let mut args =
-        strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--store", url]);
-    args.extend(strings(&["--node", name, "--", "sleep", "1000"]));
-    Node::start(place, name, &args)
+    let line = "run --json --restart --election e --lease 1s";
+    let args = format!("{line} --store {url} --node {name} -- sleep 1000");
+    Node::start(place, name, &words(&args))
 }
 
 /// Runs a verb, which must end with this code and say all of this.
@@ -80,20 +73,8 @@ fn a_socket_that_others_may_write_is_refused_by_both_sides() {
     mode(&place, "a", 0o777);
     let dir = place.text("a");
     let peers = peers(&["a"]);
-    let run = [
-        "run",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--peers",
-        &peers,
-        "--state-dir",
-        &dir,
-        "--",
-        "touch",
-        "ran",
-    ];
+    let line = format!("run --election e --node a --peers {peers} --state-dir {dir} -- touch ran");
+    let run: Vec<&str> = line.split(' ').collect();
     ends(&place, &run, 77, &["every user may write the state directory", &dir, "mode 777", "chmod go-w"]);
     assert!(!place.path("ran").exists());
     mode(&place, "a", 0o770);
